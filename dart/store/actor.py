@@ -1,9 +1,9 @@
 """The store actor: the one process that writes the record.
 
 Receives   every call of the record (`dart.core.messages.Call`), from curator, environments and trainer
-Answers    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
-           the database locked by another process: nothing of the call was kept, it is to be asked again
-Dies when  the database is damaged, or the disk refuses for any other reason
+Replies    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
+           another process has locked the database: nothing of the call was kept, the caller repeats it
+Dies when  the database is damaged, or the disk refuses writes for any other reason
 On restart it opens the database again; nothing else is needed
 """
 
@@ -60,7 +60,7 @@ class StoreActor(Actor):
         return self._write(lambda store: m.CallResult(value=store.write(call)))
 
     def _sweep(self) -> None:
-        """Remove step files that no report needs any more: their environment was killed."""
+        """Remove the step files of environments that were killed before they sent their report."""
         older_than_unix_s = self.clock.unix_s() - EVERY_S
         removed = self._write(
             lambda store: step_files.sweep(self._step_files, store.is_held, older_than_unix_s)

@@ -16,7 +16,7 @@ COUNTER = "SELECT value FROM counters WHERE name = :counter"
 STATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
 METRICS = "SELECT version, metrics FROM versions ORDER BY version"
 SHOWN_CHARACTERS = 60
-"""Of a text that is not what it should be."""
+"""Characters of an unreadable text that a finding quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Finding:
     what: str
     """What contradicts what, with the values found."""
     which: str
-    """Of which row or file."""
+    """The row or file, by name."""
     remedy: str = "go back to a copy of the run directory, or start a new run in another one"
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ Check = Callable[[Connection], Iterable[Finding]]
 
 
 class Rule(NamedTuple):
-    """A query that finds the rows which contradict others, and how each of them is named, by its columns."""
+    """A query for rows that contradict others. `which` and `what` are made of the columns of such a row."""
 
     which: str
     what: str
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
 
 def tally_rows(what: str, task: str, name: str, table: str) -> str:
-    """The rows of a table, counted by what a tally counts."""
+    """A query that counts the rows of a table as the tally `what` counts them, by task and name."""
     return f"""
         SELECT '{what}' AS what, {task} AS task_id, {name} AS name, 0 AS kept, count(*) AS counted
         FROM {table} WHERE {name} IS NOT NULL GROUP BY 2, 3
@@ -188,7 +188,7 @@ RULES = {
         """,
     ),
 }
-"""What the facts of a sound record never do, by the tables that are read."""
+"""The contradictions that queries can find, by the part of the record that they check."""
 
 
 def violations(
@@ -222,11 +222,11 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What reading a damaged row may raise: the wrong type, the wrong length, bytes that are no text."""
+"""Errors of reading a damaged row: a wrong type, a wrong length, bytes that are no text."""
 
 
 def looked(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
-    """What a check finds; where it meets something that cannot be read, that is the last finding."""
+    """The findings of a check. If it cannot read something, that is its last finding, about `which`."""
     try:
         yield from check(*values)
     except UNREADABLE as error:
@@ -264,7 +264,7 @@ def counter(connection: Connection, name: str) -> int:
 
 
 def unreadable_metrics(connection: Connection) -> Iterator[Finding]:
-    """The figures of an update are a JSON object."""
+    """Versions whose metrics are no JSON object."""
     for version, metrics in connection.execute(METRICS):
         if figures_of(metrics) is None:
             shown = str(metrics)[:SHOWN_CHARACTERS]
@@ -272,7 +272,7 @@ def unreadable_metrics(connection: Connection) -> Iterator[Finding]:
 
 
 def figures_of(metrics: str) -> dict[str, object] | None:
-    """The figures of an update, which are a JSON object; None where they are something else."""
+    """The metrics of an update from their JSON object; None if the text is something else."""
     try:
         found = json.loads(metrics, parse_constant=_refuse)
     except (TypeError, ValueError):
@@ -281,7 +281,7 @@ def figures_of(metrics: str) -> dict[str, object] | None:
 
 
 def _refuse(constant: str) -> None:
-    """Python reads and writes `NaN` and `Infinity`, which are no JSON."""
+    """Refuse `NaN` and `Infinity`, which Python reads although they are no JSON."""
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -294,9 +294,10 @@ TRAINED_STEPS = """
 
 
 def stale_steps(connection: Connection, bound: int, since_version: int) -> list[Finding]:
-    """Invariant fresh: a batch that made version v was trained at v - 1; no step is older than v - 1 - K.
+    """Rollouts that were trained too late (invariant fresh).
 
-    K is the one that held then, recorded with the version; `bound` where none is.
+    The batch that made version v was trained by version v - 1, so its oldest step may be of v - 1 - K. K is
+    the bound that the version has recorded, or `bound` if it has none.
     """
     bounds = {version: bound_of(metrics, bound) for version, metrics in connection.execute(METRICS)}
     least = {"bound": min(bounds.values(), default=bound), "since_version": since_version}
@@ -308,7 +309,7 @@ def stale_steps(connection: Connection, bound: int, since_version: int) -> list[
 
 
 def bound_of(metrics: str, otherwise: float) -> float:
-    """The staleness bound that held when an update was made."""
+    """The staleness bound in the metrics of an update."""
     held = (figures_of(metrics) or {}).get(STALENESS_BOUND)
     return held if isinstance(held, int | float) else otherwise
 
@@ -321,9 +322,9 @@ LONGEST_BY_REWARD = """
 
 
 def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
-    """The longest success of each task is that of some threshold of reward; the record holds no threshold.
+    """Tasks whose recorded longest success is not the longest one under any threshold of reward.
 
-    A full reward is a success under each of them.
+    The record does not hold the threshold. A reward of 1 is a success under each.
     """
     possible: dict[str, set[int | None]] = {}
     for task_id, reward, num_steps in connection.execute(LONGEST_BY_REWARD):
@@ -337,7 +338,7 @@ def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
 
 
 def unreadable_decisions(connection: Connection) -> Iterator[Finding]:
-    """Every decision has a reason, and says what a restarted curator can read."""
+    """Decisions without a reason, or that a restarted curator could not read."""
     for row in select(connection, "SELECT * FROM decisions"):
         if not is_well_formed(row.kind, row.after, row.reason):
             yield Finding(

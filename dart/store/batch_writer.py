@@ -90,9 +90,10 @@ class BatchWriter(RecordWriter):
         reason: str,
         detail: str,
     ) -> StoredResult:
-        """Give a batch back that cannot be trained, drop the groups to blame and say so in an event, at once.
+        """Give back a batch that cannot be trained, and record an event about it.
 
-        The other groups are open again; the demonstrations to blame are taken out of use.
+        Groups of `group_ids` are dropped, the others are open again; demonstrations of `pool_ids` are taken
+        out of use.
         """
         with self._transaction():
             batch = self._batch(batch_id)
@@ -122,11 +123,11 @@ class BatchWriter(RecordWriter):
     def commit_update(
         self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
     ) -> StoredResult:
-        """Consume a batch: its rollouts are trained and the version it made exists, at once.
+        """Consume a batch: in one transaction its rollouts become trained and its version is added.
 
-        The checkpoint must be complete on disk before. Repeating the same commit is a duplicate, one under an
-        earlier lease is fenced and counted; a second one for the batch, or a version that does not follow
-        the newest, is a StoreConflict. The commit outlives a power failure, as its checkpoint does.
+        The checkpoint must be complete on disk before. The same commit again is a DUPLICATE, and one under an
+        earlier lease is FENCED and counted. Raises StoreConflict for another commit of a consumed batch, and
+        for a version that does not follow the newest. The commit is synced to the disk, as its checkpoint is.
         """
         outcome = self._commit(batch_id, fence, version, checkpoint, metrics)
         sync_log(self.path)
@@ -146,7 +147,7 @@ class BatchWriter(RecordWriter):
                 raise StoreConflict(
                     f"batch {batch_id} is {batch.state} (version {batch.version}), not leased"
                 )
-            newest = scalar(self._bare, queries.NEWEST_VERSION)
+            newest = scalar(self._bare, queries.LAST_VERSION)
             if newest is None or version != newest + 1:
                 raise StoreConflict(f"version {version} does not follow the newest version {newest}")
             self._insert_version(version, checkpoint, metrics)
@@ -156,7 +157,7 @@ class BatchWriter(RecordWriter):
             return StoredResult.ACCEPTED
 
     def _is_late(self, batch: Row, fence: int) -> bool:
-        """Whether the batch was leased again since; such a report is counted."""
+        """Whether the batch was leased again after this fence; such a report is counted."""
         if fence > batch.fence:
             raise StoreConflict(
                 f"batch {batch.batch_id} was leased up to fence {batch.fence}, never with {fence}"

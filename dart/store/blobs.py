@@ -1,10 +1,8 @@
-"""Screenshots on disk, named by what is in them.
+"""Screenshots on disk, each named by the sha256 of its bytes.
 
-A blob is written to a temporary file beside its place and renamed there, so a
-reader sees all of it or nothing, and two writers of the same picture cannot
-hurt each other. No fsync: the death of a process leaves its written pages with
-the kernel, in order for every reader; only the death of the machine could lose
-a picture, and then `read` says so by its hash instead of training on damage.
+A blob is written to a temporary file beside its place and then renamed, so that a reader sees all of it or
+nothing, and two writers of the same screenshot do no harm. There is no fsync: what a process has written
+outlives the process. If the machine crashes a blob can be lost, which `read` detects by its hash.
 """
 
 import errno
@@ -37,7 +35,10 @@ class BlobStore:
         return self.root / sha256[:2] / f"{sha256}.png"
 
     def put(self, content: bytes) -> str:
-        """Keep the bytes and return their sha256 in hex. Known bytes cost no write; a torn file is mended."""
+        """Keep the bytes and return their sha256 in hex.
+
+        Bytes that are there are not written again, unless the file has another size.
+        """
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
         if not is_file_of(path, len(content)):
@@ -67,13 +68,13 @@ class BlobStore:
         return content
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed left behind. Only while no process writes."""
+        """Remove the temporary files of killed writers. Call it only while no process writes."""
         for left_over in self.root.glob("*/.*.part"):
             left_over.unlink()
 
 
 def is_file_of(path: Path, size_bytes: int) -> bool:
-    """Whether a file is there with all its bytes; the death of the machine may have cost it some."""
+    """Whether a file exists with all its bytes; a crash of the machine can cut it."""
     try:
         return path.stat().st_size == size_bytes
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The record as a person looks through it: pages of trajectories, what became of one, figures over time.
+"""Reading the record for people: pages of trajectories, the fate of a rollout, figures over time.
 
-Every query is bounded: by a page, by a number of bins, or by a sample where a run of weeks has more.
+Every query returns a bounded number of rows: a page, one per bin, or a sample of a long run.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ PAGE = 50
 """Rows of a page."""
 
 EVENTS_WHOLE = 12_000
-"""With more events than this between two moments a sample of them is read."""
+"""If there are more events than this between two moments, only a sample is read."""
 
 SAMPLES = 60
-"""Places at which a sample is taken."""
+"""Places, evenly spread, at which a sample of events is read."""
 
 VERSIONS_MOST = 400
-"""Policy versions that are read for a chart; of more, every so many-th."""
+"""Largest number of policy versions that a chart shows; of more, every n-th is read."""
 
 STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
@@ -94,20 +94,20 @@ class TrajectorySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryFilter:
-    """Which trajectories a page lists; None asks for nothing."""
+    """Which trajectories a page lists; None means any."""
 
     task_id: str | None = None
     outcome: str | None = None
     is_success: bool | None = None
-    """By `success_above`."""
+    """Whether the reward is above `success_above`."""
     success_above: float = SUCCESS_ABOVE
     before_id: int | None = None
-    """Only rollouts with a smaller id: where the page before ended."""
+    """Only rollouts with a smaller id: the last one of the page before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A try of an episode that ended without a reward."""
+    """An attempt that ended without a reward."""
 
     rollout_id: int
     attempt: int
@@ -119,7 +119,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What became of one rollout, whether or not it has a trajectory."""
+    """One rollout with its group, its attempts and its end, whether or not it has a trajectory."""
 
     rollout: RolloutRecord
     task_id: str
@@ -130,13 +130,13 @@ class Fate:
     """The version its update made; None while it is not trained."""
     stored_unix_s: float | None
     attempts: tuple[Attempt, ...]
-    """Spent without a reward, oldest first."""
+    """Those without a reward, oldest first."""
     group: tuple[int, ...]
     """All rollouts of its group, itself included."""
 
 
 class RunBrowser(StoreReader):
-    """Read-only view of a record for people. Each method is one transaction. Raises StoreUnavailable."""
+    """A StoreReader with the queries of commands and pages. Each method is one transaction."""
 
     # one trajectory, and lists of them
 
@@ -163,7 +163,7 @@ class RunBrowser(StoreReader):
         return self._first(Trajectory, ONE_TRAJECTORY, key=rollout_id)
 
     def fate(self, rollout_id: int) -> Fate | None:
-        """What became of a rollout; None when there never was one of this number."""
+        """One rollout with what is known about it; None if no rollout has this number."""
         with self._reading() as connection:
             row = first(connection, ONE_ROLLOUT, key=rollout_id)
             if row is None:
@@ -179,21 +179,21 @@ class RunBrowser(StoreReader):
             )
 
     def newest_attempts(self, limit: int = PAGE) -> tuple[Attempt, ...]:
-        """What failed last, newest first."""
+        """The attempts that failed last, newest first."""
         return self._all(Attempt, NEWEST_ATTEMPTS, limit=limit)
 
     # events
 
     def newest_event_about(self, kind: str, subject: str, among: int = 5000) -> Event | None:
-        """The last event of a kind about a subject, among the newest of that kind."""
+        """The last event of a kind about a subject; only the newest `among` events of the kind are read."""
         return self._first(Event, NEWEST_EVENT_ABOUT, kind=kind, subject=subject, limit=among)
 
     def sampled_events(
         self, kind: str, begins_unix_s: float, ends_unix_s: float, subjects: int
     ) -> tuple[Event, ...]:
-        """Events of a kind between two moments: all, or a sample, about two of each subject at each place.
+        """Events of a kind between two moments; of many a sample, at each place about two of each subject.
 
-        For figures that only grow, such as the load: between two of them nothing is lost.
+        Meant for events with totals, such as LOAD, where leaving some out loses no count.
         """
         with self._reading() as connection:
             first = first_event_after(connection, begins_unix_s)
@@ -222,7 +222,7 @@ class RunBrowser(StoreReader):
         return None if found is None else float(found)
 
     def last_unix_s(self) -> float | None:
-        """The newest moment the record knows of: an event, a trajectory or a version."""
+        """Time of the newest event, trajectory or version; None for an empty record."""
         with self._reading() as connection:
             found = [scalar(connection, query) for query in LAST_MOMENTS]
         return max((float(moment) for moment in found if moment is not None), default=None)
@@ -235,7 +235,7 @@ class RunBrowser(StoreReader):
         success_above: float,
         task_id: str | None = None,
     ) -> dict[int, tuple[int, int, int]]:
-        """Episodes, successes and environment steps that were stored, by bin of `width_s` from the begin."""
+        """Stored episodes, successes and environment steps of each bin of `width_s`, by its index."""
         values = {
             "begins": begins_unix_s,
             "ends": ends_unix_s,
@@ -249,7 +249,7 @@ class RunBrowser(StoreReader):
             }
 
     def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
-        """Successes among the newest episodes stored until a moment, at most `last`; how many those are."""
+        """Number of successes among the `last` episodes stored until a moment, and of those episodes."""
         with self._reading() as connection:
             rewards = scalars(connection, REWARDS_UNTIL, unix_s=unix_s, last=last)
         return sum(reward > success_above for reward in rewards), len(rewards)
@@ -257,7 +257,7 @@ class RunBrowser(StoreReader):
     def faults_over_time(
         self, begins_unix_s: float, ends_unix_s: float, width_s: float
     ) -> dict[str, dict[int, int]]:
-        """Attempts that were spent, by fault kind and bin."""
+        """Number of failed attempts by fault kind and index of the bin of `width_s`."""
         values = {"begins": begins_unix_s, "ends": ends_unix_s, "width": width_s}
         found: dict[str, dict[int, int]] = {}
         with self._reading() as connection:
@@ -268,7 +268,7 @@ class RunBrowser(StoreReader):
     def versions_between(
         self, begins_unix_s: float, ends_unix_s: float, most: int = VERSIONS_MOST
     ) -> tuple[Version, ...]:
-        """Policy versions made between two moments, oldest first; of very many an even choice."""
+        """Policy versions made between two moments, oldest first; of more than `most`, every n-th."""
         between = {"begins": begins_unix_s, "ends": ends_unix_s}
         with self._reading() as connection:
             every = -(-scalar(connection, f"SELECT count(*) {VERSIONS_WITHIN}", **between) // most) or 1

@@ -32,11 +32,11 @@ METHODS: Mapping[type[m.Call[Any]], str] = {
 }
 
 SHOW_ROWS = (m.OpenGroup, m.LeaseRollout, m.ReassignRollout, m.ReleaseRollout)
-"""Calls whose results hold what the curator's index needs: the row as the call left it."""
+"""Calls whose results also hold the group or rollout after the call, for the curator's index."""
 
 
 def carry_out(writer: Any, call: m.Call[T]) -> T:
-    """Call the writer's method; what the call's result is. Raises what the method raises."""
+    """Call the writer's method and return the result of the call. Raises what the method raises."""
     answer = getattr(writer, METHODS[type(call)])(**arguments_of(writer, call))
     match cast(Any, call):
         case m.OpenGroup():
@@ -49,7 +49,7 @@ def carry_out(writer: Any, call: m.Call[T]) -> T:
 
 
 def arguments_of(writer: Any, call: Any) -> dict[str, Any]:
-    """The fields of a message by name; steps that came in a file are read from it."""
+    """The fields of a message by name, with the steps that its step file holds."""
     given = {field.name: getattr(call, field.name) for field in fields(call)}
     match call:
         case m.FinishRollout():
@@ -63,5 +63,5 @@ def arguments_of(writer: Any, call: Any) -> dict[str, Any]:
 
 
 def steps_of(writer: Any, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
-    """The steps that come with a report; none where it is late, for then its file may have been swept."""
+    """The steps of a report; none if its lease has ended, because its file may have been removed."""
     return step_files.opened(call.steps) if writer.is_held(call.rollout_id, call.fence) else ()

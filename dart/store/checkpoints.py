@@ -1,4 +1,4 @@
-"""Atomic, self-proving checkpoints.
+"""Checkpoints that are complete or absent, and whose files are verified by hashes.
 
 A checkpoint is a folder `v000042` that appears by one rename, complete or not at all::
 
@@ -12,9 +12,9 @@ A checkpoint is a folder `v000042` that appears by one rename, complete or not a
 moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
 write or prune removes.
 
-A checkpoint that training does not go on from is never deleted, it is renamed aside: `v000043.uncommitted`
-was written by an update that is in no record and stays until a version 43 is committed, `v000042.damaged` was
-replaced by a copy of an older one and stays until a person removes it.
+Two kinds of checkpoints are renamed instead of deleted. `v000043.uncommitted` belongs to an update that was
+not committed to the record; it is removed when a version 43 is committed. `v000042.damaged` is the newest
+version, which could not be verified, so that the run continued from an older one; a person may remove it.
 """
 
 import hashlib
@@ -37,54 +37,54 @@ STATE_FILE = "state.json"
 FORMAT = 2
 OWN_HASH = "state_sha256"
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
-"""Why a checkpoint was renamed aside; behind the dot of its name."""
+"""What the name of a checkpoint that was renamed ends with."""
 
 _NAME = re.compile(r"^v(\d{6,})$")
 _UNCOMMITTED_NAME = re.compile(rf"^v(\d{{6,}})\.{UNCOMMITTED}(-\d+)?$")
 
 
 class CorruptCheckpoint(DiskError):
-    """A checkpoint folder that is not what was written."""
+    """A checkpoint folder whose files are not those that were written."""
 
     def __init__(self, folder: Path, file: str, expected: str, got: str) -> None:
         self.folder, self.file, self.expected, self.got = folder, file, expected, got
         super().__init__(
-            f"checkpoint {folder}: {self.damage}; a run whose newest checkpoint this is goes on from the "
-            "newest whole one when it is started again with --resume (or `dartrl up`)"
+            f"checkpoint {folder}: {self.damage}; if it is the newest of its run, start the run again with "
+            "--resume (or `dartrl up`): it continues from the newest checkpoint that is whole"
         )
 
     @property
     def damage(self) -> str:
-        """What is wrong, without the folder and the remedy."""
+        """What is wrong, without folder and remedy."""
         return f"{self.file} is corrupt: expected {self.expected}, got {self.got}"
 
 
 class CheckpointNotWritten(DiskError):
-    """The disk refused; no folder of that version exists and every older one is untouched."""
+    """The disk refused to write a checkpoint; no folder of that version exists, older ones are unchanged."""
 
     def __init__(self, folder: Path, reason: OSError) -> None:
         remedy = (
-            "free space there; a run that waits for it goes on by itself, one that has ended with --resume"
+            "free space there; a run that waits for it continues by itself, else start it with --resume"
             if is_no_room(reason)
-            else f"see to it that files can be written in {folder.parent}, then go on with --resume"
+            else f"make {folder.parent} writable, then continue with --resume"
         )
         super().__init__(
-            f"checkpoint {folder} could not be written: {reason}; older checkpoints are untouched; {remedy}"
+            f"checkpoint {folder} could not be written: {reason}; older checkpoints are unchanged; {remedy}"
         )
         self.folder = folder
 
 
 class CheckpointExists(RuntimeError):
-    """The version was published before; a checkpoint is never written twice."""
+    """A checkpoint of this version exists; it is never written twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
-    """What `state.json` holds besides the hashes."""
+    """The content of `state.json` without the hashes."""
 
     version: int
     learner: Mapping[str, Any]
-    """Plain JSON: counters and whatever else the learner needs to go on."""
+    """Plain JSON: counters and other state that the learner needs to continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def write_checkpoint(parent: Path, state: CheckpointState, write_files: Callable
     """
     target = parent / checkpoint_name(state.version)
     if target.exists():
-        raise CheckpointExists(f"{target} exists; version {state.version} was published before")
+        raise CheckpointExists(f"{target} exists: a checkpoint is never written twice")
     try:
         make_private(parent)
         _publish(target, state, write_files)
@@ -121,13 +121,13 @@ def write_checkpoint(parent: Path, state: CheckpointState, write_files: Callable
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what interrupted writes and removals left behind; nothing ever reads it."""
+    """Remove the temporary folders of interrupted writes and removals."""
     for leftover in parent.glob(".v*.tmp"):
         shutil.rmtree(leftover)
 
 
 def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
-    """Verify every file of `folder` against its hash, but those of these names, or in folders of these names.
+    """Verify every file of `folder` against its hash, except files and subfolders named in `but`.
 
     Raises CorruptCheckpoint.
     """
@@ -154,7 +154,7 @@ def published_hashes(folder: Path) -> Mapping[str, str]:
 
 
 def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
-    """The newest checkpoint of a version up to one that verifies, and what was wrong with the newer ones."""
+    """The newest whole checkpoint of a version up to `up_to`, and the errors of the newer ones."""
     refused: list[CorruptCheckpoint] = []
     for folder in reversed(list_checkpoints(parent)):
         if version_of(folder) > up_to:
@@ -180,7 +180,7 @@ def version_of(folder: Path) -> int:
 
 
 def set_aside(folder: Path, why: str) -> Path:
-    """Rename a checkpoint so that nothing reads it and nothing deletes it; returns where it is."""
+    """Rename a checkpoint so that it is neither read nor pruned; returns its new path."""
     names = itertools.chain(
         [f"{folder.name}.{why}"], (f"{folder.name}.{why}-{n}" for n in itertools.count(2))
     )
@@ -190,7 +190,7 @@ def set_aside(folder: Path, why: str) -> Path:
 
 
 def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
-    """Rename checkpoints newer than the newest commit aside; returns where they are."""
+    """Rename checkpoints newer than the newest committed version; returns their new paths."""
     return [
         set_aside(folder, UNCOMMITTED)
         for folder in list_checkpoints(parent)
@@ -199,16 +199,16 @@ def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
 
 
 def remove_uncommitted(parent: Path, committed: int) -> None:
-    """Remove what was renamed aside as uncommitted of versions that are committed by now."""
+    """Remove checkpoints that were renamed as uncommitted and whose versions are committed by now."""
     for path in parent.iterdir():
         if (match := _UNCOMMITTED_NAME.match(path.name)) and int(match[1]) <= committed:
             shutil.rmtree(path)
 
 
 def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> list[Path]:
-    """Remove all but the `keep` newest checkpoints and those of `protect`ed versions; returns the removed."""
+    """Remove all checkpoints but the `keep` newest and the versions in `protect`; returns the removed."""
     if keep < 1:
-        raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot go on")
+        raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot continue")
     protected = {checkpoint_name(version) for version in protect}
     doomed = [folder for folder in list_checkpoints(parent)[:-keep] if folder.name not in protected]
     for folder in doomed:
@@ -247,7 +247,7 @@ def _write_state(folder: Path, state: CheckpointState) -> None:
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:
-    """Of what `state.json` says, however it is laid out."""
+    """Hash of the content of `state.json`, whatever its white space."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The record as an actor uses it: writes go to the store actor, reads are done here."""
+"""How actors use the record: writes are sent to the store actor, reads go to the database itself."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,16 +12,16 @@ from dart.store.reader import StoreReader
 T = TypeVar("T")
 
 WRITE_DEADLINE_S = 15.0
-"""A write waits behind others and for the disk; beyond this the store is as good as gone."""
+"""A write may wait behind others and for the disk; after this time the store counts as lost."""
 
 
 async def write(
     actor: Actor, call: m.Call[T], on_pause: Callable[[str], None] = lambda _: None, to: str = "store"
 ) -> T:
-    """Ask the store actor, or who writes to it, again and again while the disk refuses writes.
+    """Send a call to the store actor (or to `to`) and return its result; repeat it while the disk refuses.
 
-    `on_pause` is told the reason when that begins and an empty one when it is over. Raises AskError when the
-    store is gone or silent, StoreConflict when it contradicts.
+    `on_pause` gets the reason when a pause begins and an empty text when it ends. Raises AskError if the
+    store does not reply, StoreConflict if the call contradicts the record.
     """
     since_s = actor.clock.monotonic_s()
     answer = await actor.ask(to, call, deadline_s=WRITE_DEADLINE_S)
@@ -41,7 +41,7 @@ async def write(
 
 
 def result_of(call: m.Call[T], answer: Any) -> T:
-    """What a call became, by its answer. Raises StoreConflict when the record contradicts it."""
+    """The result of a call in its reply. Raises StoreConflict if the call contradicts the record."""
     if isinstance(answer, m.Contradiction):
         raise StoreConflict(answer.text)
     return from_plain(answer.value, m.result_type(type(call)))
@@ -55,10 +55,10 @@ class RecordClient:
         self.rollout, self.demonstrations = reader.rollout, reader.demonstrations
         self.snapshot = reader.snapshot
         self.paused = ""
-        """Why the disk refuses writes now; empty while it does not."""
+        """Why the disk refuses writes now; empty if it does not."""
 
     async def write(self, call: m.Call[T]) -> T:
-        """Have the store actor carry out a call, however long the disk refuses."""
+        """Have the store actor carry out a call; waits as long as the disk refuses writes."""
         return await write(self._actor, call, self._note_pause)
 
     def _note_pause(self, reason: str) -> None:

@@ -15,14 +15,17 @@ from dart.store.serialization import Row, check_demonstration, content_sha256, d
 from dart.store.writer import RecordWriter
 
 SELF_ROLLED = "self-rolled"
-"""Origin of what the policy of the run played under a demonstration's actions."""
+"""Origin of the demonstrations that the policy of the run played itself."""
 
 
 class DemonstrationWriter(RecordWriter):
     """The experience pool."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Add what the pool does not hold yet; returns how many. One that was dropped comes back."""
+        """Add demonstrations that the pool does not hold yet; returns how many.
+
+        One that is known but was dropped is in use again, and counts.
+        """
         for demonstration in demonstrations:
             check_demonstration(demonstration)
         with self._transaction():
@@ -43,9 +46,9 @@ class DemonstrationWriter(RecordWriter):
     def record_guided(
         self, guide_id: int, attempt: int, instruction: str, reward: float, steps: Sequence[Step]
     ) -> Guided:
-        """Count an episode that the policy played under a demonstration's actions, once per attempt.
+        """Count an episode that the policy played with a demonstration's actions as a hint, once per attempt.
 
-        Where it did as well as the demonstration, it is a demonstration of its own from now on.
+        If its reward is not below that of the demonstration, it is added as a demonstration.
         """
         with self._transaction():
             guide = self._demonstration(guide_id)

@@ -1,6 +1,6 @@
-"""Waiting for room: what a blob or a checkpoint does that meets a full disk.
+"""Waiting for free space before a screenshot, a step file or a checkpoint is written.
 
-The record itself waits in `dart.store.actor`.
+For the database itself the store actor waits (`dart.store.actor`).
 """
 
 import inspect
@@ -28,11 +28,11 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T]) -> T: ...
 
 
 async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T]]) -> T:
-    """Do `work`, again and again while the disk is full; its result, or whatever else it raises.
+    """Do `work`, and repeat it while the disk is full; returns its result or raises its other errors.
 
-    The work must leave nothing half-written when it fails, and may be repeated. Waiting has no limit: a full
-    disk is a person's to mend, and the log names it. Meanwhile the actor is not ready, as the board shows to
-    readers of the board. When there is room again that is an event of the record.
+    The work must leave nothing half-written when it fails. There is no time limit, because only a person can
+    free space; the log names what waits. Meanwhile the board shows the actor as not ready, and the end of the
+    wait is an event of the record.
     """
     began_s: float | None = None
     while True:
@@ -55,7 +55,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
 
 
 def is_no_room(error: BaseException) -> bool:
-    """Whether an error, or one that it was raised from, is a full disk or a record that refuses writes."""
+    """Whether an error, or one of its causes, is a full disk or a busy record."""
     return any(
         isinstance(cause, StoreBusy)
         or (isinstance(cause, OSError) and cause.errno in NO_ROOM)

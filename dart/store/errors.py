@@ -7,15 +7,15 @@ from dart.core.errors import DiskError, RunDirectoryError
 
 
 class StoreError(Exception):
-    """The durable record refused or failed; the message names the path and the remedy."""
+    """Base class. The message names the path and the remedy."""
 
 
 class StoreUnavailable(StoreError, DiskError):
-    """The file cannot be read or written now. Nothing of the failed call was kept."""
+    """The file cannot be read or written now: disk full, locked, damaged. Nothing of the call was kept."""
 
 
 class StoreBusy(StoreUnavailable):
-    """The disk has no room, or another process holds the lock: worth waiting for."""
+    """The disk is full, or another process holds the lock. This passes: wait and try again."""
 
 
 class StoreTooOld(StoreError, RunDirectoryError):
@@ -27,7 +27,7 @@ class StoreTooNew(StoreError, RunDirectoryError):
 
 
 class StoreConflict(StoreError):
-    """The call contradicts the record. Nothing was changed."""
+    """The call contradicts the record, because of a defect or a second writer. Nothing was changed."""
 
 
 class BlobDamage(StoreError, DiskError):

@@ -1,7 +1,8 @@
-"""How events that come every few seconds are thinned as they grow old, so that weeks fit on the disk.
+"""Which old LOAD events are deleted, so that a run of weeks fits on the disk.
 
-The figures of a load are totals since its actor started. What is kept of a stretch is its last event, so
-every total that is kept is right; what an actor counted in the minute before it died may be missed.
+Every actor sends a LOAD event every few seconds. Its figures are totals since the actor started, so the last
+event of a stretch of time is enough: each total that is kept is right. Only what an actor counted in the last
+minute before it died may be lost.
 """
 
 from collections.abc import Iterator
@@ -10,15 +11,15 @@ from dataclasses import dataclass
 from dart.telemetry.load_meter import LOAD
 
 EVERY_S = 600.0
-"""How often the store looks for what has grown old."""
+"""Seconds between two deletions of old events."""
 
 FLOODING = LOAD
-"""The kind that is thinned: with 200 environments it comes 40 times a second. No other comes by the clock."""
+"""The kind that is thinned: 200 environments send 40 of them a second. No other kind is sent periodically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Of what is older than `age_s`, one event of a subject is kept for each `keep_every_s`."""
+    """Of events older than `age_s`, one of each subject is kept per `keep_every_s`."""
 
     age_s: float
     keep_every_s: float
@@ -30,7 +31,9 @@ TIERS = (Tier(age_s=3600.0, keep_every_s=60.0), Tier(age_s=86_400.0, keep_every_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Events of [begin, end), both multiples of what is kept: one per subject and `keep_every_s` stays."""
+    """The events of [begin, end), of which one per subject and `keep_every_s` is kept.
+
+    Begin and end are multiples of `keep_every_s`."""
 
     begin_unix_s: float
     end_unix_s: float
@@ -38,7 +41,7 @@ class Stretch:
 
 
 def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
-    """What has grown old since the last look, `looked_unix_s`; everything before it when there was none."""
+    """The stretches that came of age since the last deletion; all old events if `looked_unix_s` is None."""
     for tier in TIERS:
         end_unix_s = _whole(now_unix_s - tier.age_s, tier.keep_every_s)
         begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - tier.age_s, tier.keep_every_s)

@@ -1,6 +1,6 @@
-"""Whether the data of a run is whole: the record against itself, and against the files that it names.
+"""Checks of the data of a run: of the record itself, and of the files that it names.
 
-Runs when a run is taken up, when it ends, and on demand. It reads only.
+They run when a run is resumed, when it ends, and on demand. They only read.
 """
 
 import os
@@ -30,27 +30,26 @@ from dart.store.write_ahead_log import damage_of_log_beside, log_of
 SHA256 = re.compile("[0-9a-f]{64}")
 
 SAMPLE = 2000
-"""Screenshots that are read where not all of them are; chosen at random, so that checks add up."""
+"""Number of screenshots that a check reads if it does not read all; each check draws others."""
 
 RESTORE = "restore the file from a copy"
-DAMAGED_LOG = "go back to a copy of the run, or go on without them: --resume keeps a copy of the log"
-"""What can be done about a damaged log."""
+DAMAGED_LOG = "go back to a copy of the run, or lose them and continue: --resume keeps a copy of the log"
+"""Remedy for a damaged log."""
 
 SHOWN = 5
 """Findings that one message lists."""
 
 
 class RecordDamaged(StoreError, DiskError):
-    """The data of a run contradicts itself; going on would train on damage."""
+    """The data of a run is damaged; to continue would be to train on damaged data."""
 
 
 def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int = 0) -> list[Finding]:
-    """Everything about the data of a run that must not be; empty when it is sound.
+    """Every damage and contradiction in the data of a run; empty when it is sound.
 
-    full          every screenshot and checkpoint is read; else only what the run still needs: the newest
+    full          read every screenshot and checkpoint; else only what the run still needs: the newest
                   checkpoint, and of very many screenshots a sample
-    fresh_since   steps trained too late count in versions after this one; before, the bound may have been
-                  another
+    fresh_since   look for stale steps in versions after this one: before, another bound may have held
     Raises StoreUnavailable when the record cannot be read at all.
     """
     if not paths.store.is_file():
@@ -65,12 +64,12 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
 
 
 def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
-    """The newest version of the record (-1: none), and what is wrong with the checkpoints of the run.
+    """The newest version in the record (-1: none), and what is wrong with the checkpoints of the run.
 
-    full   every checkpoint is read; else only the newest, from which the run goes on
+    full   read every checkpoint; else only the newest, from which the run continues
     Raises StoreUnavailable when the record cannot be read.
     """
-    folders = list_checkpoints(paths.checkpoints)  # before the record is read: a run that goes on makes more
+    folders = list_checkpoints(paths.checkpoints)  # before the record is read: a running run makes more
     with StoreReader(paths.store) as record:
         versions = record.versions()
     if not versions:
@@ -81,8 +80,8 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
 
 
 def damaged_log(paths: RunPaths) -> list[Finding]:
-    """Transactions in the write-ahead log that SQLite would leave out; of a log that another process may be
-    writing nothing can be said."""
+    """Transactions in the write-ahead log that SQLite would drop. A log that another process may be writing
+    cannot be checked."""
     if is_written_by_another(paths):
         return []
     damage = damage_of_log_beside(paths.store)
@@ -98,7 +97,7 @@ def is_written_by_another(paths: RunPaths) -> bool:
 
 
 def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
-    """Raises RecordDamaged that names the first findings, each with its remedy."""
+    """Raise RecordDamaged with the first findings if there are any."""
     if findings:
         raise RecordDamaged(f"the data in {paths.root} is damaged, nothing was started:\n{listed(findings)}")
 
@@ -131,15 +130,17 @@ def damaged_screenshots(record: StoreReader, folder: Path, full: bool) -> Iterat
 
 
 def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:
-    """The newest version must be whole to go on from; the other checkpoints of `folders` to fall back on.
+    """Damage of the newest version, from which the run continues, and of the other checkpoints in `folders`.
 
-    A run that goes on removes old checkpoints meanwhile.
+    A folder that the run has pruned meanwhile is no finding.
     """
     own = newest.folder(paths.root)
     damage = damage_of(newest, paths)
     found = [Finding(damage, f"checkpoint {own}", newest_remedy(paths, newest.version))] if damage else []
     return found + [
-        Finding(damage, f"checkpoint {folder}", "remove the folder: nothing but a fallback would read it")
+        Finding(
+            damage, f"checkpoint {folder}", "remove the folder: it is read only if all newer ones are damaged"
+        )
         for folder in folders
         if folder != own
         if (damage := checkpoint_damage(folder, version_of(folder))) and folder.exists()
@@ -147,23 +148,23 @@ def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path
 
 
 def damage_of(version: Version, paths: RunPaths) -> str:
-    """What is wrong with the checkpoint of a version; empty for the base policy, which is not of the run."""
+    """What is wrong with the checkpoint of a version; always empty for the base policy."""
     return checkpoint_damage(version.folder(paths.root), version.version) if version.version > 0 else ""
 
 
 def newest_remedy(paths: RunPaths, version: int) -> str:
-    """What to do about a newest checkpoint that is damaged."""
+    """The remedy for a damaged newest checkpoint."""
     good, _ = latest_good(paths.checkpoints, up_to=version - 1)
     if good is None:
         return "restore the folder from a copy, or start a new run in another directory"
     return (
-        "restore the folder from a copy, or start the run again: --resume (or `dartrl up`) goes on from the "
-        f"newest whole one, {good.folder.name}, and renames this one aside"
+        "restore the folder from a copy, or start the run again: --resume (or `dartrl up`) continues from "
+        f"the newest whole one, {good.folder.name}, and renames this one"
     )
 
 
 def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> list[Finding]:
-    """Checkpoints that no update after the newest commit can have written: the record is an older one."""
+    """Checkpoints more than one version after the newest in the record, which must be an older copy."""
     ahead = [folder.name for folder in folders if version_of(folder) > newest + 1]
     if not ahead:
         return []
@@ -172,16 +173,16 @@ def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> 
         Finding(
             f"the record ends at version {newest}",
             f"checkpoint {names}",
-            f"put the newer record back; or, to go on from version {newest}, move {names} out of "
+            f"put the newer record back; or, to continue from version {newest}, move {names} out of "
             f"{paths.checkpoints}",
         )
     ]
 
 
 def checkpoint_damage(folder: Path, version: int) -> str:
-    """What is wrong with the checkpoint of a version, in words; empty when nothing is."""
+    """What is wrong with the checkpoint of a version; empty if nothing is."""
     if not (folder / STATE_FILE).is_file():
-        return "is missing, or was not written to its end"
+        return "is missing or incomplete"
     try:
         found = load_checkpoint(folder).state.version
     except CorruptCheckpoint as corrupt:

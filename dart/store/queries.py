@@ -1,9 +1,8 @@
-"""What is read from the record: SQL, and the readers of its rows.
+"""The SQL that reads the record, and functions that make records of its rows.
 
-Text, because every process of a run and every command that looks at one reads the record: SQLAlchemy, with
-which it is written and migrated, takes longer to import than a command may take to answer (decision 13). The
-writer reads by the same statements, on the connection it writes with. Each is in the SQL that SQLite and
-PostgreSQL share (decision 19).
+The statements are text, because commands read the record too, and to import SQLAlchemy would take them longer
+than all else (decision 13). The writer reads with the same statements, on the connection that it writes with.
+Each is in the SQL that SQLite and PostgreSQL share (decision 19).
 """
 
 from collections import defaultdict, namedtuple
@@ -37,6 +36,7 @@ OPEN_BATCH = f"SELECT * FROM batches WHERE state = '{BatchState.LEASED}'"
 ONE_BATCH = "SELECT * FROM batches WHERE batch_id = :key"
 BATCH_GROUPS = "SELECT group_id FROM groups WHERE batch_id = :batch_id ORDER BY group_id"
 NEWEST_VERSION = "SELECT * FROM versions ORDER BY version DESC LIMIT 1"
+LAST_VERSION = "SELECT max(version) FROM versions"
 ONE_VERSION = "SELECT * FROM versions WHERE version = :key"
 VERSIONS = "SELECT * FROM versions WHERE version >= :first ORDER BY version LIMIT :limit"
 ROLLOUTS = """
@@ -86,7 +86,7 @@ KINDS_OF_EVENTS = """
     SELECT kind FROM known WHERE kind IS NOT NULL
 """
 ENDS_OF_EVENTS = "SELECT (SELECT min(event_id) FROM events), (SELECT max(event_id) FROM events)"
-"""Each in the index; asked for both at once, SQLite walks through the table."""
+"""Two subqueries, because SQLite takes each from the index, but both in one SELECT from the table."""
 
 ONE_EVENT_FROM = "SELECT event_id, unix_s FROM events WHERE event_id >= :first ORDER BY event_id LIMIT 1"
 EVENT_COUNTS = """
@@ -96,7 +96,7 @@ EVENT_COUNTS_SINCE = """
     SELECT kind, count(*) FROM events
     WHERE event_id > :since_id AND kind || '' IN (:kinds) GROUP BY kind
 """
-"""By the key and not by the index of kinds (the empty text beside it): what came since is little."""
+"""The empty text keeps SQLite from the index of kinds: there are few events after `since_id`."""
 
 NEWEST_EVENT_ID = "SELECT max(event_id) FROM events"
 NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
@@ -167,7 +167,7 @@ ALL_STEPS = f"SELECT steps.steps FROM steps UNION ALL {REPLAYED_STEPS}"
 
 
 def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor:
-    """Run a statement; of a list among its values `IN (:keys)` becomes `IN (:keys_0, :keys_1)`, and so on.
+    """Run a statement. For a list among its values, `IN (:keys)` becomes `IN (:keys_0, :keys_1)`, and so on.
 
     A list has 32,000 items at most: SQLite takes no more parameters.
     """
@@ -182,7 +182,7 @@ def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Curs
 
 
 def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
-    """The rows a statement finds, each with its columns by name."""
+    """The rows that a statement finds, with their columns as attributes."""
     cursor = execute(connection, sql, values)
     make = _row_of(tuple(column[0] for column in cursor.description))._make
     return [make(found) for found in cursor]
@@ -190,7 +190,7 @@ def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
 
 @lru_cache(maxsize=256)
 def _row_of(columns: tuple[str, ...]) -> Any:
-    """The class of rows with these columns; of two with the same name the first one keeps it."""
+    """The class of rows with these columns; of two columns of one name the first has it."""
     return namedtuple("Row", columns, rename=True)
 
 
@@ -210,14 +210,15 @@ def scalar(connection: Connection, sql: str, **values: Any) -> Any:
 
 
 def tally(connection: Connection, what: str) -> dict[str, int]:
-    """How many rows say what, as counted when they began to; `what` as in the table `tallies`."""
+    """The counts of one tally by name; `what` is one of those of the table `tallies`."""
     return {row.name: row.value for row in select(connection, TALLY, what=what)}
 
 
 def first_event_after(connection: Connection, unix_s: float) -> int | None:
-    """The id of the first event at or after a moment, one above the last where there is none; None of none.
+    """The id of the first event at or after a moment.
 
-    By bisection: events are numbered as they are recorded, and there is no index of their times.
+    It is one above the last id if all events are older, and None if there are no events. Found by bisection:
+    ids grow with time, and there is no index of times.
     """
     low, last = connection.execute(ENDS_OF_EVENTS).fetchone()
     if low is None:
@@ -277,7 +278,7 @@ def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[
 
 
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
-    """What is known about every task; no query of it looks at more trajectories than it returns."""
+    """Statistics of every task; the queries read only as many trajectories as they return."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     for row in select(connection, RECENT_REWARDS, last=recent_rewards):
         rewards[row.task_id].append(row.reward)
@@ -300,7 +301,9 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
 
 
 def screenshots_of(connection: Connection, steps: str) -> frozenset[str]:
-    """sha256 of every screenshot of the packed steps that a query finds; `row_damage` names damaged ones."""
+    """sha256 of every screenshot in the packed steps that a query finds.
+
+    Damaged steps are left out, because `row_damage` names them."""
     found: set[str] = set()
     for (packed,) in connection.execute(steps):
         with suppress(ValueError):

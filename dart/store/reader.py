@@ -84,14 +84,14 @@ class StoreReader:
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
-        """While it lasts, every query sees the same state of the record."""
+        """Let every query in it see the same state of the record."""
         self._bare.execute("BEGIN")
         try:
             yield
         finally:
             self._bare.rollback()  # nothing was written
 
-    # what to train on
+    # for the trainer
 
     def latest_version(self) -> Version | None:
         """The newest policy version; None before version 0 was added."""
@@ -103,7 +103,7 @@ class StoreReader:
             return queries.leased_batch(connection)
 
     def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
-        """The groups with their stored or trained trajectories, in the order asked for."""
+        """The groups with their stored or trained trajectories, in the order of `group_ids`."""
         with self._reading() as connection:
             found = select(connection, queries.GROUPS, keys=list(group_ids))
             rows = {row.group_id: row for row in found}
@@ -126,20 +126,20 @@ class StoreReader:
                 for group_id in group_ids
             )
 
-    # what to play next
+    # for the curator and environments
 
     def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
-        """Everything a restarted curator needs, with the last rewards of every task."""
+        """Everything that a restarted curator needs, with the last `recent_rewards` rewards of every task."""
         with self._reading() as connection:
             return Snapshot(
                 groups=queries.read_groups(connection, queries.IS_LIVE),
                 tasks=queries.statistics_of_tasks(connection, recent_rewards),
                 batch=queries.leased_batch(connection),
-                version=scalar(connection, queries.NEWEST_VERSION),
+                version=scalar(connection, queries.LAST_VERSION),
             )
 
     def rollout(self, rollout_id: int) -> RolloutRecord:
-        """Where one rollout is now."""
+        """The present state of one rollout."""
         with self._reading():
             return record_of(RolloutRecord, self._one(queries.ONE_ROLLOUT, "rollout", rollout_id))
 
@@ -151,7 +151,7 @@ class StoreReader:
             return group
 
     def parked_steps(self, rollout_id: int) -> tuple[Step, ...]:
-        """What was played of an episode before it was parked, oldest first; empty where nothing is kept."""
+        """The parked steps of a rollout, oldest first; empty if it is not parked."""
         with self._reading() as connection:
             packed = scalar(connection, queries.PARKED_STEPS, key=rollout_id)
             return () if packed is None else unpack_steps(packed)
@@ -162,12 +162,12 @@ class StoreReader:
             return queries.statistics_of_tasks(connection, recent_rewards)
 
     def decisions(self, task_id: str | None = None, limit: int = 1000) -> tuple[TaskDecision, ...]:
-        """The last decisions about one task or about all of them, newest last."""
+        """The last `limit` decisions about one task, or about all, newest last."""
         query = queries.DECISIONS if task_id is None else queries.DECISIONS_OF_TASK
         return self._all(TaskDecision, query, limit=limit, task=task_id)[::-1]
 
     def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
-        """What the experience pool holds, for one task or for all of them, dropped ones included."""
+        """The demonstrations of one task, or of all, dropped ones included, without their steps."""
         return self._all(DemonstrationSummary, queries.DEMONSTRATIONS, task=task_id)
 
     def demonstration(self, pool_id: int) -> Demonstration:
@@ -175,10 +175,10 @@ class StoreReader:
         with self._reading():
             return record_of(Demonstration, self._one(queries.ONE_DEMONSTRATION, "demonstration", pool_id))
 
-    # what to show
+    # for checks, commands and pages
 
     def conservation(self) -> Conservation:
-        """The books of invariant one-fate, from what was counted as it happened; `integrity` recounts."""
+        """Rollouts by fate (invariant one-fate), from the tallies; `integrity` counts the rows instead."""
         with self._reading() as connection:
             return audit.conservation(connection, queries.tally(connection, "state"))
 
@@ -187,14 +187,14 @@ class StoreReader:
     ) -> tuple[audit.Finding, ...]:
         """Every contradiction in the record; empty when it is sound.
 
-        With a staleness bound, also what was trained too late into versions after `since_version`.
+        With a staleness bound, also rollouts that were trained too late into versions after `since_version`.
         """
         with self._reading() as connection:
             references = audit.looked("the references", sqlite_checks.broken_references, connection)
             return (*audit.violations(connection, staleness_bound, since_version), *references)
 
     def damaged_rows(self, *, full: bool) -> list[audit.Finding]:
-        """Rows that are not what was written: all of them, or of those that the run still needs."""
+        """Rows that differ from what was written; without `full` only rows that the run still needs."""
         with self._reading() as connection:
             return row_damage.damaged_rows(connection, full=full)
 
@@ -211,7 +211,7 @@ class StoreReader:
     def totals(
         self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE
     ) -> Totals:
-        """The figures of the live view; `last` is the window of the success rate in trajectories."""
+        """The totals of the live view; the success rate is that of the last `last` trajectories."""
         now = time.time() if now_unix_s is None else now_unix_s
         window = {"last": last, "success_above": success_above}
         with self._reading() as connection:
@@ -249,13 +249,13 @@ class StoreReader:
         return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
 
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
-        """How many events there are of each of these kinds; name none that is ever deleted.
+        """Number of events of each of these kinds, which must not be a kind that is deleted when old.
 
-        known   what was counted before, of the same kinds: only what came since is looked at
+        known   an earlier result for the same kinds: only newer events are counted and added to it
         """
         with self._reading() as connection:
             newest = scalar(connection, queries.NEWEST_EVENT_ID) or 0
-            before = known if known.newest_id <= newest else NO_EVENTS  # the record is another one by now
+            before = known if known.newest_id <= newest else NO_EVENTS  # the record was replaced
             query = queries.EVENT_COUNTS_SINCE if before.newest_id else queries.EVENT_COUNTS
             values = {"kinds": list(kinds), "since_id": before.newest_id}
             counts = Counter(before.of_kind)
@@ -281,7 +281,7 @@ class StoreReader:
         with self._reading() as connection:
             asked["first"] = queries.first_event_after(connection, since_unix_s) if since_unix_s > 0 else 0
             all_kinds = kinds if kinds is not None else scalars(connection, queries.KINDS_OF_EVENTS)
-            # Each by the index of kinds: in a run of weeks nearly all events are of one kind.
+            # One query per kind, by the index of kinds: in a long run nearly all events are LOAD.
             for kind in set(all_kinds) - set(without):
                 found += all_of(Event, connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
         return tuple(sorted(found, key=lambda event: event.event_id)[-limit:])
@@ -291,7 +291,7 @@ class StoreReader:
         return self._first(Event, queries.NEWEST_EVENT, kind=kind)
 
     def drops_by_task(self) -> dict[str, dict[str, int]]:
-        """Groups that were dropped, by task and reason."""
+        """Number of dropped groups, by task and reason."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
         with self._reading() as connection:
             for row in select(connection, queries.TALLY, what="group_drop"):
@@ -299,7 +299,7 @@ class StoreReader:
         return dict(found)
 
     def parkings(self) -> tuple[int, int]:
-        """How often an episode was parked, and how many are parked now."""
+        """How often episodes were parked, and how many are parked now."""
         with self._reading() as connection:
             ever = queries.tally(connection, "parking").get("", 0)
             return ever, scalar(connection, queries.PARKED_NOW)

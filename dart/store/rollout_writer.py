@@ -1,8 +1,8 @@
-"""The writer's part about groups and rollouts: leases with fencing tokens, parking, and what became of each.
+"""The writer's part about groups and rollouts: leases with fences, parking, storing and dropping.
 
-A rollout's life: LEASED (owned, or awaiting a new lease) -> STORED -> TRAINED, or DROPPED with a reason
-from LEASED or STORED (invariant one-fate). An attempt is spent by a fault, never by parking: the attempts
-table says which were, so a new lease has the number after the last one spent.
+States of a rollout: LEASED (held by an environment, or awaiting a new lease) -> STORED -> TRAINED, or
+DROPPED with a reason from LEASED or STORED (invariant one-fate). A fault spends an attempt, parking does not.
+The table `attempts` has the spent ones, so the next lease knows its attempt's number.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ COUNT_TRAJECTORY = text("""
             ELSE longest_success_steps END
     WHERE task_id = :task_id
 """)
-"""`success_steps` are its steps where the episode is a success, else 0."""
+"""`success_steps` is the number of its steps if the episode is a success, else 0."""
 
 
 class RolloutWriter(RecordWriter):
@@ -50,9 +50,10 @@ class RolloutWriter(RecordWriter):
         policy_version: int,
         probes_length: bool = False,
     ) -> int:
-        """Open a group of one task and seed; `policy_version` is the oldest one that any engine serves.
+        """Open a group of one task and seed; returns its id.
 
-        With `probes_length` it runs at the global step cap to see whether longer successes exist.
+        policy_version   the oldest version that any engine serves
+        probes_length    its episodes may reach the global step cap, to see whether longer successes exist
         """
         with self._transaction():
             self._know_task(task_id)
@@ -70,7 +71,7 @@ class RolloutWriter(RecordWriter):
             )
 
     def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
-        """Issue the next rollout of a group; StoreConflict when all it wants were issued."""
+        """Issue the next rollout of a group. Raises StoreConflict if all of them are issued."""
         with self._transaction():
             group, states, _ = self._standing(group_id)
             if group.state != GroupState.OPEN or len(states) >= group.rollouts_wanted:
@@ -96,9 +97,9 @@ class RolloutWriter(RecordWriter):
     def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease | Reassignment:
-        """Lease a rollout that no environment plays. Its fence grows, so earlier leases are void.
+        """Lease a rollout that no environment plays. Its fence grows, which ends earlier leases.
 
-        A parked one goes on in the same attempt with its steps, another begins its next attempt.
+        A parked rollout keeps its attempt and its steps, any other begins its next attempt.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -120,7 +121,7 @@ class RolloutWriter(RecordWriter):
     def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
-        """Take a lease back: its attempt is spent. Drops the rollout when it was the last attempt."""
+        """Take a lease back, which spends the attempt; after the last attempt the rollout is dropped."""
         with self._transaction():
             rollout = self._rollout(rollout_id)
             if rollout.state != RolloutState.LEASED or rollout.fence != fence:
@@ -154,7 +155,7 @@ class RolloutWriter(RecordWriter):
         return Release.DROPPED
 
     def _spend_attempt(self, rollout: Row, fault_kind: FaultKind, detail: str) -> None:
-        """The next attempt begins anew, so what was parked of this one, and how often, is forgotten."""
+        """Record a spent attempt and delete what was parked of it: the next attempt begins anew."""
         self._execute(
             insert(attempts),
             rollout_id=rollout.rollout_id,
@@ -171,7 +172,7 @@ class RolloutWriter(RecordWriter):
         self._execute(delete(parked).where(parked.c.rollout_id == rollout_id))
 
     def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> StoredResult:
-        """Store a finished episode under the lease it was played with: steps, reward and state at once."""
+        """Store the finished episode of a lease: steps, reward and state in one transaction."""
         with self._transaction():
             rollout = self._rollout(rollout_id)
             if rollout.stored_fence == fence:
@@ -201,11 +202,11 @@ class RolloutWriter(RecordWriter):
         max_resumes: int,
         max_attempts: int | None = None,
     ) -> Park:
-        """Keep what was played of an episode that must be interrupted, so that an environment takes it up.
+        """Keep the steps of an episode that must be interrupted, so that an environment can play it on.
 
-        `steps` are all since the episode began. Fewer than were parked before (it was interrupted while
-        these were replayed) change nothing. Beyond `max_resumes` the attempt ends, the last one of
-        `max_attempts` with it the rollout.
+        `steps` are all since the episode began. If more are parked already (the episode was interrupted while
+        they were replayed), those are kept. An episode that was parked `max_resumes` times is not parked
+        again: its attempt is spent, and after `max_attempts` its rollout is dropped.
         """
         check_steps(f"parked rollout {rollout_id}", steps)
         with self._transaction():
@@ -221,7 +222,7 @@ class RolloutWriter(RecordWriter):
             return Park.PARKED
 
     def is_held(self, rollout_id: int, fence: int) -> bool:
-        """Whether a rollout is being played under this lease; a report of it still counts."""
+        """Whether this lease of the rollout has not ended: a report about it still counts."""
         with self._reading() as connection:
             row = first(connection, queries.ONE_ROLLOUT, key=rollout_id)
             return row is not None and is_held(row, fence)
@@ -233,7 +234,7 @@ class RolloutWriter(RecordWriter):
         return Park.FENCED
 
     def _keep_steps(self, rollout: Row, steps: Sequence[Step], reason: str) -> None:
-        """Keep the longer of what is parked now and what was parked before."""
+        """Write the parked steps, unless more were parked before."""
         about = {"fence": rollout.fence, "reason": reason, "parked_unix_s": self._clock()}
         played = {
             "steps": pack_steps(steps),
@@ -251,9 +252,9 @@ class RolloutWriter(RecordWriter):
     def forget_parked(
         self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None
     ) -> StoredResult:
-        """What was parked cannot be replayed: the holder of the lease plays it anew, as a new attempt.
+        """Delete parked steps that could not be replayed; the holder of the lease plays a new attempt.
 
-        FENCED where that was the last one of `max_attempts`: the rollout is dropped and not to be played.
+        FENCED if that was the last one of `max_attempts`: the rollout is dropped and must not be played.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -270,7 +271,7 @@ class RolloutWriter(RecordWriter):
             return StoredResult.ACCEPTED
 
     def drop_group(self, group_id: int, reason: str) -> int:
-        """Drop a group and what of it is leased or stored; returns how many rollouts that were."""
+        """Drop a group with its leased and stored rollouts; returns how many rollouts were dropped."""
         with self._transaction():
             group = self._one(queries.ONE_GROUP, "group", group_id)
             if group.state == GroupState.DROPPED:
@@ -283,14 +284,14 @@ class RolloutWriter(RecordWriter):
 
 
 def is_held(rollout: Row, fence: int) -> bool:
-    """Whether a lease is the one under which the rollout is being played."""
+    """Whether an environment plays the rollout under the lease with this fence."""
     return bool(
         rollout.state == RolloutState.LEASED and rollout.environment is not None and rollout.fence == fence
     )
 
 
 def check_same_rollout(rollout: Row, trajectory: Trajectory) -> None:
-    """A trajectory must be of the rollout, group, task and seed that were leased."""
+    """Refuse a trajectory that is not of the rollout, group, task and seed that were leased."""
     wanted = (rollout.rollout_id, rollout.group_id, rollout.task_id, rollout.seed)
     found = (trajectory.rollout_id, trajectory.group_id, trajectory.task_id, trajectory.seed)
     if wanted != found:

@@ -1,12 +1,12 @@
 """The tables of the record, in SQLAlchemy Core.
 
-One row per thing that happened; only leases, states and counters ever change.
-The first migration makes the tables from this module. A change here needs a new migration: a test compares
-what the first one makes with a frozen listing.
+Each row is something that happened; only leases, states and counters change later. The first migration makes
+the tables from this module. A change here needs a new migration: a test compares what the first one makes
+with a frozen listing.
 
-Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum.
-Small tables are kept twice: an index over all columns is a second copy of each row, which SQLite writes in
-the same transaction and `PRAGMA integrity_check` compares with the first.
+Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum. A
+small table has an index over all its columns, which is a second copy of each row: SQLite writes it in the
+same transaction, and `PRAGMA integrity_check` compares the two.
 """
 
 from sqlalchemy import (
@@ -30,7 +30,7 @@ counters = Table(
     metadata,
     Column("name", String, primary_key=True),
     Column("value", Integer, nullable=False),
-    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports refused; not from rows",
+    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; counted apart from rows",
 )
 
 groups = Table(
@@ -56,7 +56,7 @@ rollouts = Table(
     Column("rollout_id", Integer, primary_key=True),
     Column("group_id", Integer, ForeignKey("groups.group_id"), nullable=False, index=True),
     Column("state", String, nullable=False, index=True),
-    Column("environment", String, comment="who plays it now; null while it awaits a new lease"),
+    Column("environment", String, comment="the one that plays it; null while it awaits a new lease"),
     Column("attempt", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("deadline_unix_s", Float, nullable=False),
@@ -118,7 +118,7 @@ parked = Table(
     Column("reason", String, nullable=False),
     Column("parked_unix_s", Float, nullable=False),
     Column("checksum", LargeBinary, nullable=False, comment="of the steps"),
-    comment="what was played of episodes that were interrupted; gone when the episode or the attempt ends",
+    comment="steps of interrupted episodes; deleted when the episode or the attempt ends",
 )
 
 pool = Table(
@@ -132,7 +132,7 @@ pool = Table(
     Column("reward", Float, nullable=False),
     Column("num_steps", Integer, nullable=False),
     Column("content_sha256", String, nullable=False, unique=True),
-    Column("uses", Integer, nullable=False, comment="rows of group_demonstrations, counted apart"),
+    Column("uses", Integer, nullable=False, comment="number of its rows in group_demonstrations"),
     Column("dropped", Boolean, nullable=False),
     Column("added_unix_s", Float, nullable=False),
     Column("checksum", LargeBinary, nullable=False, comment="of what never changes, steps included"),
@@ -143,10 +143,10 @@ pool = Table(
         server_default="0",
         comment="some answer is an action without the thought that the policy writes",
     ),
-    Column("guide_id", Integer, comment="demonstration whose actions the policy saw while it played this"),
     Column(
-        "rolls", Integer, nullable=False, server_default="0", comment="episodes played under it as a guide"
+        "guide_id", Integer, comment="the demonstration that was its hint, if the policy played it itself"
     ),
+    Column("rolls", Integer, nullable=False, server_default="0", comment="episodes played with it as a hint"),
     sqlite_autoincrement=True,
     comment="demonstrations of the experience pool",
 )
@@ -174,7 +174,7 @@ task_statistics = Table(
     Column("finished", Integer, nullable=False, comment="trajectories ever stored"),
     Column("steps_played", Integer, nullable=False, comment="environment steps of those"),
     Column("longest_success_steps", Integer, comment="null before the first success"),
-    comment="kept current in the transaction of what it counts, recounted by the audit",
+    comment="updated in the transaction of what it counts; the audit recounts it",
 )
 
 decisions = Table(
@@ -200,7 +200,7 @@ tallies = Table(
     Column("task_id", String, primary_key=True, comment="empty where it is not counted by task"),
     Column("name", String, primary_key=True),
     Column("value", Integer, nullable=False),
-    comment="rows by what they say, counted by triggers, recounted by the audit",
+    comment="numbers of rows by state or reason; triggers count, the audit recounts",
 )
 
 batches = Table(
@@ -209,7 +209,13 @@ batches = Table(
     Column("batch_id", Integer, primary_key=True),
     Column("state", String, nullable=False, index=True),
     Column("leased_unix_s", Float, nullable=False),
-    Column("version", Integer, ForeignKey("versions.version"), comment="what its update made", unique=True),
+    Column(
+        "version",
+        Integer,
+        ForeignKey("versions.version"),
+        comment="the version that its update made",
+        unique=True,
+    ),
     Column("fence", Integer, nullable=False, server_default="1", comment="grows with every lease"),
     Column("deadline_unix_s", Float, nullable=False, server_default="0"),
     sqlite_autoincrement=True,

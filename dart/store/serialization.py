@@ -1,5 +1,4 @@
-"""Trajectories and demonstrations as table rows and back: exactly what was sampled, nothing derived
-(train-what-was-sampled).
+"""Trajectories and demonstrations as rows of tables and back, unchanged (train-what-was-sampled).
 
 The steps of an episode are one MessagePack array of maps, in the record and in the file that brings them to
 the store: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum is of the values as columns hold
@@ -45,28 +44,28 @@ DEMONSTRATION_COLUMNS = (
     "added_unix_s",
     "steps",
 )
-"""What never changes of a row of `pool`, and its steps."""
+"""The columns of `pool` that never change, and the steps."""
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
 PARKED_COLUMNS = ("steps", "num_steps", "oldest_version")
-"""What of a row of `parked` belongs to its steps."""
+"""The columns of `parked` that describe its steps."""
 
 
 def checksum(row: Mapping[str, Any], columns: Sequence[str]) -> bytes:
-    """A hash of these columns of a row; a whole number counts as the float that a column may make of it."""
+    """A hash of these columns of a row; integers are hashed as the floats that a column may make of them."""
     values = (row[name] for name in columns)
     plain = [float(value) if isinstance(value, int) else value for value in values]
     return hashlib.blake2b(msgspec.msgpack.encode(plain), digest_size=16).digest()
 
 
 def row_of(record: Any, *without: str) -> Values:
-    """The columns that the fields of a record are, but for those that are none."""
+    """The columns of a record: its fields by name, except the fields in `without`."""
     names = (field.name for field in dataclasses.fields(record) if field.name not in without)
     values = {name: getattr(record, name) for name in names}
     return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def record_of(cls: type[T], row: Row, **known: Any) -> T:
-    """The record that a row is: each field is the column of its name, unless its value is known already.
+    """A record from a row: each field is the column of its name, unless `known` has its value.
 
     Raises TypeError or ValueError for a column that holds no value of its field.
     """
@@ -76,7 +75,7 @@ def record_of(cls: type[T], row: Row, **known: Any) -> T:
 
 @cache
 def _makers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """The fields of a record, each with what makes its value of a column's."""
+    """The fields of a record, each with the function that converts a column to its value."""
     hints = get_type_hints(cls)
     return tuple((field.name, _maker(hints[field.name])) for field in dataclasses.fields(cls))
 
@@ -107,7 +106,7 @@ def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_
 
 
 def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix_s: float) -> Values:
-    """The row of `pool`, never used yet; `packed` are its steps, a row of `pool_steps`."""
+    """The row of `pool` of a new demonstration; `packed` are its steps, a row of `pool_steps`."""
     row = row_of(demonstration, "pool_id", "steps") | {
         "num_steps": len(demonstration.steps),
         "content_sha256": content_sha256(demonstration),
@@ -119,8 +118,9 @@ def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix
 
 
 def content_sha256(demonstration: Demonstration) -> str:
-    """What makes two demonstrations the same: task, seed and what was seen and answered at each step. What
-    the policy answered itself has its log-probs, so it is another one than its guide."""
+    """A hash of task, seed, instruction, screenshots and answers: demonstrations with the same are one.
+
+    A self-rolled demonstration differs from its guide even with the same answers: it has log-probs."""
     steps = [
         (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
     ]
@@ -136,7 +136,7 @@ def content_sha256(demonstration: Demonstration) -> str:
 
 
 pack_steps = msgspec.msgpack.Encoder().encode
-"""The steps of an episode in one piece."""
+"""Encode the steps of an episode as bytes."""
 
 
 def unpack_steps(packed: bytes) -> tuple[Step, ...]:
@@ -150,7 +150,7 @@ def screenshots_in(packed: bytes) -> frozenset[str]:
 
 
 class _Seen(msgspec.Struct):
-    """The one field of a step that is read where only its screenshot counts."""
+    """The part of a step that `screenshots_in` decodes."""
 
     screenshot_sha256: str
 
@@ -167,7 +167,7 @@ def _unpacked(packed: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
 
 
 def check_trajectory(trajectory: Trajectory) -> None:
-    """Refuse what training could not use. Raises StoreConflict that names rollout, field and value."""
+    """Check that a trajectory can be trained. Raises StoreConflict that names rollout, field and value."""
     name = f"trajectory of rollout {trajectory.rollout_id}"
     if not 0.0 <= trajectory.reward <= 1.0:
         raise StoreConflict(f"{name}: reward must be in [0, 1], got {trajectory.reward!r}")
@@ -177,7 +177,7 @@ def check_trajectory(trajectory: Trajectory) -> None:
 
 
 def check_demonstration(demonstration: Demonstration) -> None:
-    """Refuse what is no success. Raises StoreConflict that names task, field and value."""
+    """Check that a demonstration can be used. Raises StoreConflict that names task, field and value."""
     name = f"demonstration of {demonstration.task_id} with seed {demonstration.seed}"
     if not 0.0 < demonstration.reward <= 1.0:
         raise StoreConflict(f"{name}: its reward must be in (0, 1], got {demonstration.reward!r}")
@@ -188,7 +188,7 @@ def check_demonstration(demonstration: Demonstration) -> None:
 
 
 def check_steps(name: str, steps: Sequence[Step]) -> None:
-    """Refuse steps this run cannot have sampled. Raises StoreConflict that names step, field and value."""
+    """Check steps that this run sampled. Raises StoreConflict that names step, field and value."""
     for number, step in enumerate(steps):
         check_step(f"{name}: step {number}", step)
 

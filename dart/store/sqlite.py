@@ -1,14 +1,12 @@
-"""SQLite as the database of the record: connections, its catalogue, and its errors in our words.
+"""SQLite as the database of the record: connections, its catalogue, and errors with their remedies.
 
 Statements elsewhere are in the SQL that SQLite and PostgreSQL share (docs/decisions/0019-one-sql-layer.md);
 what only SQLite understands is here and in `dart.store.sqlite_checks`.
 
-synchronous=NORMAL: in WAL mode a commit is a write() into the operating
-system's page cache, which outlives the death of the process by any signal, so
-an acknowledged transaction survives SIGKILL without an fsync per commit. Only
-the death of the machine can cost the last commits (never consistency), and
-then the engines and browsers that made them are gone too. The commit of an
-update is synced (`sync_log`): its checkpoint is, and must not be ahead.
+With synchronous=NORMAL in WAL mode a commit is a write into the page cache of the operating system. It
+survives any death of the process without an fsync. Only a crash of the machine can lose the last commits; the
+record stays consistent, and what was played since is played again. The commit of an update is synced
+(`sync_log`), because its checkpoint is synced too and must not be newer than the record.
 """
 
 import math
@@ -26,21 +24,21 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 Connection = sqlite3.Connection
-"""What statements run on: text with `:names`, and the values of those."""
+"""Runs statements: text with `:names`, and their values."""
 
 Cursor = sqlite3.Cursor
-"""What a statement found."""
+"""The rows that a statement found."""
 
 DatabaseError = sqlite3.DatabaseError
 
 BUSY_TIMEOUT_S = 5.0
-"""One writer by design; only a checkpoint or a migration of a second process can hold the lock."""
+"""How long a statement waits for the lock, which only a checkpoint or a migration elsewhere can hold."""
 
 ROOM_BYTES = 64 << 10
-"""With less than this the shared index of the write-ahead log (32 KiB) cannot be made."""
+"""Free space below this counts as a full disk: the index of the write-ahead log alone takes 32 KiB."""
 
 REMEDIES = {
-    "SQLITE_FULL": "the disk is full: free space there, then go on (nothing half-written was kept)",
+    "SQLITE_FULL": "the disk is full: free space there, then continue (nothing half-written was kept)",
     "SQLITE_IOERR": "the disk refused to write or read: check free space, file-size limits and the device",
     "SQLITE_BUSY": f"another process held it for {BUSY_TIMEOUT_S:g} s: stop the other writer",
     "SQLITE_LOCKED": "another connection of this process holds it: this is a bug",
@@ -56,14 +54,14 @@ REMEDIES = {
 
 
 def connect(path: Path, *, read_only: bool, create: bool = True) -> sqlite3.Connection:
-    """A bare connection; it may be used from any one thread at a time."""
+    """A connection without SQLAlchemy; threads may use it one at a time."""
     mode = "ro" if read_only else "rwc" if create else "rw"
     uri = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(
         uri,
         uri=True,
         timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,  # we say BEGIN ourselves; the driver's own is lazy and deferred
+        isolation_level=None,  # the driver begins no transactions: `BEGIN` is executed explicitly
         check_same_thread=False,
     )
     connection.text_factory = shown_text
@@ -87,7 +85,7 @@ def _see_to_floor(connection: sqlite3.Connection) -> None:
 
 
 def open_engine(path: Path, *, create: bool = True) -> "Engine":
-    """An engine on the database file; every transaction begins with the write lock."""
+    """A SQLAlchemy engine for the file; each transaction takes the write lock when it begins."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 
@@ -106,30 +104,30 @@ def found_version(connection: sqlite3.Connection) -> str | None:
 
 
 def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """What a database says its tables, indexes and triggers are, by name, without the white space."""
+    """The definitions of a database's tables, indexes and triggers by name, without white space."""
     rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
     return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
 
 
 def fold_log(path: Path) -> None:
-    """Move what the write-ahead log holds into the database file, which is then the whole record.
+    """Move the content of the write-ahead log into the database file, which then is the whole record.
 
-    A log in use stays as it is. Raises StoreUnavailable.
+    A log that another process uses stays as it is. Raises StoreUnavailable.
     """
-    if path.is_file():  # connecting would make one
+    if path.is_file():  # connecting would create the file
         with named_errors(path), closing(connect(path, read_only=False)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def shown_text(content: bytes) -> str:
-    """Text of the record; bytes that are no text, of a damaged row, are shown by their numbers."""
+    """Decode text; bytes of a damaged row that are no text become escapes such as \\xff."""
     return content.decode(errors="backslashreplace")
 
 
 def sync_log(path: Path) -> None:
-    """Have everything that was committed on the disk. Raises OSError.
+    """Write every committed transaction to the disk itself (fsync). Raises OSError.
 
-    SQLite holds no lock on the log, so that closing it here lets go of none.
+    Closing the log here releases no lock of SQLite, which has none on this file.
     """
     log = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY)
     try:
@@ -140,7 +138,7 @@ def sync_log(path: Path) -> None:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Turn the driver's errors into StoreUnavailable with path and remedy."""
+    """Raise the driver's errors as StoreUnavailable or StoreBusy, with path and remedy."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -150,20 +148,22 @@ def named_errors(path: Path) -> Iterator[None]:
                 kind = StoreBusy if passes(name, path) else StoreUnavailable
                 raise kind(f"store {path}: {remedy} ({name}: {error})") from error
         raise
-    except UnicodeDecodeError as error:  # SQLite quotes a damaged definition, which the driver cannot decode
+    except (
+        UnicodeDecodeError
+    ) as error:  # the message quotes a damaged definition, which the driver cannot decode
         raise StoreUnavailable(f"store {path}: {REMEDIES['SQLITE_CORRUPT']} ({error})") from error
 
 
 def passes(name: str, path: Path) -> bool:
-    """Whether SQLite's error is one of those that go away by themselves: no room, or a lock."""
+    """Whether an error of SQLite can pass without repair: a full disk, or a lock."""
     if name.startswith(
         ("SQLITE_IOERR", "SQLITE_CANTOPEN")
-    ):  # what a full disk is called beside the data file
+    ):  # names of a full disk for files beside the database
         return path.parent.is_dir() and not has_room(path.parent)
     return name.startswith(("SQLITE_FULL", "SQLITE_BUSY"))
 
 
 def has_room(folder: Path) -> bool:
-    """Whether the disk of a folder has more space left than the record's smallest files need."""
+    """Whether the disk of a folder has `ROOM_BYTES` and a file entry left."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize >= ROOM_BYTES and (disk.f_favail > 0 or disk.f_files == 0)

@@ -1,6 +1,6 @@
-"""What can be asked of a record because it is an SQLite file: its pages, its references, its shape.
+"""Checks of the record that only SQLite has: its pages, references, definitions and types.
 
-What any database can be asked is in `dart.store.audit` and `dart.store.row_damage`.
+Checks that work with any database are in `dart.store.audit` and `dart.store.row_damage`.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from dart.store.audit import Finding
 from dart.store.sqlite import Connection, schema_of
 
 FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
-"""Where the header of a database file says which formats it is written and read in, and those of the record:
-SQLite takes a file with a later format for writing as read-only. https://www.sqlite.org/fileformat2.html"""
+"""Place of the formats for writing and reading in a database file's header, and their values in WAL mode.
+SQLite opens a file with a later format read-only. https://www.sqlite.org/fileformat2.html"""
 
 HEADING = "*** in database main ***\n"
-"""What SQLite puts before what it finds in pages, in the same answer."""
+"""Precedes the first damaged page in the result of `PRAGMA integrity_check`."""
 
 STORAGE = {"INTEGER": "integer", "BOOLEAN": "integer", "FLOAT": "real", "VARCHAR": "text", "BLOB": "blob"}
-"""How SQLite stores a value of a declared type."""
+"""SQLite's storage class of each declared type."""
 
 
 def broken_references(connection: Connection) -> list[Finding]:
-    """Rows that refer to a missing row, and what a quick look at the pages finds."""
+    """Rows that refer to a missing row, and what `PRAGMA quick_check` finds."""
     rows = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage = [line for (line,) in connection.execute("PRAGMA quick_check")]
     return [
@@ -30,7 +30,7 @@ def broken_references(connection: Connection) -> list[Finding]:
 
 
 def damaged_pages(connection: Connection) -> Iterator[Finding]:
-    """A read-only format, pages out of place, and rows that differ from their second copy."""
+    """A read-only format, damaged pages, and rows that differ from their second copy in an index."""
     ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
     with Path(file).open("rb") as opened:
         formats = opened.read(FORMATS.stop)[FORMATS]
@@ -38,14 +38,14 @@ def damaged_pages(connection: Connection) -> Iterator[Finding]:
         yield Finding(
             f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file"
         )
-    for (told,) in connection.execute("PRAGMA integrity_check"):
-        for line in told.removeprefix(HEADING).splitlines():
+    for (text,) in connection.execute("PRAGMA integrity_check"):
+        for line in text.removeprefix(HEADING).splitlines():
             if line != "ok":
                 yield Finding(line, "the database file")
 
 
 def strange_tables(connection: Connection) -> Iterator[Finding]:
-    """Tables, indexes and triggers that are not those of this version."""
+    """Tables, indexes and triggers that differ from those that this version makes."""
     found, wanted = schema_of(connection), expected_schema()
     for name in sorted(found.keys() | wanted.keys(), key=str):
         if found.get(name) != wanted.get(name):
@@ -54,7 +54,7 @@ def strange_tables(connection: Connection) -> Iterator[Finding]:
 
 
 def expected_schema() -> dict[str, str]:
-    """What `schema_of` finds in a record of this version; loads SQLAlchemy and Alembic."""
+    """The result of `schema_of` for a new record; imports SQLAlchemy and Alembic."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
@@ -71,7 +71,7 @@ def expected_schema() -> dict[str, str]:
 
 
 def strange_sequences(connection: Connection) -> Iterator[Finding]:
-    """The last number that was given to a row is that of the last row: the newest row is never deleted."""
+    """Tables whose last given number is not that of their newest row, although that is never deleted."""
     for table, last in connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
         if table not in tables(connection):
             yield Finding("there is no such table", f"the last number of table {table}")
@@ -82,7 +82,7 @@ def strange_sequences(connection: Connection) -> Iterator[Finding]:
 
 
 def strange_types(connection: Connection) -> Iterator[Finding]:
-    """Values that no writer puts into their column."""
+    """Values of a type that their column does not have."""
     for table in tables(connection):
         columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
         for _, column, declared, is_needed, _, _ in columns:

@@ -1,6 +1,6 @@
-"""The steps of an episode on their way to the store: in a file, named in the message by path and hash.
+"""Files with the steps of an episode, on their way to the store: the message has path and hash.
 
-Mail carries 64 KiB. Thirty steps of a 7 B policy with 14,000 prompt ids each take two megabytes.
+A message takes 64 KiB at most. Thirty steps of a 7 B policy with 14,000 prompt ids each are two megabytes.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ from dart.store.errors import StoreConflict
 from dart.store.serialization import pack_steps, unpack_steps
 
 GUIDED = "guided-"
-"""Begins the names of steps that were played under a demonstration's actions."""
+"""Begins the names of the files of guided episodes."""
 
 NAME = re.compile(r"(?P<rollout>\d+)-(?P<fence>\d+)\.steps")
 
 
 def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.StepFile:
-    """Write the steps of what is played under a lease. Raises StoreUnavailable when there is no room."""
+    """Write the steps of a leased rollout. Raises StoreUnavailable if the disk refuses."""
     return _written(folder / f"{rollout_id}-{fence}.steps", steps)
 
 
 def send_guided(
     folder: Path, guide_id: int, attempt: int, environment: str, steps: tuple[Step, ...]
 ) -> m.StepFile:
-    """Write the steps of what is played under a demonstration's actions. Raises StoreUnavailable."""
+    """Write the steps of a guided episode. Raises StoreUnavailable if the disk refuses."""
     return _written(folder / f"{GUIDED}{guide_id}-{attempt}-{environment}.steps", steps)
 
 
@@ -40,17 +40,17 @@ def _written(path: Path, steps: tuple[Step, ...]) -> m.StepFile:
 
 
 def opened(step_file: m.StepFile) -> tuple[Step, ...]:
-    """The steps, exactly as they were sent. Raises StoreConflict when the file is not what was sent."""
+    """Read the steps. Raises StoreConflict if the file is missing or has another hash."""
     try:
         content = Path(step_file.path).read_bytes()
     except FileNotFoundError as missing:
         raise StoreConflict(
-            f"the steps in {step_file.path} are gone: their sender was started again"
+            f"the step file {step_file.path} is missing: its sender was restarted, or the file was deleted"
         ) from missing
     found = hashlib.sha256(content).hexdigest()
     if found != step_file.sha256:
         raise StoreConflict(
-            f"the steps in {step_file.path} have sha256 {found}, sent were {step_file.sha256}"
+            f"the step file {step_file.path} has sha256 {found}, the message says {step_file.sha256}"
         )
     return unpack_steps(content)
 
@@ -58,14 +58,14 @@ def opened(step_file: m.StepFile) -> tuple[Step, ...]:
 def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: float) -> int:
     """Remove the files of senders that were killed; returns how many.
 
-    is_held            whether the rollout is still played under this fence: its file may yet be asked for
-    older_than_unix_s  files without a lease are removed when they are older than this: those that were never
-                       written to their end, and episodes under a demonstration's actions
+    is_held            whether the lease of a rollout with this fence has not ended: its file is still needed
+    older_than_unix_s  files without a lease are removed if they are older: files that were not written to
+                       their end, and files of guided episodes
     """
     removed = 0
     for path in folder.glob("*"):
         named = NAME.fullmatch(path.name)
-        with suppress(FileNotFoundError):  # its sender is done with it
+        with suppress(FileNotFoundError):  # its sender has removed it
             if named is not None:
                 is_left = not is_held(int(named["rollout"]), int(named["fence"]))
             else:
@@ -78,5 +78,5 @@ def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: 
 
 
 def discard(step_file: m.StepFile) -> None:
-    """It arrived, or is not wanted any more."""
+    """Remove the file, after the store has replied or refused."""
     Path(step_file.path).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
 """The one writer of the record.
 
-Every public method is one transaction: it happens wholly or, whatever dies, not at all. A method whose
-answer may get lost can be called again: the second call changes nothing and says so. `Store.write` carries
+Every public method is one transaction: whatever dies, it happens completely or not at all. A method whose
+result may get lost can be called again: the second call changes nothing and says so. `Store.write` carries
 out a message, which is a call of one of these methods.
 
-The books are kept twice, by counter and by state; `dart.store.audit` compares them.
+Rollouts are counted apart from their states; `dart.store.audit` compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,31 +40,31 @@ THIN_EVENTS = text("""
 
 
 class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
-    """The record of one run, opened for writing. Migrates the database; creates it unless told not to.
+    """The record of one run, opened for writing. Creates the database, unless `create` is false; migrates it.
 
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the
     call was kept) and StoreConflict (the call contradicts the record: nothing changed).
     """
 
     def write(self, call: Call[T]) -> T:
-        """Carry out a call; its result. A row that the result shows is read in the call's own transaction."""
+        """Carry out a call and return its result. Rows in the result are read in the call's transaction."""
         with self._transaction() if isinstance(call, SHOW_ROWS) else nullcontext():
             return carry_out(self, call)
 
     def recount_successes(self) -> None:
-        """Judge every stored episode by this store's `success_above`: a run may go on with another one."""
+        """Find the longest success of every task again, by this store's `success_above`, which may be new."""
         with self._transaction():
             self._execute(RECOUNT_SUCCESSES, success_above=self._success_above)
 
     def record_decisions(self, decisions: Sequence[TaskDecision]) -> int:
-        """Record what was decided about tasks; returns how many of it is new. Told twice, it is kept once."""
+        """Record decisions about tasks; returns how many are new. A repeated decision is kept once."""
         with self._transaction():
             for task_id in {decision.task_id for decision in decisions}:
                 self._know_task(task_id)
             return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
-        """Record one evaluation episode; DUPLICATE when this one is known, which keeps its first reward."""
+        """Record one evaluation episode. One that is known is a DUPLICATE and keeps its first reward."""
         values = row_of(evaluation) | {"created_unix_s": self._clock()}
         with self._transaction():
             is_new = self._insert_new(schema.evaluations, values)
@@ -76,16 +76,17 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
             return self._insert_event(kind, subject, data or {})
 
     def record_events(self, events: Sequence[EventDraft]) -> int:
-        """Record what happened, in this order; returns how many."""
+        """Record events in this order; returns how many."""
         with self._transaction():
             for event in events:
                 self._insert_event(event.kind, event.subject, event.data)
             return len(events)
 
     def thin_events(self, looked_unix_s: float | None = None) -> int:
-        """Delete of old events what `dart.store.event_retention` keeps no more; returns how many.
+        """Delete old events that `dart.store.event_retention` does not keep; returns how many.
 
-        looked_unix_s  the last time this was done: what had grown old by then is left alone. None: nothing is
+        looked_unix_s  time of the last deletion, so that only events that came of age since are read; None:
+                       read all old events
         """
         with self._transaction():
             found = 0

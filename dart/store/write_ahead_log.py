@@ -1,10 +1,10 @@
-"""The write-ahead log of the record, checked frame by frame.
+"""A check of the record's write-ahead log, frame by frame.
 
-SQLite reads its log up to the first frame whose checksum is wrong and drops the rest without a word, because
-that is what an interrupted write looks like. A frame that is damaged in the middle costs every transaction
-after it. Here the two are told apart: behind an interrupted write there is no frame that ends a transaction.
-The frame at which it was interrupted may itself end one, its page not written yet: then the index beside the
-log does not count it.
+SQLite reads its log up to the first frame with a wrong checksum and silently drops the rest, because an
+interrupted write looks like that. So a damaged frame in the middle loses every transaction after it. This
+check distinguishes the two: after an interrupted write there is no frame that ends a transaction. The
+interrupted frame itself may end one if its page was not written yet, but then the index beside the log does
+not count it.
 Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 MAGIC = (0x377F0682, 0x377F0683)
-"""Of a log whose checksums read words as little and as big endian."""
+"""First words of a log whose checksums take words as little endian, and as big endian."""
 
 INDEX_HEADER_BYTES = 48
 """The index begins with two copies of its header."""
@@ -30,14 +30,14 @@ def log_of(database: Path) -> Path:
 
 
 def damage_of_log_beside(database: Path) -> str:
-    """What is wrong with the log beside a database that is not being written; empty where there is none."""
+    """What is wrong with the log of a database that no process writes; empty if nothing is."""
     log = log_of(database)
     content = log.read_bytes() if log.exists() else b""
     return damage_of_log(content, _counted_frames(database, content))
 
 
 def keep_copy_of_log(database: Path) -> Path:
-    """Copy the log beside a database, which SQLite cuts when it opens it; returns where the copy is."""
+    """Copy the log of a database before SQLite opens it, which shortens it; returns the path of the copy."""
     log = log_of(database)
     names = itertools.chain([f"{log.name}.damaged"], (f"{log.name}.damaged-{n}" for n in itertools.count(2)))
     copy = next(path for name in names if not (path := log.with_name(name)).exists())
@@ -46,9 +46,9 @@ def keep_copy_of_log(database: Path) -> Path:
 
 
 def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:
-    """What is wrong with a log that is not being written; empty where every transaction in it is whole.
+    """What is wrong with a log that no process writes; empty if every transaction in it is whole.
 
-    counted_frames   those of whole transactions by the index of the log; None where there is no such index
+    counted_frames   number of frames in whole transactions by the log's index; None without an index
     """
     if not content.strip(b"\0"):
         return ""
@@ -82,7 +82,7 @@ def _damaged_frame(
 
 
 def _counted_frames(database: Path, content: bytes) -> int | None:
-    """How many frames of this generation of the log its index counts; it is written after them."""
+    """Number of frames that the index counts, which is written after them; None if it is of another log."""
     index = database.with_name(f"{database.name}-shm")
     header = index.read_bytes()[: 2 * INDEX_HEADER_BYTES] if index.exists() else b""
     first, second = header[:INDEX_HEADER_BYTES], header[INDEX_HEADER_BYTES:]
@@ -93,7 +93,7 @@ def _counted_frames(database: Path, content: bytes) -> int | None:
 
 
 def _ends_transaction(content: bytes, at: int, salts: bytes) -> bool:
-    """Whether a frame of this generation of the log says that a transaction is complete."""
+    """Whether a frame, with the salts of this log, ends a transaction."""
     return content[at + 8 : at + 16] == salts and content[at + 4 : at + 8] != b"\0\0\0\0"
 
 

@@ -1,4 +1,4 @@
-"""What every part of the writer needs: the one writing connection, its clock, and changes of rows by key."""
+"""What all parts of the writer share: the writing connection, the clock, and changes of rows by key."""
 
 import json
 import time
@@ -50,13 +50,13 @@ class RecordWriter(StoreReader):
     ) -> None:
         """
         create          make a record where there is none, as only the start of a new run does; False: refuse
-        success_above   a reward above it counts as a success from now on (`Store.recount_successes`)
+        success_above   a reward above it counts as a success in what is stored from now on
         """
         self._clock, self._create, self._success_above = clock, create, success_above
         super().__init__(path)
 
     def _open(self) -> BareConnection:
-        """The connection that is written with; what is read is read on it, too."""
+        """The connection for both reading and writing."""
         if not self._create:
             require_record(self.path)
         with driver_errors(), ExitStack() as on_failure:
@@ -75,7 +75,7 @@ class RecordWriter(StoreReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """One transaction; within another one it is a part of that."""
+        """One transaction; inside another one, a part of it."""
         if self._connection.in_transaction():
             yield
             return
@@ -102,7 +102,7 @@ class RecordWriter(StoreReader):
         return int(key[0])
 
     def _insert_new(self, table: Table, values: Mapping[str, Any]) -> bool:
-        """Insert a row unless the table has one that is as unique; whether it was inserted."""
+        """Insert a row unless it violates a unique constraint; returns whether it was inserted."""
         columns, marks = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
         statement = text(f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING")
         return self._execute(statement, **values).rowcount == 1
@@ -116,7 +116,7 @@ class RecordWriter(StoreReader):
         self._execute(COUNT_UP, counter=counter)
 
     def _know_task(self, task_id: str) -> None:
-        """See that a task has a row of statistics."""
+        """Insert the statistics of a task if it has none yet."""
         counts = {"groups_opened": 0, "finished": 0, "steps_played": 0}
         self._insert_new(task_statistics, {"task_id": task_id} | counts)
 
@@ -126,13 +126,13 @@ class RecordWriter(StoreReader):
         return self._insert(events, **row, checksum=checksum(row, EVENT_COLUMNS))
 
     def _drop_group(self, group_id: int, reason: str) -> int:
-        """Drop an open group with its rollouts; returns how many those were."""
+        """Drop an open group with its rollouts; returns how many rollouts were dropped."""
         self._update(groups, group_id, state=GroupState.DROPPED.value, drop_reason=reason)
         self._execute(NO_MEMBER_PARKED, key=group_id)
         return self._execute(DROP_MEMBERS, key=group_id, reason=reason).rowcount
 
     def _standing(self, group_id: int) -> tuple[Row, list[str], int]:
-        """A group, the states of its rollouts, and how many of those it wants are not settled."""
+        """A group, the states of its issued rollouts, and how many of its rollouts are not settled."""
         group = self._one(queries.ONE_GROUP, "group", group_id)
         states = scalars(self._bare, queries.ROLLOUT_STATES, key=group_id)
         return group, states, group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
@@ -140,7 +140,7 @@ class RecordWriter(StoreReader):
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """The driver's own errors instead of SQLAlchemy's around them, as the reader has them."""
+    """Raise the driver's own errors instead of SQLAlchemy's, as a reader does."""
     try:
         yield
     except DatabaseError as error:

@@ -1,7 +1,7 @@
-"""Migrations of the record, run when a store is opened.
+"""Migrations of the record, which run when a store is opened.
 
-Alembic is imported only when there is something to do, so a restarted store
-process opens an existing database in milliseconds.
+Alembic is imported only if there is something to migrate, so that a restarted store actor opens its database
+in milliseconds.
 """
 
 from contextlib import closing
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 FIRST_VERSION = "0009"
-"""The first migration: what was recorded before it is not migrated."""
+"""The first migration; older records are refused."""
 
 SCHEMA_VERSION = "0009"
 """The newest migration."""
@@ -29,10 +29,7 @@ def is_to_migrate(connection: Connection, path: Path) -> bool:
 
 
 def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
-    """Run the migrations up to one, in the caller's transaction: wholly or not at all.
-
-    The scripts lie beside this file; no alembic.ini is needed.
-    """
+    """Run the migrations up to `to`, in the caller's transaction."""
     from alembic import command
     from alembic.config import Config
 
@@ -68,10 +65,7 @@ def migration_of(connection: Connection, path: Path) -> str:
 
 
 def refuse_absent(path: Path) -> None:
-    """Refuse a record that is not there, before SQLite opens it and deletes the log beside an empty one.
-
-    Raises StoreUnavailable.
-    """
+    """Raise StoreUnavailable for a missing or empty file, of which SQLite would delete the log on opening."""
     if not path.is_file():
         raise StoreUnavailable(
             f"store {path} does not exist: put a copy of it back, or start a new run elsewhere"
@@ -81,7 +75,7 @@ def refuse_absent(path: Path) -> None:
 
 
 def require_record(path: Path) -> None:
-    """Refuse a file that is no record, or one that cannot be migrated, without changing it.
+    """Check that a file is a record that can be read or migrated, without changing it.
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """
@@ -91,7 +85,7 @@ def require_record(path: Path) -> None:
 
 
 def check_current(connection: Connection, path: Path) -> None:
-    """Refuse to read a database that no writer of this version has opened yet.
+    """Check that a record is at the newest migration, which a reader cannot run.
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """

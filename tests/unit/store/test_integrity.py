@@ -87,7 +87,7 @@ def test_a_screenshot_of_a_trained_episode_is_missed_in_full_only(paths: RunPath
 def test_the_newest_checkpoint_must_be_there(paths: RunPaths) -> None:
     newest = paths.checkpoints / "v000002"
     (newest / "state.json").unlink()
-    assert told(paths) == [f"checkpoint {newest}: is missing, or was not written to its end"]
+    assert told(paths) == [f"checkpoint {newest}: is missing or incomplete"]
 
 
 def test_an_older_checkpoint_is_read_in_full_only(paths: RunPaths) -> None:

@@ -45,10 +45,10 @@ def test_steps_that_are_gone_or_damaged_are_refused_by_name(tmp_path: Path) -> N
     step_file = step_files.send(tmp_path, 7, 1, LONG[:1])
     path = Path(step_file.path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StoreConflict, match=r"7-1\.steps have sha256"):
+    with pytest.raises(StoreConflict, match=r"7-1\.steps has sha256"):
         step_files.opened(step_file)
     path.unlink()
-    with pytest.raises(StoreConflict, match=r"7-1\.steps are gone"):
+    with pytest.raises(StoreConflict, match=r"7-1\.steps is missing"):
         step_files.opened(step_file)
 
 
