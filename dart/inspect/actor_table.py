@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.board import LAUNCHER, ActorState, Vitals, rows_of
+from actors.board import LAUNCHER, LIVING, ActorState, Vitals, rows_of
 from dart.core.errors import NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import ancestors_of, restarts_by_child
@@ -20,7 +20,6 @@ from dart.inspect.snapshot import ActorRow
 from dart.telemetry.gauges import Gauge
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
-_WITHOUT_PROCESS = _WAITING | {ActorState.STOPPED, ActorState.FAILED, ActorState.FREE}
 
 
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
@@ -92,7 +91,7 @@ def is_shown(row: Vitals) -> bool:
 
 def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
     process = process_of(row)
-    has_process = row.state not in _WITHOUT_PROCESS and process is not GONE
+    has_process = row.state in LIVING and process is not GONE
     return ActorRow(
         name=row.name,
         parent="" if row.parent == LAUNCHER else row.parent,
@@ -123,7 +122,7 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
 
 def process_of(row: Vitals) -> Process:
     """The process of an actor; one on another machine, or not forked yet, counts as alive."""
-    if row.state in _WITHOUT_PROCESS:
+    if row.state not in LIVING:
         return GONE
     if row.route or not row.pid:
         return Process(ProcessState.ALIVE)

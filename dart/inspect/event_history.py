@@ -25,9 +25,6 @@ ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
 OVERLAP_S = 30.0
 """How far a follower looks back, for events that were written late."""
 
-NO_ID = 0
-"""`event_id` of a supervisor's report, which is not in the record."""
-
 
 def read_events(
     paths: RunPaths,
@@ -68,7 +65,7 @@ def is_news(event: Event) -> bool:
 def event_of(report: SupervisorReport) -> Event:
     """A supervisor's report as an event."""
     return Event(
-        event_id=NO_ID,
+        event_id=0,  # a report is not in the record
         unix_s=report.unix_s,
         kind=report.context,
         subject=report.offender.id,

@@ -108,8 +108,3 @@ def activity(actor: "ActorRow") -> str:
     if actor.handler:
         return f"{actor.handler} {actor.busy_s:.1f} s"
     return f"{actor.work} {actor.work_s:.1f} s" if actor.work else ""
-
-
-def restart_counts(actor: "ActorRow") -> str:
-    """Restarts as `2/7`: in the window of the supervisor's budget, and in all; empty when there were none."""
-    return f"{actor.restarts_in_window}/{actor.restarts}" if actor.restarts else ""

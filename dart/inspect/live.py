@@ -96,8 +96,7 @@ class PlainLines:
 
 def summary_line(snapshot: RunSnapshot) -> str:
     """One run in one line, for logs."""
-    parts = [f"{_elapsed(snapshot)}  {_phase(snapshot)}", *_figures(snapshot)]
-    return "  ".join([*parts, f"alive {snapshot.well}/{len(snapshot.actors)}", _restarts(snapshot)])
+    return "  ".join([_elapsed(snapshot), _phase(snapshot), *_figures(snapshot), *_health(snapshot)])
 
 
 def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Group:
@@ -126,7 +125,8 @@ def header(snapshot: RunSnapshot) -> RenderableType:
     """The phase of the run, its figures, and what is wrong."""
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
-    figures = [_figures(snapshot), list(_curation(snapshot)), _health(snapshot)]
+    health = [*_health(snapshot), str(snapshot.conservation)]
+    figures = [_figures(snapshot), list(_curation(snapshot)), health]
     return Group(first, *(Flow(line) for line in figures if line), *_remarks(snapshot))
 
 
@@ -217,12 +217,9 @@ def _curation(snapshot: RunSnapshot) -> Iterator[str]:
 
 
 def _health(snapshot: RunSnapshot) -> list[str]:
-    return [f"alive {snapshot.well}/{len(snapshot.actors)}", _restarts(snapshot), str(snapshot.conservation)]
-
-
-def _restarts(snapshot: RunSnapshot) -> str:
     faults = ", ".join(f"{kind} {count}" for kind, count in snapshot.faults.items() if count)
-    return f"restarts {snapshot.restarts}  faults {faults or 0}"
+    restarts = f"restarts {snapshot.restarts}  faults {faults or 0}"
+    return [f"alive {snapshot.well}/{len(snapshot.actors)}", restarts]
 
 
 # ---- tables ----

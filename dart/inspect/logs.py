@@ -6,7 +6,7 @@ older file is kept. `crash/` has what an incarnation printed when it crashed.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -102,11 +102,6 @@ def parse(text: bytes) -> LogLine | None:
         )
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def starts(lines: Iterable[LogLine]) -> list[LogLine]:
-    """The lines with which incarnations got ready."""
-    return [line for line in lines if line.event == READY]
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:

@@ -77,10 +77,9 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
         console.print(text, markup=False, highlight=False)
     for measured in result.report.measured:
         console.print(Printable(report.render(measured)))
-    for line in [*curation_lines(result), books_line(result)]:
-        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
     files = f"{paths.root}: report.json, curve.png, checkpoints/"
-    console.print(one_line(files), markup=False, highlight=False, soft_wrap=True)
+    for line in [*curation_lines(result), books_line(result), files]:
+        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def books_line(result: TrainResult) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dart.inspect.formatting import DASH, activity, age, restart_counts, size, state_text
+from dart.inspect.formatting import DASH, activity, age, size, state_text
 from dart.inspect.terminal_safe import printable
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def styled_state(actor: "ActorRow") -> "Text":
 
 ACTOR: "Column[ActorRow]" = Column("actor", lambda row: row.name)
 STATE: "Column[ActorRow]" = Column("state", styled_state)
-RESTARTS: "Column[ActorRow]" = Column("restarts", restart_counts, is_number=True)
+RESTARTS: "Column[ActorRow]" = Column(
+    "restarts", lambda row: f"{row.restarts_in_window}/{row.restarts}" if row.restarts else "", is_number=True
+)
+"""Restarts as `2/7`: in the window of the supervisor's budget, and in all; empty when there were none."""
 AGE: "Column[ActorRow]" = Column("age", lambda row: age(row.age_s), is_number=True)
 MEMORY: "Column[ActorRow]" = Column(
     "memory", lambda row: size(row.rss_bytes) if row.rss_bytes else None, is_number=True

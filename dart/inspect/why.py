@@ -7,7 +7,7 @@ from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import find_actor, read_actors
 from dart.inspect.exit_reports import ActorEnd, all_reports, ends
 from dart.inspect.formatting import age, clock, counted, state_text
-from dart.inspect.logs import message, parse, read_log, starts
+from dart.inspect.logs import READY, message, parse, read_log
 from dart.inspect.snapshot import ActorRow
 from supervision.reports import SupervisorReport
 
@@ -22,8 +22,8 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
     rows = read_actors(run_dir)
     row = find_actor(name, rows)
     parents = {one.name: one.parent for one in rows}
-    begun = starts(read_log(RunPaths(run_dir), name))
-    return row, ends(name, parents, begun, all_reports(run_dir), is_up=row.process != "gone")
+    starts = [line for line in read_log(RunPaths(run_dir), name) if line.event == READY]
+    return row, ends(name, parents, starts, all_reports(run_dir), is_up=row.process != "gone")
 
 
 # ---- as text ----

@@ -156,7 +156,7 @@ def test_a_log_is_read_with_the_file_before_it_and_without_half_lines(paths: Run
 
     lines = logs.read_log(paths, "env-000")
 
-    assert logs.starts(lines) == [ready(1, 10.0), ready(2, 21.5)]
+    assert lines == [ready(1, 10.0), ready(2, 21.5)]
     assert [line.incarnation for line in logs.previous_lines(lines, 2)] == [1]
     assert logs.previous_lines(lines, 1) == []
 
