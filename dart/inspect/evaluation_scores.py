@@ -25,13 +25,9 @@ def scores(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool = False
 ) -> dict[str, Score]:
     """Successes and episodes of one evaluation, by task."""
-    episodes: Counter[str] = Counter()
-    successes: Counter[str] = Counter()
-    for evaluation in _measured(store, phase):
-        if evaluation.is_greedy != is_greedy:
-            continue
-        episodes[evaluation.task_id] += 1
-        successes[evaluation.task_id] += int(evaluation.reward > config.curation.success_above)
+    played = [one for one in _measured(store, phase) if one.is_greedy == is_greedy]
+    episodes = Counter(one.task_id for one in played)
+    successes = Counter(one.task_id for one in played if one.reward > config.curation.success_above)
     return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}
 
 

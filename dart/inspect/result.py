@@ -35,7 +35,7 @@ def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
         return None
     return Staleness(
         mean=fmean(metrics["staleness_mean"] for metrics in figures),
-        p95=max(metrics.get("staleness_p95", metrics["staleness_max"]) for metrics in figures),
+        p95=max(metrics["staleness_p95"] for metrics in figures),
         most=max(metrics["staleness_max"] for metrics in figures),
     )
 
