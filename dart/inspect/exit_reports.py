@@ -58,7 +58,8 @@ def ends(
     parents   every actor to its supervisor; empty for the root's
     starts    the lines of the actor's log with which its incarnations got ready, oldest first
     is_up     whether there is a present incarnation
-    An incarnation that did not fail itself was ended by the last death before the next start that could.
+    An incarnation that did not fail itself was ended by the last death before its next start that could end
+    it.
     """
     above = ancestors_of(name, parents)
     deaths = [one for one in reports if one.context in _DEATHS and _ends(one, name, above)]

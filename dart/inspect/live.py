@@ -38,8 +38,9 @@ ROWS_MAX = 24
 def open_view(
     console: Console, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[RunSnapshot], None]]:
-    """Return what shows a run's snapshots as they come: one screen drawn in place, or lines without a
-    terminal. The last picture stays on the screen.
+    """Yield a function that shows a run's snapshots as they come.
+
+    On a terminal it draws them in place, and the last one stays; elsewhere it prints lines.
     """
     if not console.is_terminal:
         yield PlainLines(console, clock=clock).show
