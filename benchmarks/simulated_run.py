@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from benchmarks.simulated_record import SimulatedRecord
+from benchmarks.utilisation import quantile
 from dart.config.config import Config
 from dart.core.messages import NoWorkYet
 from dart.core.records import Batch
-from dart.core.statistics import quantile
 from dart.core.types import RolloutLease
 from dart.curation.service import open_service
 from dart.curation.settings import settings_of

@@ -35,9 +35,9 @@ from typing import Any
 from benchmarks.actors import machine
 from benchmarks.simulated_record import SimulatedRecord
 from benchmarks.simulated_run import ideal, predict
+from benchmarks.utilisation import quantile
 from dart.config.config import Config, load_config
 from dart.core.records import Batch
-from dart.core.statistics import quantile
 from dart.core.types import RolloutLease
 from dart.curation.curator import Curator
 from dart.curation.service import open_service

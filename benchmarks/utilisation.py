@@ -22,8 +22,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dart.core.records import Event
-from dart.core.statistics import quantile
+from dart.core.statistics import nearest_rank
 from dart.inspect.utilisation import TimeWindow, spent, total
+
+
+def quantile(in_order: Sequence[float], share: float) -> float | None:
+    """Return a quantile (nearest rank) of values in ascending order; None without values."""
+    return nearest_rank(in_order, share) if in_order else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

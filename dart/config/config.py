@@ -282,7 +282,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
         if child_id not in known:
             yield (key,), f"is not a child of a pool{did_you_mean(near(child_id, known))}"
             continue
-        pool = supervision.model_copy(update={"children": {}}).child(child_id)
+        pool = supervision.pool_of(child_id)
         try:
             pool.updated(different)
         except ValidationError as error:

@@ -762,11 +762,12 @@ class SupervisionSettings(Section):
 
     def child(self, child_id: str) -> ChildSettings:
         """Return the settings of one child by its id: those of its pool with its own differences."""
-        limits = self._pool_of(child_id)
+        limits = self.pool_of(child_id)
         different = self.children.get(child_id)
         return limits if different is None else limits.updated(different)
 
-    def _pool_of(self, child_id: str) -> ChildSettings:
+    def pool_of(self, child_id: str) -> ChildSettings:
+        """Return the settings of the pool of a child, or of a child without a pool. Raises KeyError."""
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
         found = getattr(self, name, None)
         if not isinstance(found, ChildSettings):

@@ -12,6 +12,8 @@ from pathlib import Path
 EXIT_CONFIGURATION = 78
 """EX_CONFIG of sysexits.h, after which a service manager must not try again (ExitCode.CONFIGURATION)."""
 
+REINSTALL = "install dartrl again (pip install --force-reinstall --no-deps dartrl, in a clone: make setup)"
+
 HOME = Path(__file__).resolve().parents[2]
 """The folder with the packages actors, supervision and dart."""
 
@@ -30,14 +32,13 @@ def complaint(found: Path | None, home: Path) -> str | None:
     if found is None:
         return (
             f"the package 'supervision' of this project is missing; {home / 'supervision'} should hold it. "
-            "Uninstalling another package of that name may have removed its files: install this project "
-            "again (make setup)."
+            f"Uninstalling another package of that name may have removed its files: {REINSTALL}."
         )
     return (
         f"'import supervision' finds {found}, not this project's {home / 'supervision'}. Most likely that is "
         "Roboflow's computer-vision package. Remove it from this environment (pip uninstall supervision), "
-        "install this project again (make setup), and keep programs that need the other package in an "
-        "environment of their own, reached over HTTP."
+        f"{REINSTALL}, and keep programs that need the other package in an environment of their own, reached "
+        "over HTTP."
     )
 
 

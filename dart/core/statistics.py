@@ -76,11 +76,6 @@ def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Conf
     return ConfidenceInterval(rate_2 - rate_1 - low, rate_2 - rate_1 + high)
 
 
-def quantile(in_order: Sequence[float], share: float) -> float | None:
-    """Return a quantile (nearest rank) of values in ascending order; None without values."""
-    return nearest_rank(in_order, share) if in_order else None
-
-
 def nearest_rank(in_order: Sequence[float], share: float) -> float:
     """Return the smallest of the values, given in ascending order, that is at least as large as this share of
     them."""

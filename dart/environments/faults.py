@@ -216,8 +216,8 @@ class DesktopMissing(InstallationIncomplete):
 
     def __init__(self, missing: Iterable[str]) -> None:
         super().__init__(
-            f"a local desktop needs {', '.join(missing)}: run `make desktop`, which installs them through "
-            "apt and pip"
+            f"a local desktop needs {', '.join(missing)}: install them through apt and pip, or in a clone "
+            "run `make desktop`, which does so"
         )
 
 

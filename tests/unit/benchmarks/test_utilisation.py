@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmarks.utilisation import FinishedEpisode, utilisation
+from benchmarks.utilisation import FinishedEpisode, quantile, utilisation
 from dart.core.records import Event
-from dart.core.statistics import quantile
 from dart.inspect.utilisation import TimeWindow, spent
 
 WINDOW = TimeWindow(begins_unix_s=100.0, ends_unix_s=160.0)

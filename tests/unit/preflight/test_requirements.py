@@ -223,4 +223,7 @@ def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "missing_for_desktops", lambda: ["Xvfb (Debian package xvfb)"])
     config = load_config(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
     (message,) = missing_browser(config)
-    assert "Xvfb (Debian package xvfb): run `make desktop`" in message
+    assert (
+        "Xvfb (Debian package xvfb): install them through apt and pip, or in a clone run `make desktop`"
+        in message
+    )
