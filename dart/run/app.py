@@ -103,7 +103,7 @@ def train(
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
             stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals)
-        signals.nothing_is_left_to_drain()
+        signals.ends_at_once = True
         listener.ended()
         result = _conclude(paths, config, session, resumed_at)
         if stopped_by:

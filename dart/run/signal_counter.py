@@ -26,7 +26,8 @@ class SignalCounter:
         self.last = 0
         self._paths, self._listener = paths, listener
         self._has_hung_up = False
-        self._ends_at_once = False
+        self.ends_at_once = False
+        """Set when nothing is left to drain: from then on a second signal ends this process."""
         self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
         if listener.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._handlers[signal.SIGHUP] = self._note_hangup
@@ -43,10 +44,6 @@ class SignalCounter:
             signal.signal(number, handler)
         received.forget(self._paths)
 
-    def nothing_is_left_to_drain(self) -> None:
-        """The tree has ended: from now on a second signal ends this process."""
-        self._ends_at_once = True
-
     def handle_hangup(self) -> None:
         """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
@@ -56,7 +53,7 @@ class SignalCounter:
     def _note(self, number: int, _: FrameType | None) -> None:
         self.count, self.last = self.count + 1, number
         received.note(self._paths, number, time.time())
-        if self._ends_at_once and self.count > 1:
+        if self.ends_at_once and self.count > 1:
             raise SystemExit(128 + number)
 
     def _note_hangup(self, number: int, _: FrameType | None) -> None:

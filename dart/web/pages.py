@@ -23,12 +23,11 @@ from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
-from dart.web import series, trajectory_pages
+from dart.web import charts, trajectory_pages
 from dart.web.actor_view import view_of
-from dart.web.charts import Chart, Dot, Series, sparkline
+from dart.web.charts import Bins, Chart, Dot, EpisodeCounts, Series
 from dart.web.render import render
 from dart.web.run_view import RunView
-from dart.web.series import Bins, EpisodeCounts
 
 BINS = 96
 BIN_S = 4.0
@@ -102,14 +101,14 @@ def _charts(run: RunView, values: Values) -> str:
         raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
     bins = _bins(run, WINDOWS[window])
     played = _played(run, bins)
-    charts = (
+    drawn = (
         _success(played, bins, dots=_measured(run, bins) if WINDOWS[window] is None else ()),
         _utilisation(run, bins),
         _throughput(played, bins),
         _staleness(run, bins),
         _faults(run, bins),
     )
-    return render("_charts.html", charts=charts, window=window, windows=tuple(WINDOWS))
+    return render("_charts.html", charts=drawn, window=window, windows=tuple(WINDOWS))
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
@@ -127,7 +126,7 @@ def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
 def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
     success_above = run.config.curation.success_above
     counted = run.store.played_over_time(*bins.span, bins.width_s, success_above, task_id)
-    found: defaultdict[int, EpisodeCounts] = defaultdict(lambda: series.NOTHING)
+    found: defaultdict[int, EpisodeCounts] = defaultdict(lambda: charts.NOTHING)
     for place, counts in counted.items():
         index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
         found[index] += EpisodeCounts(*counts)
@@ -135,7 +134,7 @@ def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, E
 
 
 def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> Chart:
-    scores = series.success_over_time(played, bins)
+    scores = charts.success_over_time(played, bins)
     line = Series(
         "success",
         tuple((end, score.rate) for end, score in scores),
@@ -169,7 +168,7 @@ def _utilisation(run: RunView, bins: Bins) -> Chart:
     actors = sum(one.most() for one in sizes.values())
     load = run.store.sampled_events(LOAD, *bins.span, actors)
     lines = [
-        Series(kind, series.utilisation_over_time(load, bins, *activity, sizes[kind]), f"c{number}")
+        Series(kind, charts.utilisation_over_time(load, bins, *activity, sizes[kind]), f"c{number}")
         for number, (kind, activity) in enumerate(ACTIVITIES.items(), start=1)
     ]
     return Chart(
@@ -194,8 +193,8 @@ def _staleness(run: RunView, bins: Bins) -> Chart:
 
 
 def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> Chart:
-    steps = series.per_minute({index: one.steps for index, one in played.items()}, bins)
-    episodes = series.per_minute({index: one.episodes for index, one in played.items()}, bins)
+    steps = charts.per_minute({index: one.steps for index, one in played.items()}, bins)
+    episodes = charts.per_minute({index: one.episodes for index, one in played.items()}, bins)
     lines = [Series("environment steps", steps, "c1"), Series("episodes", episodes, "c2")]
     return Chart("Throughput", lines, bins.span, about="stored, per minute")
 
@@ -204,7 +203,7 @@ def _faults(run: RunView, bins: Bins) -> Chart:
     counted = run.store.faults_over_time(*bins.span, bins.width_s)
     colours = {"infrastructure": "c4", "system": "c2", "policy": "c3", "evaluator": "c1", "task": "c5"}
     lines = [
-        Series(kind, series.per_minute(places, bins), colours.get(kind, "c6"))
+        Series(kind, charts.per_minute(places, bins), colours.get(kind, "c6"))
         for kind, places in sorted(counted.items())
     ]
     return Chart("Faults", lines, bins.span, about="attempts spent without a reward, per minute")
@@ -277,8 +276,8 @@ def _tasks(run: RunView, _: Values) -> str:
 
 
 def _spark(run: RunView, bins: Bins, task_id: str) -> str:
-    scores = series.success_over_time(_played(run, bins, task_id), bins, episodes=20)
-    return sparkline([(end, score.rate) for end, score in scores], bins.span)
+    scores = charts.success_over_time(_played(run, bins, task_id), bins, episodes=20)
+    return charts.sparkline([(end, score.rate) for end, score in scores], bins.span)
 
 
 def _task(run: RunView, values: Values) -> str:

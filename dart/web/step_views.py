@@ -1,17 +1,188 @@
-"""An episode as it is shown, step by step: picture and marks, answer, tokens, versions."""
+"""An episode as it is shown, step by step: picture and marks, answer, tokens, versions.
+
+The marks show an action on the screenshot that the policy saw. A click is a cross, a drag an arrow, a scroll
+an arrow in its direction. Typed text and pressed keys, which have no place on the screen, are a label at the
+lower edge. Sizes grow with the picture, so that the marks look the same on a page of 160 pixels and on a
+desktop.
+"""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
+from dart.core.actions import (
+    Action,
+    ActionParseError,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+    parse_action,
+)
 from dart.core.types import Step
-from dart.web.overlay import Overlay, overlay
+
+ARM = 0.03
+"""Half the width of a cross, as a share of the picture's longer side."""
+
+SCROLL_ARMS = 3.0
+LETTER_ARMS = 1.5
+"""Height of a letter."""
+
+LETTER_WIDTH = 0.6
+"""Of a monospaced letter, as a share of its height."""
+
+_TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An SVG element, in pixels of the picture."""
+
+    tag: Literal["line", "circle", "polygon", "rect", "text"]
+    attributes: Mapping[str, float | str]
+    text: str = ""
+
+    @property
+    def is_stroke(self) -> bool:
+        """Whether it is drawn twice: a dark line over a wider light one, visible on every picture."""
+        return self.tag in ("line", "circle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """What is drawn on a picture of `width` by `height` pixels, with a caption."""
+
+    width: int
+    height: int
+    marks: tuple[Mark, ...]
+    caption: str
+    is_action: bool = True
+    """False for an answer that is no action of the grammar."""
+
+
+def overlay(answer: str, width: int, height: int) -> Overlay:
+    """The marks of a policy's answer. Never raises: an answer that is no action says so."""
+    try:
+        action = parse_action(answer)
+    except ActionParseError as error:
+        problem = str(error).partition(", got:")[0]
+        return Overlay(width=width, height=height, marks=(), caption=f"no action: {problem}", is_action=False)
+    marks = marks_of(action, width, height)
+    caption = caption_of(action)
+    if not _is_inside(action, width, height):
+        caption += ", outside of the picture"
+    return Overlay(width=width, height=height, marks=marks, caption=caption)
+
+
+def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
+    """Where an action points on a picture; a point outside is drawn at the edge."""
+    arm = ARM * max(width, height)
+
+    def inside(x: int, y: int) -> tuple[float, float]:
+        return float(min(x, width - 1)), float(min(y, height - 1))
+
+    match action:
+        case Click(x, y):
+            return _cross(*inside(x, y), arm)
+        case LeftDouble(x, y):
+            return (*_cross(*inside(x, y), arm), _ring(*inside(x, y), arm), _ring(*inside(x, y), 1.6 * arm))
+        case RightSingle(x, y):
+            return (*_cross(*inside(x, y), arm), _ring(*inside(x, y), arm))
+        case Drag(x, y, end_x, end_y):
+            return (_ring(*inside(x, y), 0.5 * arm), *_arrow(*inside(x, y), *inside(end_x, end_y), arm))
+        case Scroll(x, y, direction):
+            at, (dx, dy) = inside(x, y), _TOWARDS[direction]
+            reach = SCROLL_ARMS * arm
+            return (_ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
+        case Type() | Hotkey():
+            return _label(caption_of(action), width, height, LETTER_ARMS * arm)
+        case Wait() | Finished() | CallUser():
+            return ()
+
+
+CAPTIONS: Mapping[type[Action], str] = {
+    Click: "click at {x}, {y}",
+    LeftDouble: "double click at {x}, {y}",
+    RightSingle: "right click at {x}, {y}",
+    Drag: "drag from {x}, {y} to {end_x}, {end_y}",
+    Scroll: "scroll {direction} at {x}, {y}",
+    Type: "type “{content}”",
+    Hotkey: "press {keys}",
+    Wait: "wait",
+    Finished: "says that it is done",
+    CallUser: "says that it cannot be done",
+}
+
+
+def caption_of(action: Action) -> str:
+    """What an action does, as text."""
+    fields = asdict(action)
+    if isinstance(action, Hotkey):
+        fields["keys"] = " + ".join(action.keys)
+    return CAPTIONS[type(action)].format(**fields).replace("\n", "⏎")
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> Mark:
+    return Mark("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2})
+
+
+def _ring(x: float, y: float, radius: float) -> Mark:
+    return Mark("circle", {"cx": x, "cy": y, "r": radius})
+
+
+def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
+    return _line(x - arm, y, x + arm, y), _line(x, y - arm, x, y + arm)
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
+    """A line that ends in a head; nothing where both ends are one point."""
+    length = math.hypot(x2 - x1, y2 - y1)
+    if length == 0:
+        return ()
+    ux, uy = (x2 - x1) / length, (y2 - y1) / length
+    back, half = min(1.2 * arm, length), 0.6 * arm
+    base_x, base_y = x2 - back * ux, y2 - back * uy
+    corners = ((x2, y2), (base_x - half * uy, base_y + half * ux), (base_x + half * uy, base_y - half * ux))
+    points = " ".join(f"{round(x, 2):g},{round(y, 2):g}" for x, y in corners)
+    return _line(x1, y1, base_x, base_y), Mark("polygon", {"class": "head", "points": points})
+
+
+def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...]:
+    """As much of a text as fits, in letters of a height, on a plate at the lower edge."""
+    fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
+    shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
+    place = {"x": letter, "y": height - letter}
+    plate = {
+        "x": 0.7 * letter,
+        "y": height - 2.05 * letter,
+        "width": (len(shown) + 1) * letter * LETTER_WIDTH,
+        "height": 1.4 * letter,
+        "rx": letter / 4,
+    }
+    return (
+        Mark("rect", {"class": "plate", **plate}),
+        Mark("text", {"class": "label", **place, "font-size": letter}, shown),
+    )
+
+
+def _is_inside(action: Action, width: int, height: int) -> bool:
+    points = [(getattr(action, "x", 0), getattr(action, "y", 0))]
+    if isinstance(action, Drag):
+        points.append((action.end_x, action.end_y))
+    return all(x < width and y < height for x, y in points)
+
 
 Size = tuple[int, int]
 """Width and height of a picture in pixels."""

@@ -4,7 +4,7 @@ import pytest
 
 from dart.core.records import Event
 from dart.inspect.utilisation import Sizes
-from dart.web.series import Bins, EpisodeCounts, per_minute, success_over_time, utilisation_over_time
+from dart.web.charts import Bins, EpisodeCounts, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
 ENVIRONMENTS = ("env-", "in_episode_s", Sizes(((0.0, 2),)))
