@@ -55,10 +55,6 @@ FINISH_SHARE = 0.6
 """Share of the shutdown time in which the episode may still end; the rest is for parking and cleaning up."""
 
 
-class LeaseLost(Exception):
-    """The lease of this environment was given to another one; its result would be ignored."""
-
-
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
@@ -140,14 +136,12 @@ class EnvironmentActor(Actor):
             self._report(work, FaultKind.POLICY, str(refused))
 
     async def _carry_out(self, work: Work) -> None:
-        task = self._task_of(work)
         try:
-            played = await self._played(work, task)
+            played = await self._played(work, self._task_of(work))
         except Interrupted as interrupted:
             await self._park(work, interrupted)
             return
-        except LeaseLost as lost:
-            self.log.warning("lease_lost", task=work.task_id, detail=str(lost))
+        if played is None:
             return
         self._has_screen = True
         match work:
@@ -158,7 +152,8 @@ class EnvironmentActor(Actor):
             case m.EvaluationTask():
                 await self._store_evaluation(work, played)
 
-    async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode:
+    async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode | None:
+        """Play an episode; None when another environment has its lease by now. Raises Interrupted."""
         if self._stopping.is_set:  # the work came while this actor stops: another environment plays it
             raise Interrupted(task.parked)
         try:
@@ -166,11 +161,12 @@ class EnvironmentActor(Actor):
         except ReplayFailed as failure:
             assert isinstance(work, RolloutLease), "only rollouts are parked"
             self.log.warning("replay_failed", rollout=work.rollout_id, detail=str(failure))
-            await self._forget_parked(work, str(failure))
+            if not await self._forget_parked(work, str(failure)):
+                return None
             return await self._player.play(replace(task, parked=()))
 
-    async def _forget_parked(self, lease: RolloutLease, detail: str) -> None:
-        """Remove the stored steps before the episode is played from its start. Raises LeaseLost."""
+    async def _forget_parked(self, lease: RolloutLease, detail: str) -> bool:
+        """Remove the stored steps before the episode is played from its start, if the lease still holds."""
         call = m.ForgetParked(
             rollout_id=lease.rollout_id,
             fence=lease.fence,
@@ -178,12 +174,11 @@ class EnvironmentActor(Actor):
             max_attempts=self._config.curation.max_attempts,
         )
         verdict = await self._write(call)
-        if verdict not in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
-            self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it reads the rollout's state
-            raise LeaseLost(
-                f"rollout {lease.rollout_id} cannot be played from its start: the store answered "
-                f"{verdict.value!r} for lease {lease.fence}; another environment holds the rollout"
-            )
+        if verdict in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
+            return True
+        self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it reads the rollout's state
+        self.log.warning("lease_lost", rollout=lease.rollout_id, fence=lease.fence, verdict=verdict.value)
+        return False
 
     def _task_of(self, work: Work) -> EpisodeTask:
         task = EpisodeTask(

@@ -1,10 +1,15 @@
-"""Actions as the browser's input events: trusted mouse and key events at CSS pixels.
+"""Actions as the browser's input events: trusted mouse and key events at CSS pixels. Pure.
 
-Pure: an action in, a list of Chrome DevTools Protocol calls (method, parameters) out. Events of the
-protocol's Input domain are ``isTrusted`` like those of a real mouse and keyboard, and native widgets react.
+An action becomes a list of Chrome DevTools Protocol calls (method, parameters). Events of the protocol's
+Input domain are ``isTrusted`` like those of a real mouse and keyboard, and native widgets react.
+
+The events that were sent are compared with those that the screen counted, which shows a lost or doubled
+action. The page counts pointer events, not mouse events: a disabled button receives no mouse events, and a
+page that cancels a pointer event suppresses the mouse event that follows it.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dart.core.actions import (
@@ -161,3 +166,35 @@ def _key(kind: str, key: Key, modifiers: int = 0, text: str = "", command: str =
     if command:
         event["commands"] = [command]
     return "Input.dispatchKeyEvent", event
+
+
+# ---- what arrived ----
+
+InputCounts = Counter[str]
+"""Number of events by their name in the page: pointerdown, pointerup, keydown, keyup; and wheel, in pixels,
+because a browser may split one wheel event into two."""
+
+EVENT_OF = {
+    "mousePressed": "pointerdown",
+    "mouseReleased": "pointerup",
+    "keyDown": "keydown",
+    "rawKeyDown": "keydown",
+    "keyUp": "keyup",
+}
+
+
+def expected_counts(calls: Iterable[Call]) -> InputCounts:
+    """Return what the page counts when it receives exactly these calls."""
+    counted: InputCounts = Counter()
+    for _, event in calls:
+        if event["type"] in EVENT_OF:
+            counted[EVENT_OF[event["type"]]] += 1
+        elif event["type"] == "mouseWheel":
+            counted["wheel"] += int(abs(event["deltaX"]) + abs(event["deltaY"]))
+    return counted
+
+
+def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:
+    """Describe what does not agree, such as `2 of 1 pointerdown`; empty when everything agrees."""
+    counts = {name: (arrived.get(name, 0), sent.get(name, 0)) for name in sorted({*sent, *arrived})}
+    return ", ".join(f"{came} of {went} {name}" for name, (came, went) in counts.items() if came != went)

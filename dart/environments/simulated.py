@@ -19,9 +19,8 @@ from dart.config.injected_faults import InjectedFault
 from dart.config.sections import SimulationSettings
 from dart.core.actions import Action, format_action
 from dart.core.run_directory import RunPaths
-from dart.environments.browser_inputs import input_calls
+from dart.environments.browser_inputs import differences, expected_counts, input_calls
 from dart.environments.faults import ActionNotConfirmed, EnvironmentTimeout, FrozenFrame, InfrastructureFault
-from dart.environments.input_audit import differences, expected_counts
 from dart.environments.latency import clipped_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode

@@ -20,6 +20,7 @@ from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings
 from dart.core.actions import Action, Wait, format_action
 from dart.core.run_directory import RunPaths
+from dart.environments.browser_inputs import InputCounts, differences
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.desktop.inputs import desktop_calls, expected_desktop_counts, own_time_s
 from dart.environments.desktop.requirements import missing_for_desktops
@@ -35,7 +36,6 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.input_audit import InputCounts, differences
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO

@@ -21,8 +21,7 @@ from dart.core.actions import (
     Type,
     Wait,
 )
-from dart.environments.browser_inputs import Call
-from dart.environments.input_audit import InputCounts
+from dart.environments.browser_inputs import Call, InputCounts
 
 LEFT, RIGHT = 1, 3
 WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}

@@ -25,7 +25,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.actions import Action, Scroll, Wait, format_action
 from dart.core.run_directory import RunPaths
-from dart.environments.browser_inputs import Call, input_calls
+from dart.environments.browser_inputs import Call, InputCounts, differences, expected_counts, input_calls
 from dart.environments.faults import (
     ActionNotConfirmed,
     BrowserDied,
@@ -37,7 +37,6 @@ from dart.environments.faults import (
     PageHung,
     ResetFailed,
 )
-from dart.environments.input_audit import InputCounts, differences, expected_counts
 from dart.environments.miniwob.cdp import Browser, CdpSession, Result
 from dart.environments.miniwob.pages import (
     HEIGHT,

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, Scroll, Type, Wait
-from dart.environments.browser_inputs import input_calls
-from dart.environments.input_audit import differences, expected_counts
+from dart.environments.browser_inputs import differences, expected_counts, input_calls
 from dart.environments.screenshot_checks import FrameWatch
 
 
