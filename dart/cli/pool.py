@@ -48,7 +48,7 @@ def import_folder(
     * `python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-tab --out DIR` makes one
     """
     from dart.config.config import load_config
-    from dart.inspect.pool_remarks import about_pool
+    from dart.inspect.task_reports import about_pool
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
@@ -143,7 +143,7 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 def columns() -> "list[Column[DemonstrationSummary]]":
     """Columns of the list of demonstrations."""
-    from dart.inspect.pool_remarks import remarks
+    from dart.inspect.task_reports import remarks
 
     return [
         Column("id", lambda one: str(one.pool_id)),

@@ -40,12 +40,8 @@ class EpisodePoint:
     success: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """Success rate of the newest episodes at one time."""
-
-    elapsed_s: float
-    rate: float
+CurvePoints = list[tuple[float, float]]
+"""Pairs of a time in seconds since the start of the run and the success rate of the newest episodes then."""
 
 
 def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -> list[EpisodePoint]:
@@ -58,7 +54,7 @@ def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -
     ]
 
 
-def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> list[CurvePoint]:
+def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> CurvePoints:
     """Moving success rate over the last `window` episodes, from the first full window on."""
     window = window_for(len(episodes), window)
     newest: deque[bool] = deque(maxlen=window)
@@ -66,7 +62,7 @@ def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) ->
     for episode in sorted(episodes, key=lambda episode: episode.elapsed_s):
         newest.append(episode.success)
         if len(newest) == window:
-            points.append(CurvePoint(episode.elapsed_s, sum(newest) / window))
+            points.append((episode.elapsed_s, sum(newest) / window))
     return points
 
 
@@ -101,8 +97,8 @@ def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Pat
     figure.savefig(path)
 
 
-def _minutes(points: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:
-    return [point.elapsed_s / MINUTE_S for point in points], [point.rate for point in points]
+def _minutes(points: CurvePoints) -> tuple[list[float], list[float]]:
+    return [elapsed_s / MINUTE_S for elapsed_s, _ in points], [rate for _, rate in points]
 
 
 def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
@@ -115,7 +111,7 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
         return ""
     rates = _resample(points, width - Y_AXIS_WIDTH)
     window = window_for(len(episodes), WINDOW)
-    minutes = f"{points[-1].elapsed_s / MINUTE_S:.0f} minutes"
+    minutes = f"{points[-1][0] / MINUTE_S:.0f} minutes"
     return "\n".join(
         [
             f"success while training, %, over the last {window} episodes",
@@ -126,11 +122,11 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
     )
 
 
-def _resample(points: Sequence[CurvePoint], columns: int) -> list[float]:
+def _resample(points: CurvePoints, columns: int) -> list[float]:
     """The newest rate at the end of each of `columns` equal stretches of time; 0 before the first one."""
-    times = [point.elapsed_s for point in points]
+    times = [elapsed_s for elapsed_s, _ in points]
     places = (bisect_right(times, times[-1] * (column / columns)) for column in range(1, columns + 1))
-    return [points[place - 1].rate if place else 0.0 for place in places]
+    return [points[place - 1][1] if place else 0.0 for place in places]
 
 
 def _plot_row(rates: Sequence[float], row: int) -> str:

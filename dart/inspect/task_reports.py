@@ -1,4 +1,4 @@
-"""What is known of each task and what the curator decided about it, from the record, and as text."""
+"""Tasks and their demonstrations: what is known of them and what the curator decided, as data and as text."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision
 from dart.core.suggestions import did_you_mean, near
@@ -117,15 +118,6 @@ def find_task(name: str, tasks: Sequence[str]) -> str:
     raise UsageError(f"the run has no task {name!r}{hint}")
 
 
-def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
-    """Check that the pool has a demonstration, dropped or not.
-
-    raises    UsageError
-    """
-    if pool_id not in {one.pool_id for one in held}:
-        raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
-
-
 # ---- as text ----
 
 
@@ -175,3 +167,55 @@ def decision_text(decision: TaskDecision) -> str:
     else:
         change = "released"
     return f"{change}: {decision.reason} (version {decision.policy_version})"
+
+
+# ---- demonstrations ----
+
+
+def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
+    """Check that the pool has a demonstration, dropped or not.
+
+    raises    UsageError
+    """
+    if pool_id not in {one.pool_id for one in held}:
+        raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
+
+
+def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str]:
+    """What hinders the use of demonstrations that are not dropped, a line each with the remedy."""
+    pool, lines = config.curation.experience_pool, []
+    if idle := sum(one.task_id not in config.tasks.train for one in held):
+        lines.append(f"{idle} of them are of tasks this run does not train")
+    if lacking := sum(one.lacks_thought for one in held):
+        lines.append(f"{lacking} of them have no thought: {_without_thought(config)}")
+    if held and KINDS[config.environments.kind].content_follows_from_seed:
+        lines.append(
+            "each joins groups of its own seed only, because the seed determines the screens of these tasks; "
+            "a task that fails is played on the seeds of its demonstrations"
+        )
+    if not pool.enabled:
+        lines.append("the run does not use its pool: set curation.experience_pool.enabled when you resume it")
+    return lines
+
+
+def _without_thought(config: Config) -> str:
+    pool = config.curation.experience_pool
+    if pool.without_thought:
+        return (
+            "curation.experience_pool.without_thought is set, so the policy learns to leave its thoughts out"
+        )
+    plays = "the policy plays with their actions as hints and writes its own thoughts"
+    if pool.self_rolled:
+        return f"they are not trained on; {plays}"
+    return f"they are not trained on; set curation.experience_pool.self_rolled, and {plays}"
+
+
+def remarks(one: DemonstrationSummary) -> str:
+    """What is special about a demonstration, for a list."""
+    found = [
+        f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
+        f"guided {one.rolls} times" if one.rolls else "",
+        "no thought" if one.lacks_thought else "",
+        "dropped" if one.dropped else "",
+    ]
+    return ", ".join(remark for remark in found if remark)

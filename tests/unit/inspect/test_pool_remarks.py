@@ -6,7 +6,7 @@ import pytest
 
 from dart.config.config import Config, load_config
 from dart.core.records import DemonstrationSummary
-from dart.inspect.pool_remarks import about_pool, remarks
+from dart.inspect.task_reports import about_pool, remarks
 
 TASK = "miniwob/click-test"
 ONE = DemonstrationSummary(
