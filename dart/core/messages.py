@@ -11,7 +11,6 @@ trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
-any actor   -> weight_sync   WhichEngines
 operator    -> curator   PauseWork
 any actor   -> store     RecordEvents
 store       -> any caller   Paused, while the disk refuses writes
@@ -255,34 +254,6 @@ class EngineSuspect:
 
     engine: str
     detail: str
-
-
-@message
-class WhichEngines:
-    """Ask weight_sync which engine serves which version; answered by Engines."""
-
-
-@message
-class EngineReport:
-    """One engine as weight_sync sees it."""
-
-    engine: str
-    """The name of its rollout actor."""
-    state: str
-    """HEALTHY, UPDATING, STALE, SUSPECT or DEAD (`dart.inference.engine_state`), in lower case."""
-    version: int
-    """What it serves; -1 while it does not run."""
-    reason: str
-    """Why it is not healthy; empty when it is."""
-    since_unix_s: float
-
-
-@message
-class Engines:
-    """All engines, and the version they should serve."""
-
-    version: int
-    engines: tuple[EngineReport, ...]
 
 
 @message

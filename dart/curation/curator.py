@@ -215,10 +215,11 @@ class Curator:
         in_hand   those that are being played, or cannot be
         """
         for pool_id, task_id in tuple(self.wanted_guides.items()):
-            guide = self.tasks[task_id].demonstrations.get(pool_id)
-            if guide is None or not self._is_guide(guide):
+            task, pool = self.tasks[task_id], self.settings.pool
+            guide = task.demonstrations.get(pool_id)
+            if guide is None or pool is None or not pool.is_guide(guide, task.demonstrations.values()):
                 del self.wanted_guides[pool_id]
-            elif pool_id not in in_hand and self.tasks[task_id].health.quarantine is None:
+            elif pool_id not in in_hand and task.health.quarantine is None:
                 return guide
         return None
 
@@ -278,10 +279,6 @@ class Curator:
         known = self.tasks[group.task_id].demonstrations.values()
         if (guide := self.settings.pool.guide_for(group, known)) is not None:
             self.wanted_guides[guide.pool_id] = guide.task_id
-
-    def _is_guide(self, guide: DemonstrationSummary) -> bool:
-        known = self.tasks[guide.task_id].demonstrations.values()
-        return self.settings.pool is not None and self.settings.pool.is_guide(guide, known)
 
     def _revoke(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
         """Revoke a lease whose holder died, hung, or never received it.

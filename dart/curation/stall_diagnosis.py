@@ -280,7 +280,7 @@ CAUSES: tuple[tuple[Part, Callable[[RunFacts], str]], ...] = (
 """Each part with what may be wrong with it, in words or empty; the one that stops the others first."""
 
 
-WORK_IN_WORDS: Mapping[str, str] = {
+WORK_TEXTS: Mapping[str, str] = {
     "load": "loading version {version}",
     "generate": "generating an answer",
     "probe": "proving that it answers",
@@ -289,7 +289,7 @@ WORK_IN_WORDS: Mapping[str, str] = {
 }
 
 
-STATE_IN_WORDS: Mapping[str, str] = {
+STATE_TEXTS: Mapping[str, str] = {
     "starting": "is starting",
     "backoff": "waits to be started again",
     "quarantined": "is in quarantine",
@@ -308,10 +308,10 @@ def state_of(part: Component, version: int = 0) -> str:
     if part.is_silent and part.state == "running":
         return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
     if not part.is_up:
-        state = STATE_IN_WORDS.get(part.state, part.state)
+        state = STATE_TEXTS.get(part.state, part.state)
         return f"{part.name} {state}" + (f" ({part.reason})" if part.reason else "")
     if part.doing:
-        doing = WORK_IN_WORDS.get(part.doing, f"at {part.doing!r}").format(version=version)
+        doing = WORK_TEXTS.get(part.doing, f"at {part.doing!r}").format(version=version)
         return f"{part.name} has been {doing} for {part.doing_s:.0f} s"
     return f"{part.name} is {'idle' if part.ready else 'not ready'}"
 

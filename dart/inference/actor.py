@@ -10,7 +10,6 @@ On restart it serves the newest committed version, never an older one than is re
 How requests are grouped is a strategy: `dart.inference.serving`.
 """
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.records import Version
-from dart.core.run_directory import RunPaths
 from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest
@@ -39,19 +37,16 @@ GATE_CHECK_S = 0.2
 """How often the required version is read from the board."""
 
 RETRY_S = 1.0
-"""Until a checkpoint that could not be read at the start is tried again."""
+"""Wait before a checkpoint that could not be read at the start is tried again."""
 
 TURN_AWAY_S = 0.2
-
-SOCKETS = "engine-"
-"""Folder of an engine's own sockets in the mail folder, by slot."""
 
 UNREADABLE = (DartError, OSError)
 """Errors of a checkpoint that is not there or not what was written."""
 
 
 class RolloutActor(Actor):
-    """Lets requests through to its engine, loads versions, and says whether it may be asked.
+    """Lets requests through to its engine, loads versions, and shows whether it takes requests.
 
     Requests wait during a load and during a hold (until `Serve`). The stale-gate turns them away: while the
     engine serves a version older than weight_sync requires, it answers none.
@@ -62,12 +57,13 @@ class RolloutActor(Actor):
         self._rollout = self._config.rollout
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._out: list[str] = []
-        """Why it is out of routing; empty when it is in."""
+        """Why environments are to send it no requests; empty when they may."""
         self._held_version: int | None = None
         self._loads = 0
-        """Loads that were asked for and have not ended: requests wait for them, however old the version."""
+        """Number of loads that have begun and not ended: requests wait for them, however old the version."""
         self._required = -1
-        self._see_own_gpus()
+        if gpus := assign_gpus(self._config, gpus_here()).engines:
+            set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
         self._engine = await self._first_engine()
         self._serving = Serving(
             self,
@@ -92,13 +88,12 @@ class RolloutActor(Actor):
         """Answered by Generation, by CannotAnswer, or by NoWorkYet when the engine's version is too old."""
         waiting = WaitingRequest(call.request, Future())
         self._serving.waiting.append(waiting)
-        self._check_gate()
-        self.run(self._serving.serve())
+        self._resume()
         return await waiting.answer
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
-        """Prove a doubted engine by a real answer; it is out of routing until then."""
+        """Prove a doubted engine by a real answer; environments send it no requests until then."""
         with self._out_of_routing("probe"):
             async with self._serving.lock:
                 await self.in_thread(
@@ -109,12 +104,12 @@ class RolloutActor(Actor):
     # ---- the gate ----
 
     def _resume(self) -> None:
-        """Serve what waits, if the gate is open now."""
+        """Serve the requests that wait, if the gate is open now."""
         self._check_gate()
         self.run(self._serving.serve())
 
     def _check_gate(self) -> None:
-        """Read the required version from weight_sync's row, turn requests away if need be, and show it."""
+        """Read the required version from the board, turn requests away if the engine is older, show it."""
         slot = self.board.find("weight_sync")
         if slot is not None:
             self._required = max(self._required, self.board.gauge(slot, Gauge.REQUIRED_VERSION))
@@ -169,7 +164,7 @@ class RolloutActor(Actor):
                 await one.answer
 
     async def _take_over(self, call: m.LoadVersion) -> str:
-        """Why the version could not be loaded; empty when it is served now, or a newer one."""
+        """Load a version unless a newer one is served; returns why that failed, else an empty text."""
         if call.hold:
             self._begin_hold(call.version)
         try:
@@ -235,11 +230,6 @@ class RolloutActor(Actor):
 
     # ---- the engine ----
 
-    def _see_own_gpus(self) -> None:
-        gpus = assign_gpus(self._config, gpus_here()).engines
-        if gpus:
-            set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
-
     async def _first_engine(self) -> Engine:
         """An engine of the newest committed version that can be read; keeps trying until there is one."""
         with StoreReader(Path(self.args["store"])) as reader:
@@ -255,13 +245,4 @@ class RolloutActor(Actor):
                 await self.sleep(RETRY_S)
 
     def _make_engine(self, newest: Version) -> Engine:
-        identity = self.identity
-        run_seed = f"{self._config.run.seed}/{identity.name}/{identity.incarnation}"
-        return make_engine(
-            self._config,
-            newest.folder(identity.run_dir),
-            newest.version,
-            seed=zlib.crc32(run_seed.encode()),
-            log=RunPaths(identity.run_dir).logs / f"{identity.name}.vllm.log",
-            sockets=identity.mail_dir / f"{SOCKETS}{identity.slot}",
-        )
+        return make_engine(self._config, newest, self.identity)

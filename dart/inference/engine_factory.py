@@ -1,49 +1,43 @@
 """Makes the engine that `rollout.engine` names. Only the library of that engine is imported."""
 
-from pathlib import Path
+import zlib
 
+from actors.runtime import Identity
 from dart.config.config import Config
+from dart.core.records import Version
+from dart.core.run_directory import RunPaths
 from dart.inference.protocol import Engine
 
+SOCKETS = "engine-"
+"""Folder of an engine's own sockets in the mail folder, by slot."""
 
-def make_engine(
-    config: Config,
-    folder: Path,
-    version: int,
-    *,
-    seed: int,
-    log: Path,
-    sockets: Path,
-) -> Engine:
-    """An engine that answers with the checkpoint in `folder`.
 
-    log, sockets   for an engine with processes of its own; see `VllmEngine`
+def make_engine(config: Config, version: Version, identity: Identity) -> Engine:
+    """An engine of the rollout actor `identity` that answers with the checkpoint of a version.
+
     Raises CorruptCheckpoint or CheckpointError when the checkpoint cannot be read.
     """
-    name, rollout = config.rollout.engine, config.rollout
+    name, rollout, folder = config.rollout.engine, config.rollout, version.folder(identity.run_dir)
+    seed = zlib.crc32(f"{config.run.seed}/{identity.name}/{identity.incarnation}".encode())
     if name == "simulated":
         from dart.inference.simulated_engine import SimulatedEngine
 
-        return SimulatedEngine(folder, version, simulated=config.simulation, seed=seed)
+        return SimulatedEngine(folder, version.version, simulated=config.simulation, seed=seed)
     if name == "oracle":
         from dart.inference.oracle_engine import OracleEngine
 
-        return OracleEngine(folder, version, simulated=config.simulation, seed=seed)
+        return OracleEngine(folder, version.version, simulated=config.simulation, seed=seed)
     from dart.policy.prompt_spec import prompt_spec_of
 
-    prompt_spec = prompt_spec_of(config.context)
+    spec = prompt_spec_of(config.context)
     if name == "vllm":
         from dart.inference.vllm_engine import VllmEngine
 
+        log = RunPaths(identity.run_dir).logs / f"{identity.name}.vllm.log"
+        sockets = identity.mail_dir / f"{SOCKETS}{identity.slot}"
         return VllmEngine(
-            folder,
-            version,
-            rollout=rollout,
-            prompt_spec=prompt_spec,
-            seed=seed,
-            log=log,
-            sockets=sockets,
+            folder, version.version, rollout=rollout, prompt_spec=spec, seed=seed, log=log, sockets=sockets
         )
     from dart.inference.transformers_engine import TransformersEngine
 
-    return TransformersEngine(folder, version, threads=rollout.threads, seed=seed, prompt_spec=prompt_spec)
+    return TransformersEngine(folder, version.version, threads=rollout.threads, seed=seed, prompt_spec=spec)

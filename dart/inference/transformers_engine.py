@@ -5,8 +5,8 @@ training uses: token ids are never made again from text.
 """
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -43,7 +43,7 @@ class TransformersEngine(Engine):
         self._prompt_spec = prompt_spec
         self._placement = placement
         self.load(folder, version)
-        self._screens = ScreenCache(self._policy.codec)
+        self._screen = screen_cache(self._policy.codec)
 
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on, once every file of it is proven by its hash.
@@ -63,7 +63,7 @@ class TransformersEngine(Engine):
         if not requests:
             return []
         codec = self._policy.codec
-        screens = [[self._screens.screen(shown) for shown in codec.shown(request)] for request in requests]
+        screens = [[self._screen(shown) for shown in codec.shown(request)] for request in requests]
         prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
         recorded = [
             recorded_prompt(codec, request, row, prompt)
@@ -85,26 +85,18 @@ class TransformersEngine(Engine):
         ]
 
 
-class ScreenCache:
-    """Decoded screenshots by hash, the least recently used forgotten first.
+def screen_cache(codec: Codec, capacity: int = 256) -> Callable[[Screenshot], Screen]:
+    """A function that returns a screenshot as the policy sees it, and keeps those that were used last.
 
-    The rollouts of a group start from one screen, and a click that changes nothing shows it again.
+    The rollouts of a group start from one screen, and a click that changes nothing shows it again. The
+    function checks the screenshot's hash; it raises Unanswerable and PixelFrameError.
     """
 
-    def __init__(self, codec: Codec, capacity: int = 256) -> None:
-        self._codec = codec
-        self._capacity = capacity
-        self._screens: OrderedDict[str, Screen] = OrderedDict()
+    @lru_cache(maxsize=capacity)
+    def screen(shown: Screenshot) -> Screen:
+        return codec.screen(shown.sha256, _read_screenshot(shown))
 
-    def screen(self, shown: Screenshot) -> Screen:
-        """The screenshot as the policy sees it, proven by its hash. Raises Unanswerable, PixelFrameError."""
-        if shown.sha256 not in self._screens:
-            self._screens[shown.sha256] = self._codec.screen(shown.sha256, _read_screenshot(shown))
-        self._screens.move_to_end(shown.sha256)
-        found = self._screens[shown.sha256]
-        if len(self._screens) > self._capacity:
-            self._screens.popitem(last=False)
-        return found
+    return screen
 
 
 def _read_screenshot(shown: Screenshot) -> bytes:

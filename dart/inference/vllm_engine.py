@@ -52,7 +52,7 @@ from dart.inference.engine_processes import (
     why_wedged,
 )
 from dart.inference.protocol import Engine, EngineError, Unanswerable
-from dart.inference.transformers_engine import ScreenCache
+from dart.inference.transformers_engine import screen_cache
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
@@ -109,7 +109,7 @@ class VllmEngine(Engine):
         verify_policy(folder, version)
         self._rollout = rollout
         self._codec = load_codec(folder, prompt_spec)
-        self._screens = ScreenCache(self._codec)
+        self._screen = screen_cache(self._codec)
         self._screens_lock = threading.Lock()
         self._answer_tokens = prompt_spec.answer_tokens
         self._layout = layout_of(folder)
@@ -158,7 +158,7 @@ class VllmEngine(Engine):
 
     def _asked(self, request: GenerateRequest) -> PendingRequest:
         with self._screens_lock:
-            screens = tuple(self._screens.screen(shown) for shown in self._codec.shown(request))
+            screens = tuple(self._screen(shown) for shown in self._codec.shown(request))
         return PendingRequest(self._codec.prompt(request, screens), screens)
 
     async def _sample(

@@ -1,6 +1,6 @@
 """weight_sync: loads each new policy version into the engines, and judges their health.
 
-Receives   VersionPublished (trainer), EngineSuspect (environments), WhichEngines (any actor)
+Receives   VersionPublished (trainer), EngineSuspect (environments)
 Asks       LoadVersion and Probe of rollout actors; tells them Serve
 Tells      the store of every change of state
 Publishes  the gauge required_version: the oldest version that may still be served
@@ -43,8 +43,6 @@ class _Engine:
     version: int = -1
     """The version it serves; -1 while it does not run."""
     state: EngineState = EngineState.DEAD
-    reason: str = "it was not seen yet"
-    since_unix_s: float = 0.0
     doubt: str = ""
     is_probing: bool = False
     ready_at_s: float = 0.0
@@ -80,21 +78,6 @@ class WeightSyncActor(Actor):
         if engine is not None and engine.state in (EngineState.HEALTHY, EngineState.SUSPECT):
             engine.doubt = engine.doubt or f"{sender.name}: {call.detail}"
             self._check_board()
-
-    @receives(m.WhichEngines)
-    def which(self, call: m.WhichEngines, sender: Sender) -> m.Engines:
-        self._check_board()
-        reports = tuple(
-            m.EngineReport(
-                engine=engine.name,
-                state=engine.state.value,
-                version=engine.version,
-                reason=engine.reason,
-                since_unix_s=engine.since_unix_s,
-            )
-            for engine in self._engines.values()
-        )
-        return m.Engines(version=self._newest.version, engines=reports)
 
     # ---- the record and the board ----
 
@@ -157,20 +140,19 @@ class WeightSyncActor(Actor):
         )
         if state is not engine.state:
             self._report(engine, state, reason)
-        engine.state, engine.reason = state, reason
+        engine.state = state
         if state is EngineState.SUSPECT and not engine.is_probing:
             self.run(self._probe(engine))
 
     def _report(self, engine: _Engine, state: EngineState, reason: str) -> None:
         """Log a new state, and note it as an event for the record."""
-        engine.since_unix_s = self.clock.unix_s()
         data: dict[str, Any] = {
             "state": state.value,
             "before": engine.state.value,
             "reason": reason,
             "version": engine.version,
             "required": self._sync.required,
-            "since_unix_s": engine.since_unix_s,
+            "since_unix_s": self.clock.unix_s(),
         }
         event = m.EventDraft(kind=ENGINE_STATE, subject=engine.name, data=data)
         log_event(self.log, event)

@@ -1,6 +1,7 @@
 """New policy versions go through real rollout actors while they are asked all the time and killed."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,15 @@ from actors.errors import AskError, AskTimeout, MailboxFull
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
+from dart.inference.weight_sync_actor import BOARD_CHECK_S
+from dart.inspect.snapshot import EngineRow
+from dart.inspect.snapshot_reader import _engine_row
 from dart.store.store import Store
 from dart.telemetry.gauges import Gauge
 from dart.training.simulated_learner import SimulatedLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running
+from tests.patience import slowness
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
 ASKERS = 8
@@ -136,15 +141,20 @@ class Scene:
         where = str(folder or self.checkpoint(version))
         self.processes.system.tell("weight_sync", m.VersionPublished(version=version, folder=where))
 
-    def reports(self) -> dict[str, m.EngineReport]:
-        answer = self.processes.system.ask("weight_sync", m.WhichEngines(), deadline_s=ASK_DEADLINE_S)
-        return {report.engine: report for report in answer.engines}
+    def engines(self) -> dict[str, EngineRow]:
+        """The engines as `dartrl status` shows them."""
+        required = self.required()
+        return {name: _engine_row(self.processes.row(name), required, required) for name in WORKERS}
 
-    def await_state(self, what: str, holds: Callable[[dict[str, m.EngineReport]], bool]) -> None:
-        eventually(lambda: holds(self.reports()), what, lambda: f"{self.reports()}", PATIENCE_S)
+    def required(self) -> int:
+        return self.processes.row("weight_sync").gauges[Gauge.REQUIRED_VERSION]
+
+    def await_state(self, what: str, holds: Callable[[dict[str, EngineRow]], bool]) -> None:
+        eventually(lambda: holds(self.engines()), what, lambda: f"{self.engines()}", PATIENCE_S)
 
     def await_all_at(self, version: int, *workers: str) -> None:
         wanted = workers or tuple(WORKERS)
+        eventually(lambda: self.required() == version, f"version {version} required", within_s=PATIENCE_S)
         self.await_state(
             f"{wanted} healthy at version {version}",
             lambda found: all(found[w].state == "healthy" and found[w].version == version for w in wanted),
@@ -154,8 +164,8 @@ class Scene:
         """The worker that is being updated."""
         found: list[str] = []
 
-        def is_updating(reports: dict[str, m.EngineReport]) -> bool:
-            found[:] = [name for name, report in reports.items() if report.state == "updating"]
+        def is_updating(engines: dict[str, EngineRow]) -> bool:
+            found[:] = [name for name, engine in engines.items() if engine.state == "updating"]
             return bool(found)
 
         self.await_state("somebody updating", is_updating)
@@ -295,6 +305,7 @@ def test_a_worker_that_was_stopped_takes_nothing_new_until_it_gave_a_real_answer
     with playing(tmp_path, generate_base_s=1.0) as scene:  # so long it proves itself
         scene.processes.kill("rollout-1", signal.SIGSTOP)
         scene.await_state("the stopped one suspect", lambda found: found["rollout-1"].state == "suspect")
+        time.sleep(10 * BOARD_CHECK_S * slowness())  # weight_sync reads the board, too, and sends its probe
         scene.processes.kill("weight_sync", signal.SIGSTOP)
         assert scene.is_in_routing("rollout-1")  # it still says so
         scene.processes.kill("rollout-1", signal.SIGCONT)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from dart.core.types import GenerateRequest
 from dart.inference.protocol import Unanswerable
-from dart.inference.transformers_engine import ScreenCache, TransformersEngine
+from dart.inference.transformers_engine import TransformersEngine, screen_cache
 from dart.policy.codec import PixelFrameError, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError
@@ -167,12 +167,12 @@ def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp
 
 def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
     codec = load_codec(folders[0])
-    cache = ScreenCache(codec, capacity=2)
+    screen = screen_cache(codec, capacity=2)
     first, second, third = (codec.shown(request(tmp_path, seed))[0] for seed in range(3))
-    seen = cache.screen(first)
+    seen = screen(first)
     Path(first.path).unlink()
-    assert cache.screen(first) is seen
-    cache.screen(second)
-    cache.screen(third)
+    assert screen(first) is seen
+    screen(second)
+    screen(third)
     with pytest.raises(Unanswerable, match="is missing"):
-        cache.screen(first)
+        screen(first)

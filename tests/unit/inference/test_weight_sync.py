@@ -96,9 +96,9 @@ class World:
         return {name: worker.loading[0][0].version for name, worker in self.workers.items() if worker.loading}
 
     def states(self) -> dict[str, str]:
-        answer = self.bench.ask("weight_sync", m.WhichEngines())
-        self.bench.settle()
-        return {report.engine: report.state for report in answer.result().engines}
+        sync = self.bench.actor("weight_sync")
+        sync._check_board()
+        return {name: engine.state.value for name, engine in sync._engines.items()}
 
     def required(self) -> int:
         return self.bench.row("weight_sync").gauges[Gauge.REQUIRED_VERSION]
