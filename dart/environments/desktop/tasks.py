@@ -5,10 +5,11 @@ The solution is a list of actions that a policy could take. It is a function of 
 oracle engine can play it with no more than a policy sees (`solution_of`).
 """
 
+import operator
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dart.config.config import Config
@@ -49,26 +50,26 @@ class Application:
     """The application accepts input once its window did not change for this long."""
 
 
-EDITOR = Application(name="mousepad", command=("mousepad", "--disable-server"), window_class="Mousepad")
+def _office_application(kind: str, file: str) -> Application:
+    return Application(
+        name=f"soffice-{kind}",
+        command=("soffice", "--norestore", "--nologo", "--nofirststartwizard", f"--{kind}", f"{HOME}/{file}"),
+        window_class=f"libreoffice-{kind}",
+        settings={office.PROFILE: office.QUIET},
+        still_s=3.0,
+    )
+
+
+NOTES, TABLE, LETTER = "notes.txt", "table.fods", "letter.fodt"
+"""Names of the files that tasks open."""
+
+EDITOR = Application(
+    name="mousepad", command=("mousepad", "--disable-server", f"{HOME}/{NOTES}"), window_class="Mousepad"
+)
 CALCULATOR = Application(name="galculator", command=("galculator",), window_class="Galculator")
 FILES = Application(name="pcmanfm", command=("pcmanfm", HOME), window_class="Pcmanfm")
-
-
-SOFFICE = ("soffice", "--norestore", "--nologo", "--nofirststartwizard")
-TABLES = Application(
-    name="soffice-calc",
-    command=(*SOFFICE, "--calc", f"{HOME}/table.fods"),
-    window_class="libreoffice-calc",
-    settings={office.PROFILE: office.QUIET},
-    still_s=3.0,
-)
-TEXTS = Application(
-    name="soffice-writer",
-    command=(*SOFFICE, "--writer", f"{HOME}/letter.fodt"),
-    window_class="libreoffice-writer",
-    settings={office.PROFILE: office.QUIET},
-    still_s=3.0,
-)
+TABLES = _office_application("calc", TABLE)
+TEXTS = _office_application("writer", LETTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,26 +117,36 @@ class Instance:
     succeeds: Callable[[State], bool]
 
 
-Draw = Callable[[random.Random], Instance]
+Asked = Callable[..., str]
+"""Returns a task's instruction for the values of its placeholders, given by name."""
+
+Draw = Callable[[random.Random, Asked], Instance]
 Solution = Callable[..., Sequence[Action]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
+    instruction: str
+    """With placeholders such as ``{text}`` for what the seed decides."""
+    solve: Solution | None
+    """From the values of the placeholders, by name, to the actions; None when the task cannot be done."""
     draw: Draw
-    pattern: re.Pattern[str]
-    solve: Solution
+
+    def values_in(self, instruction: str) -> Mapping[str, str] | None:
+        """Return the values of the placeholders; None when the instruction belongs to another task."""
+        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*)", re.escape(self.instruction))
+        match = re.fullmatch(pattern, instruction, re.DOTALL)
+        return None if match is None else match.groupdict()
 
 
 _TASKS: dict[str, _Task] = {}
 
 
-def _task(name: str, pattern: str, solve: Solution) -> Callable[[Draw], Draw]:
-    """Register a task: the function that draws an instance, the pattern of its instructions, and the function
-    from the pattern's groups to the actions of its solution."""
+def _task(name: str, instruction: str, solve: Solution | None) -> Callable[[Draw], Draw]:
+    """Register a task and the function that draws an instance of it (see `_Task`)."""
 
     def register(draw: Draw) -> Draw:
-        _TASKS[PREFIX + name] = _Task(draw, re.compile(pattern, re.DOTALL), solve)
+        _TASKS[PREFIX + name] = _Task(instruction, solve, draw)
         return draw
 
     return register
@@ -157,12 +168,12 @@ def instance_of(task_id: str, seed: int) -> Instance:
     task = _TASKS.get(task_id)
     if task is None:
         raise UnknownTask(task_id, task_ids())
-    return task.draw(random.Random(f"{task_id}/{seed}"))
+    return task.draw(random.Random(f"{task_id}/{seed}"), task.instruction.format)
 
 
 def is_infeasible(task_id: str) -> bool:
-    """Whether the right answer is to declare that the task cannot be done."""
-    return task_id in INFEASIBLE
+    """Whether only the declaration that the task cannot be done is rewarded."""
+    return task_id in _TASKS and _TASKS[task_id].solve is None
 
 
 def solution_of(instruction: str) -> tuple[Action, ...]:
@@ -170,10 +181,10 @@ def solution_of(instruction: str) -> tuple[Action, ...]:
 
     Raises LookupError for an instruction that belongs to no task.
     """
-    for task_id, task in _TASKS.items():
-        match = task.pattern.fullmatch(instruction)
-        if match is not None:
-            return (*task.solve(*match.groups()), CallUser() if is_infeasible(task_id) else Finished())
+    for task in _TASKS.values():
+        values = task.values_in(instruction)
+        if values is not None:
+            return (CallUser(),) if task.solve is None else (*task.solve(**values), Finished())
     raise LookupError(f"no task of a local desktop has the instruction {instruction!r}")
 
 
@@ -186,156 +197,118 @@ def answer_of(instruction: str, history: Sequence[str]) -> str:
 # ---- random content ----
 
 
-def _word(rng: random.Random) -> str:
-    return rng.choice(WORDS)
-
-
-def _phrase(rng: random.Random, words: int = 3) -> str:
-    return " ".join(rng.sample(WORDS, words))
+def _phrase(rng: random.Random) -> str:
+    return " ".join(rng.sample(WORDS, 3))
 
 
 def _lines(rng: random.Random, count: int = 4) -> list[str]:
     return [_phrase(rng) for _ in range(count)]
 
 
-def _editor(*files: str) -> Application:
-    paths = tuple(f"{HOME}/{name}" for name in files)
-    return Application(name=EDITOR.name, command=(*EDITOR.command, *paths), window_class=EDITOR.window_class)
-
-
-def _in_editor(
-    instruction: str, before: Sequence[str], succeeds: Callable[[State], bool], name: str = "notes.txt"
-) -> Instance:
-    """Return a task with one file open in the text editor."""
-    text = "".join(f"{line}\n" for line in before)
-    return Instance(
-        instruction=instruction,
-        applications=(_editor(name),),
-        files={name: text.encode()},
-        succeeds=succeeds,
-    )
-
-
-def _has_text(name: str, lines: Sequence[str]) -> Callable[[State], bool]:
-    """Return a check that a file has these lines, with or without a newline at the end."""
-    wanted = "\n".join(lines)
-    return lambda state: state.text(name) == wanted
+def _file_names(rng: random.Random, count: int) -> list[str]:
+    return [f"{word}.txt" for word in rng.sample(WORDS, count)]
 
 
 SAVE = Hotkey(("ctrl", "s"))
 ALL = Hotkey(("ctrl", "a"))
 COPY, CUT, PASTE = Hotkey(("ctrl", "c")), Hotkey(("ctrl", "x")), Hotkey(("ctrl", "v"))
 TOP, BOTTOM = Hotkey(("ctrl", "home")), Hotkey(("ctrl", "end"))
-ENTER, DELETE = Hotkey(("enter",)), Hotkey(("delete",))
+ENTER, DELETE, RIGHT = Hotkey(("enter",)), Hotkey(("delete",)), Hotkey(("right",))
 
 # ---- the text editor ----
+
+Edit = Callable[[list[str], str], Sequence[str]]
+"""From the lines of a file and a drawn phrase to the lines that the task wants."""
+
+
+def _in_editor(asked: str, before: Sequence[str], succeeds: Callable[[State], bool]) -> Instance:
+    """Return a task with notes.txt, which has these lines, open in the text editor."""
+    files = {NOTES: "".join(f"{line}\n" for line in before).encode()}
+    return Instance(instruction=asked, applications=(EDITOR,), files=files, succeeds=succeeds)
+
+
+def _has_text(name: str, lines: Sequence[str]) -> Callable[[State], bool]:
+    """Return a check that a file has these lines, with or without a newline at the end."""
+    return lambda state: state.text(name) == "\n".join(lines)
+
+
+def _editor_task(name: str, instruction: str, solve: Solution, edit: Edit) -> None:
+    """Register a task that edits the text of notes.txt and saves it."""
+
+    @_task(name, instruction, solve)
+    def _(rng: random.Random, asked: Asked) -> Instance:
+        lines, text = _lines(rng), _phrase(rng)
+        return _in_editor(asked(text=text), lines, _has_text(NOTES, edit(lines, text)))
 
 
 @_task(
     "editor-write",
-    r'Write the line "(.*)" into the open, empty file notes\.txt and save it\.',
+    'Write the line "{text}" into the open, empty file notes.txt and save it.',
     lambda text: [Type(text), SAVE],
 )
-def _(rng: random.Random) -> Instance:
+def _(rng: random.Random, asked: Asked) -> Instance:
     text = _phrase(rng)
-    asked = f'Write the line "{text}" into the open, empty file notes.txt and save it.'
-    return _in_editor(asked, [], _has_text("notes.txt", [text]))
+    return _in_editor(asked(text=text), [], _has_text(NOTES, [text]))
 
 
-@_task(
+_editor_task(
     "editor-append",
-    r'Add the line "(.*)" at the end of notes\.txt and save it\.',
+    'Add the line "{text}" at the end of notes.txt and save it.',
     lambda text: [BOTTOM, Type(text + "\n"), SAVE],
+    lambda lines, text: [*lines, text],
 )
-def _(rng: random.Random) -> Instance:
-    lines, text = _lines(rng), _phrase(rng)
-    asked = f'Add the line "{text}" at the end of notes.txt and save it.'
-    return _in_editor(asked, lines, _has_text("notes.txt", [*lines, text]))
-
-
-@_task(
+_editor_task(
     "editor-insert-first",
-    r'Insert the line "(.*)" before the first line of notes\.txt and save it\.',
+    'Insert the line "{text}" before the first line of notes.txt and save it.',
     lambda text: [TOP, Type(text + "\n"), SAVE],
+    lambda lines, text: [text, *lines],
 )
-def _(rng: random.Random) -> Instance:
-    lines, text = _lines(rng), _phrase(rng)
-    asked = f'Insert the line "{text}" before the first line of notes.txt and save it.'
-    return _in_editor(asked, lines, _has_text("notes.txt", [text, *lines]))
-
-
-@_task(
+_editor_task(
     "editor-replace-all",
-    r'Replace everything in notes\.txt by the line "(.*)" and save it\.',
+    'Replace everything in notes.txt by the line "{text}" and save it.',
     lambda text: [ALL, Type(text), SAVE],
+    lambda lines, text: [text],
 )
-def _(rng: random.Random) -> Instance:
-    lines, text = _lines(rng), _phrase(rng)
-    asked = f'Replace everything in notes.txt by the line "{text}" and save it.'
-    return _in_editor(asked, lines, _has_text("notes.txt", [text]))
-
-
-@_task(
+_editor_task(
     "editor-delete-first",
-    r"Delete the first line of notes\.txt and save it\.",
+    "Delete the first line of notes.txt and save it.",
     lambda: [TOP, Hotkey(("shift", "down")), DELETE, SAVE],
+    lambda lines, text: lines[1:],
 )
-def _(rng: random.Random) -> Instance:
-    lines = _lines(rng)
-    asked = "Delete the first line of notes.txt and save it."
-    return _in_editor(asked, lines, _has_text("notes.txt", lines[1:]))
-
-
-@_task(
+_editor_task(
     "editor-copy-first",
-    r"Copy the first line of notes\.txt to its end, as a line of its own, and save it\.",
+    "Copy the first line of notes.txt to its end, as a line of its own, and save it.",
     lambda: [TOP, Hotkey(("shift", "end")), COPY, BOTTOM, PASTE, SAVE],
+    lambda lines, text: [*lines, lines[0]],
 )
-def _(rng: random.Random) -> Instance:
-    lines = _lines(rng)
-    asked = "Copy the first line of notes.txt to its end, as a line of its own, and save it."
-    return _in_editor(asked, lines, _has_text("notes.txt", [*lines, lines[0]]))
-
-
-@_task(
+_editor_task(
     "editor-clear",
-    r"Delete all text in notes\.txt and save the empty file\.",
+    "Delete all text in notes.txt and save the empty file.",
     lambda: [ALL, DELETE, SAVE],
+    lambda lines, text: [""],
 )
-def _(rng: random.Random) -> Instance:
-    asked = "Delete all text in notes.txt and save the empty file."
-    return _in_editor(asked, _lines(rng), _has_text("notes.txt", [""]))
 
 
 @_task(
     "editor-save-as",
-    r'Save the open file under the new name "(.*)" in the home folder and keep the old one\.',
+    'Save the open file under the new name "{name}" in the home folder and keep the old one.',
     lambda name: [Hotkey(("ctrl", "shift", "s")), ALL, Type(name), ENTER, Wait(), Wait()],
 )
-def _(rng: random.Random) -> Instance:
-    lines, name = _lines(rng), f"{_word(rng)}.txt"
-    asked = f'Save the open file under the new name "{name}" in the home folder and keep the old one.'
-
-    def succeeds(state: State) -> bool:
-        return all(_has_text(file, lines)(state) for file in ("notes.txt", name))
-
-    return _in_editor(asked, lines, succeeds)
+def _(rng: random.Random, asked: Asked) -> Instance:
+    lines, name = _lines(rng), f"{rng.choice(WORDS)}.txt"
+    old, new = _has_text(NOTES, lines), _has_text(name, lines)
+    return _in_editor(asked(name=name), lines, lambda state: old(state) and new(state))
 
 
-@_task(
-    "editor-to-clipboard",
-    r"Copy the whole text of notes\.txt to the clipboard\.",
-    lambda: [ALL, COPY],
-)
-def _(rng: random.Random) -> Instance:
+@_task("editor-to-clipboard", "Copy the whole text of notes.txt to the clipboard.", lambda: [ALL, COPY])
+def _(rng: random.Random, asked: Asked) -> Instance:
     lines = _lines(rng)
-    asked = "Copy the whole text of notes.txt to the clipboard."
-    return _in_editor(asked, lines, lambda state: state.clipboard.split() == " ".join(lines).split())
+    return _in_editor(asked(), lines, lambda state: state.clipboard.split() == " ".join(lines).split())
 
 
-@_task("editor-close", r"Close the text editor\.", lambda: [Hotkey(("ctrl", "q"))])
-def _(rng: random.Random) -> Instance:
-    return _in_editor("Close the text editor.", _lines(rng), lambda state: not state.windows)
+@_task("editor-close", "Close the text editor.", lambda: [Hotkey(("ctrl", "q"))])
+def _(rng: random.Random, asked: Asked) -> Instance:
+    return _in_editor(asked(), _lines(rng), lambda state: not state.windows)
 
 
 # ---- the calculator ----
@@ -349,40 +322,38 @@ def _numbers(rng: random.Random, digits: int) -> tuple[int, int]:
     return numbers[1], numbers[0]
 
 
-def _in_calculator(asked: str, result: int) -> Instance:
-    return Instance(
-        instruction=asked,
-        applications=(CALCULATOR,),
-        succeeds=lambda state: state.clipboard.strip() == str(result),
+def _calculator_task(name: str, sign: str, digits: int, compute: Callable[[int, int], int]) -> None:
+    """Register a task that computes with two numbers of this many digits."""
+
+    @_task(
+        name,
+        f"Compute {{a}} {sign} {{b}} with the calculator and copy the result to the clipboard.",
+        lambda a, b: [Type(f"{a}{sign}{b}\n"), COPY],
     )
+    def _(rng: random.Random, asked: Asked) -> Instance:
+        a, b = _numbers(rng, digits)
+        result = str(compute(a, b))
+        return Instance(
+            instruction=asked(a=a, b=b),
+            applications=(CALCULATOR,),
+            succeeds=lambda state: state.clipboard.strip() == result,
+        )
 
 
-def _computed(first: str, sign: str, second: str) -> Sequence[Action]:
-    return [Type(f"{first}{sign}{second}\n"), COPY]
+_calculator_task("calculator-product", "*", 2, operator.mul)
+_calculator_task("calculator-sum", "+", 3, operator.add)
+_calculator_task("calculator-difference", "-", 3, operator.sub)
 
 
-_COMPUTE = r"Compute (\d+) (\{}) (\d+) with the calculator and copy the result to the clipboard\."
-
-
-@_task("calculator-product", _COMPUTE.format("*"), _computed)
-def _(rng: random.Random) -> Instance:
-    a, b = _numbers(rng, 2)
-    asked = f"Compute {a} * {b} with the calculator and copy the result to the clipboard."
-    return _in_calculator(asked, a * b)
-
-
-@_task("calculator-sum", _COMPUTE.format("+"), _computed)
-def _(rng: random.Random) -> Instance:
-    a, b = _numbers(rng, 3)
-    asked = f"Compute {a} + {b} with the calculator and copy the result to the clipboard."
-    return _in_calculator(asked, a + b)
-
-
-@_task("calculator-difference", _COMPUTE.format("-"), _computed)
-def _(rng: random.Random) -> Instance:
-    a, b = _numbers(rng, 3)
-    asked = f"Compute {a} - {b} with the calculator and copy the result to the clipboard."
-    return _in_calculator(asked, a - b)
+@_task(
+    "calculator-mail",
+    "Send the result of {a} * {b} to {name}@example.com with the calculator.",
+    None,
+)
+def _(rng: random.Random, asked: Asked) -> Instance:
+    a, b = rng.randrange(12, 100), rng.randrange(12, 100)
+    mail = asked(a=a, b=b, name=rng.choice(WORDS))
+    return Instance(instruction=mail, applications=(CALCULATOR,), succeeds=lambda state: False)
 
 
 # ---- the file manager ----
@@ -397,122 +368,101 @@ def _in_files(asked: str, files: Mapping[str, bytes], succeeds: Callable[[State]
 
 @_task(
     "files-new-folder",
-    r'Make a folder called "(.*)" in the home folder\.',
+    'Make a folder called "{name}" in the home folder.',
     lambda name: [Hotkey(("ctrl", "shift", "n")), ALL, Type(name), ENTER, Wait()],
 )
-def _(rng: random.Random) -> Instance:
-    name = _word(rng)
-    asked = f'Make a folder called "{name}" in the home folder.'
-    return _in_files(asked, {}, lambda state: state.folders == {name} and not state.files)
+def _(rng: random.Random, asked: Asked) -> Instance:
+    name = rng.choice(WORDS)
+    return _in_files(asked(name=name), {}, lambda state: state.folders == {name} and not state.files)
 
 
 @_task(
     "files-rename",
-    r'Rename the file "(.*)" to "(.*)"\.',
+    'Rename the file "{old}" to "{new}".',
     lambda old, new: [FIRST_FILE, Hotkey(("f2",)), ALL, Type(new), ENTER, Wait()],
 )
-def _(rng: random.Random) -> Instance:
-    old, new = (f"{word}.txt" for word in rng.sample(WORDS, 2))
+def _(rng: random.Random, asked: Asked) -> Instance:
+    old, new = _file_names(rng, 2)
     content = _phrase(rng).encode()
-    asked = f'Rename the file "{old}" to "{new}".'
-    return _in_files(asked, {old: content}, lambda state: state.files == {new: content})
+    return _in_files(asked(old=old, new=new), {old: content}, lambda state: state.files == {new: content})
 
 
 @_task(
     "files-delete",
-    r'Delete the file "(.*)" for good, and nothing else\.',
+    'Delete the file "{name}" for good, and nothing else.',
     lambda name: [FIRST_FILE, Hotkey(("shift", "delete")), ENTER, Wait()],
 )
-def _(rng: random.Random) -> Instance:
-    names = sorted(f"{word}.txt" for word in rng.sample(WORDS, 3))
-    files = {name: _phrase(rng).encode() for name in names}
-    asked = f'Delete the file "{names[0]}" for good, and nothing else.'
-    kept = {name: content for name, content in files.items() if name != names[0]}
-    return _in_files(asked, files, lambda state: state.files == kept)
+def _(rng: random.Random, asked: Asked) -> Instance:
+    first, *others = sorted(_file_names(rng, 3))
+    files = {name: _phrase(rng).encode() for name in (first, *others)}
+    kept = {name: files[name] for name in others}
+    return _in_files(asked(name=first), files, lambda state: state.files == kept)
 
 
 def _go_to(folder: str) -> list[Action]:
     return [Hotkey(("ctrl", "l")), ALL, Type(f"{HOME}/{folder}\n")]
 
 
-@_task(
-    "files-copy",
-    r'Copy all files of the folder "(.*)" into the folder "(.*)"\.',
-    lambda source, target: [*_go_to(source), ALL, COPY, *_go_to(target), PASTE, Wait()],
-)
-def _(rng: random.Random) -> Instance:
-    source, target = rng.sample(WORDS, 2)
-    names = [f"{word}.txt" for word in rng.sample(WORDS, 2)]
-    before = {f"{source}/{name}": _phrase(rng).encode() for name in names}
-    copied = {f"{target}/{name}": before[f"{source}/{name}"] for name in names}
-    asked = f'Copy all files of the folder "{source}" into the folder "{target}".'
-    return _in_files(asked, {**before, f"{target}/": b""}, lambda state: state.files == before | copied)
+def _transfer_task(name: str, verb: str, take: Hotkey) -> None:
+    """Register a task that copies or moves the files of one folder to another."""
+
+    @_task(
+        name,
+        f'{verb} all files of the folder "{{source}}" into the folder "{{target}}".',
+        lambda source, target: [*_go_to(source), ALL, take, *_go_to(target), PASTE, Wait()],
+    )
+    def _(rng: random.Random, asked: Asked) -> Instance:
+        source, target = rng.sample(WORDS, 2)
+        content = {name: _phrase(rng).encode() for name in _file_names(rng, 2)}
+        before = {f"{source}/{name}": text for name, text in content.items()}
+        after = {f"{target}/{name}": text for name, text in content.items()}
+        wanted = before | after if take is COPY else after
+        instruction = asked(source=source, target=target)
+        return _in_files(instruction, before | {f"{target}/": b""}, lambda state: state.files == wanted)
 
 
-@_task(
-    "files-move",
-    r'Move all files of the folder "(.*)" into the folder "(.*)"\.',
-    lambda source, target: [*_go_to(source), ALL, CUT, *_go_to(target), PASTE, Wait()],
-)
-def _(rng: random.Random) -> Instance:
-    source, target = rng.sample(WORDS, 2)
-    names = [f"{word}.txt" for word in rng.sample(WORDS, 2)]
-    content = {name: _phrase(rng).encode() for name in names}
-    before = {f"{source}/{name}": content[name] for name in names}
-    moved = {f"{target}/{name}": content[name] for name in names}
-    asked = f'Move all files of the folder "{source}" into the folder "{target}".'
-    return _in_files(asked, {**before, f"{target}/": b""}, lambda state: state.files == moved)
+_transfer_task("files-copy", "Copy", COPY)
+_transfer_task("files-move", "Move", CUT)
 
 
 # ---- windows ----
 
-EDITOR_TITLE, EDITOR_CLOSE = (200, 50), (674, 50)
-"""Points on the text editor's title bar: one to drag it by, and its close button."""
+EDITOR_TITLE = (200, 50)
+"""A point on the text editor's title bar."""
 
 
-@_task(
-    "window-maximize",
-    r"Maximize the window of the text editor\.",
-    lambda: [LeftDouble(*EDITOR_TITLE)],
-)
-def _(rng: random.Random) -> Instance:
+@_task("window-maximize", "Maximize the window of the text editor.", lambda: [LeftDouble(*EDITOR_TITLE)])
+def _(rng: random.Random, asked: Asked) -> Instance:
     def succeeds(state: State) -> bool:
         window = state.window(EDITOR.window_class)
         return window is not None and window.x <= 4 and window.width >= 760
 
-    return _in_editor("Maximize the window of the text editor.", _lines(rng), succeeds)
+    return _in_editor(asked(), _lines(rng), succeeds)
 
 
 @_task(
     "window-move",
-    r"Drag the window of the text editor at least (\d+) pixels to the right\.",
+    "Drag the window of the text editor at least {pixels} pixels to the right.",
     lambda pixels: [Drag(*EDITOR_TITLE, EDITOR_TITLE[0] + int(pixels) + 40, EDITOR_TITLE[1])],
 )
-def _(rng: random.Random) -> Instance:
+def _(rng: random.Random, asked: Asked) -> Instance:
     pixels = 10 * rng.randrange(3, 8)
 
     def succeeds(state: State) -> bool:
         window = state.window(EDITOR.window_class)
         return window is not None and window.x >= 40 + pixels
 
-    asked = f"Drag the window of the text editor at least {pixels} pixels to the right."
-    return _in_editor(asked, _lines(rng), succeeds)
+    return _in_editor(asked(pixels=pixels), _lines(rng), succeeds)
 
 
 @_task(
     "window-switch",
-    r"Bring the window of the text editor, which lies behind the calculator, to the front\.",
+    "Bring the window of the text editor, which lies behind the calculator, to the front.",
     lambda: [Click(*EDITOR_TITLE)],
 )
-def _(rng: random.Random) -> Instance:
-    asked = "Bring the window of the text editor, which lies behind the calculator, to the front."
-    behind = _in_editor(asked, _lines(rng), lambda state: state.active == EDITOR.window_class)
-    return Instance(
-        instruction=asked,
-        applications=(*behind.applications, CALCULATOR),
-        files=behind.files,
-        succeeds=behind.succeeds,
-    )
+def _(rng: random.Random, asked: Asked) -> Instance:
+    alone = _in_editor(asked(), _lines(rng), lambda state: state.active == EDITOR.window_class)
+    return replace(alone, applications=(EDITOR, CALCULATOR))
 
 
 # ---- LibreOffice ----
@@ -521,43 +471,36 @@ SAVE_OFFICE = (SAVE, Wait(), Wait(), Wait())
 """Actions that save a file in LibreOffice, which takes some seconds."""
 
 
-def _in_table(asked: str, row: Sequence[int], column: int, wanted: int) -> Instance:
-    """Return a task with an open sheet: one cell of its first row gets a value, the others keep theirs."""
+def _in_table(asked: str, row: Sequence[int], wanted: int) -> Instance:
+    """Return a task with an open sheet: D1 gets a value, A1 to C1 keep theirs."""
 
     def succeeds(state: State) -> bool:
-        content = state.files.get("table.fods", b"")
-        values = [office.cell(content, 0, index) for index in range(len(row))]
-        return office.cell(content, 0, column) == str(wanted) and all(
-            value == str(before) for value, before in zip(values, row, strict=True)
-        )
+        content = state.files.get(TABLE, b"")
+        cells = [office.cell(content, 0, column) for column in range(4)]
+        return cells == [str(value) for value in (*row, wanted)]
 
-    files = {"table.fods": office.table([row])}
+    files = {TABLE: office.table([row])}
     return Instance(instruction=asked, applications=(TABLES,), files=files, succeeds=succeeds)
-
-
-RIGHT = Hotkey(("right",))
 
 
 @_task(
     "table-number",
-    r"Write the number (\d+) into cell D1 of the open table and save it\.",
+    "Write the number {number} into cell D1 of the open table and save it.",
     lambda number: [RIGHT, RIGHT, RIGHT, Type(f"{number}\n"), *SAVE_OFFICE],
 )
-def _(rng: random.Random) -> Instance:
+def _(rng: random.Random, asked: Asked) -> Instance:
     row, number = [rng.randrange(10, 100) for _ in range(3)], rng.randrange(100, 1000)
-    asked = f"Write the number {number} into cell D1 of the open table and save it."
-    return _in_table(asked, row, 3, number)
+    return _in_table(asked(number=number), row, number)
 
 
 @_task(
     "table-sum",
-    r"Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it\.",
+    "Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it.",
     lambda: [RIGHT, RIGHT, RIGHT, Type("=A1+B1\n"), *SAVE_OFFICE],
 )
-def _(rng: random.Random) -> Instance:
+def _(rng: random.Random, asked: Asked) -> Instance:
     row = [rng.randrange(10, 100) for _ in range(3)]
-    asked = "Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it."
-    return _in_table(asked, row, 3, row[0] + row[1])
+    return _in_table(asked(), row, row[0] + row[1])
 
 
 def _lowered(lines: Sequence[str]) -> list[str]:
@@ -565,50 +508,30 @@ def _lowered(lines: Sequence[str]) -> list[str]:
     return [line.lower() for line in lines]
 
 
-def _in_letter(asked: str, before: Sequence[str], after: Sequence[str]) -> Instance:
-    return Instance(
-        instruction=asked,
-        applications=(TEXTS,),
-        files={"letter.fodt": office.letter(before)},
-        succeeds=lambda state: _lowered(office.lines(state.files.get("letter.fodt", b""))) == _lowered(after),
-    )
+def _letter_task(name: str, instruction: str, solve: Solution, edit: Edit) -> None:
+    """Register a task that edits the paragraphs of an open letter and saves it."""
+
+    @_task(name, instruction, solve)
+    def _(rng: random.Random, asked: Asked) -> Instance:
+        before, text = _lines(rng, 3), _phrase(rng)
+        after = _lowered(edit(before, text))
+        return Instance(
+            instruction=asked(text=text),
+            applications=(TEXTS,),
+            files={LETTER: office.letter(before)},
+            succeeds=lambda state: _lowered(office.lines(state.files.get(LETTER, b""))) == after,
+        )
 
 
-@_task(
+_letter_task(
     "letter-append",
-    r'Add the paragraph "(.*)" at the end of the open letter and save it\.',
+    'Add the paragraph "{text}" at the end of the open letter and save it.',
     lambda text: [BOTTOM, Type(f"\n{text}"), *SAVE_OFFICE],
+    lambda lines, text: [*lines, text],
 )
-def _(rng: random.Random) -> Instance:
-    before, text = _lines(rng, 3), _phrase(rng)
-    asked = f'Add the paragraph "{text}" at the end of the open letter and save it.'
-    return _in_letter(asked, before, [*before, text])
-
-
-@_task(
+_letter_task(
     "letter-replace",
-    r'Replace everything in the open letter by the paragraph "(.*)" and save it\.',
+    'Replace everything in the open letter by the paragraph "{text}" and save it.',
     lambda text: [ALL, Type(text), *SAVE_OFFICE],
+    lambda lines, text: [text],
 )
-def _(rng: random.Random) -> Instance:
-    before, text = _lines(rng, 3), _phrase(rng)
-    asked = f'Replace everything in the open letter by the paragraph "{text}" and save it.'
-    return _in_letter(asked, before, [text])
-
-
-# ---- infeasible tasks ----
-
-
-@_task(
-    "calculator-mail",
-    r"Send the result of \d+ \* \d+ to \w+@example\.com with the calculator\.",
-    list,
-)
-def _(rng: random.Random) -> Instance:
-    a, b = rng.randrange(12, 100), rng.randrange(12, 100)
-    asked = f"Send the result of {a} * {b} to {_word(rng)}@example.com with the calculator."
-    return Instance(instruction=asked, applications=(CALCULATOR,), succeeds=lambda state: False)
-
-
-INFEASIBLE = frozenset({f"{PREFIX}calculator-mail"})
-"""Tasks on which only the declaration that they cannot be done is rewarded."""
