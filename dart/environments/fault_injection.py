@@ -14,17 +14,18 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action
-from dart.environments.browser_inputs import Call
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
 from dart.environments.screen_io import Breakable, ScreenIO
+
+T = TypeVar("T")
 
 FIRST_STEPS = (0, 0, 1)
 """The earliest step of the episode for a fault is drawn from these. An episode that ends before it has
@@ -151,7 +152,7 @@ class FaultyScreenIO(ScreenIO):
             if self.fires(kind, step):
                 await self._breakable.disturb(kind)
 
-    def filter_input(self, calls: list[Call]) -> list[Call]:
+    def filter_input(self, calls: list[T]) -> list[T]:
         if calls and self.fires(InjectedFault.LOST_ACTION, self.steps_done):
             return []
         if calls and self.fires(InjectedFault.DOUBLED_ACTION, self.steps_done):

@@ -6,11 +6,12 @@ checks that have to notice it.
 """
 
 import signal
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dart.config.injected_faults import InjectedFault
-from dart.environments.browser_inputs import Call
 from dart.environments.protocol import Environment
+
+T = TypeVar("T")
 
 
 class ScreenIO:
@@ -19,7 +20,7 @@ class ScreenIO:
     async def on_start(self) -> None:
         """Called when the screen has started, before the environment checks that it is ready and clean."""
 
-    def filter_input(self, calls: list[Call]) -> list[Call]:
+    def filter_input(self, calls: list[T]) -> list[T]:
         """Return the input events that reach the screen when the environment sends ``calls``."""
         return calls
 

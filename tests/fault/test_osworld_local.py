@@ -29,7 +29,7 @@ from dart.environments.faults import (
     WindowManagerDied,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
-from dart.environments.osworld.keyboard import keyboard_calls, lines_done, program
+from dart.environments.osworld.keyboard import keyboard_lines, lines_done, program
 from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
@@ -170,7 +170,7 @@ async def test_a_program_that_arrives_twice_is_carried_out_once(environment: OSW
     await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
     guest = environment._guest
     assert guest is not None
-    code = program(keyboard_calls(Type("once")), "number")
+    code = program(keyboard_lines(Type("once")), "number")
     first, second = [await guest.python(code, deadline_s=DEADLINE_S) for _ in range(2)]
     assert (lines_done(first.output), lines_done(second.output)) == (1, None)
     assert "FileExistsError" in second.error

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dart.config.config import Config
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings
@@ -25,7 +27,7 @@ from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.desktop.inputs import desktop_calls, expected_desktop_counts, own_time_s
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox_client import DesktopMachine
-from dart.environments.desktop.tasks import Instance, State, Window, instance_of, is_infeasible
+from dart.environments.desktop.tasks import Instance, State, instance_of, is_infeasible
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -64,31 +66,27 @@ class DesktopEnvironment:
         self._settings = settings
         self._machine: DesktopMachine | None = None
         self._episode: _Episode | None = None
-        self._is_parked = False
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the sandbox; None when none runs."""
-        return self._machine.pid if self._machine is not None else None
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         instance = instance_of(task_id, seed)
-        missing = missing_for_desktops()
-        if missing:
+        if missing := missing_for_desktops():
             raise DesktopMissing(missing)
-        _refuse_without_applications(task_id, instance)
+        for application in instance.applications:
+            if shutil.which(application.command[0]) is None:
+                raise TaskUnsupported(task_id, f"{application.command[0]} is not installed")
         await self.close()
-        async with self._operation("reset", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             machine = await self._started(left_s)
-            await machine.call("put", files=_files(instance), deadline_s=left_s())
+            hidden = [application.settings for application in instance.applications]
+            for files in (*hidden, instance.files):
+                await machine.call("put", files=dict(files), deadline_s=left_s())
             await self.screen_io.on_start()
             await self._refuse_dirty(machine, instance, (), left_s)
             for application in instance.applications:
                 await machine.call(
                     "launch",
-                    name=application.name,
                     command=list(application.command),
                     window_class=application.window_class,
                     still_s=application.still_s,
@@ -101,13 +99,13 @@ class DesktopEnvironment:
 
     async def observe(self, *, deadline_s: float) -> Observation:
         episode = require_episode(self._episode, "observe")
-        async with self._operation("observe", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             return await self._observation(episode, left_s())
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         episode = require_episode(self._episode, "step")
         calls = desktop_calls(action)
-        async with self._operation("step", deadline_s + own_time_s(calls)) as left_s:
+        async with self._operation(deadline_s + own_time_s(calls)) as left_s:
             if isinstance(action, Wait):
                 await asyncio.sleep(WAIT_S)
             sent = self.screen_io.filter_input(calls)
@@ -122,21 +120,20 @@ class DesktopEnvironment:
 
     async def evaluate(self, *, deadline_s: float) -> float:
         episode = require_episode(self._episode, "evaluate")
-        async with self._operation("evaluate", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             await refuse_frozen(
                 episode.task_id,
                 episode.frames,
                 lambda: self._capture(episode, left_s()),
                 lambda shown: episode.machine.call("mark", shown=shown, deadline_s=left_s()),
             )
-            for title, answers in (await episode.machine.call("ping", deadline_s=left_s())).items():
-                if not answers:
-                    raise ApplicationDied(
-                        f"of the window {title!r}", "does not answer the window manager's ping"
-                    )
+            if silent := await episode.machine.call("ping", deadline_s=left_s()):
+                raise ApplicationDied(
+                    f"of the window {silent[0]!r}", "does not answer the ping of its window"
+                )
             found = await episode.machine.call("state", deadline_s=left_s())
             _refuse_dead(found)
-            reached = float(episode.instance.succeeds(_state(found)))
+            reached = float(episode.instance.succeeds(msgspec.convert(found, State)))
         return clamped_score(episode.task_id, self.screen_io.filter_score(reached))
 
     def is_infeasible(self, task_id: str) -> bool:
@@ -144,16 +141,15 @@ class DesktopEnvironment:
 
     async def park(self, *, deadline_s: float) -> None:
         """Stop the applications; the X server and the window manager have no clocks of their own."""
-        await self._park(parked=True, deadline_s=deadline_s)
+        await self._set_parked(True, deadline_s)
 
     async def unpark(self, *, deadline_s: float) -> None:
-        await self._park(parked=False, deadline_s=deadline_s)
+        await self._set_parked(False, deadline_s)
 
-    async def _park(self, *, parked: bool, deadline_s: float) -> None:
-        episode = require_episode(self._episode, "park" if parked else "unpark")
-        async with self._operation("park" if parked else "unpark", deadline_s) as left_s:
+    async def _set_parked(self, parked: bool, deadline_s: float) -> None:
+        episode = require_episode(self._episode, "park or unpark")
+        async with self._operation(deadline_s) as left_s:
             await episode.machine.call("park", parked=parked, deadline_s=left_s())
-        self._is_parked = parked
 
     async def healthy(self, *, deadline_s: float) -> bool:
         machine = self._machine
@@ -179,7 +175,6 @@ class DesktopEnvironment:
 
     async def close(self) -> None:
         machine, self._machine, self._episode = self._machine, None, None
-        self._is_parked = False
         if machine is not None:
             await machine.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -218,12 +213,12 @@ class DesktopEnvironment:
         if found["window_manager"]:
             raise MachineNotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
         _refuse_dead(found)
-        unexpected = _unexpected(found, instance, classes)
+        unexpected = _unexpected(msgspec.convert(found, State), instance, classes)
         if unexpected:
             raise DirtyStart(machine.name, unexpected)
 
     @contextlib.asynccontextmanager
-    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
+    async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
         """Count down ``deadline_s``; a fault kills the sandbox and ends the episode."""
         try:
             yield counting_down(deadline_s)
@@ -234,69 +229,33 @@ class DesktopEnvironment:
             raise
 
 
-def _refuse_without_applications(task_id: str, instance: Instance) -> None:
-    """Raise TaskUnsupported when an application of the task is not installed."""
-    for application in instance.applications:
-        if shutil.which(application.command[0]) is None:
-            raise TaskUnsupported(task_id, f"{application.command[0]} is not installed")
-
-
-def _files(instance: Instance) -> dict[str, bytes]:
-    """Return all files of the home at the start, the hidden files of applications included."""
-    return {name: text for one in instance.applications for name, text in one.settings.items()} | dict(
-        instance.files
-    )
-
-
 def _refuse_dead(found: Mapping[str, Any]) -> None:
     """Raise a fault when the window manager or an application was killed or is stopped. An application that
     ended by itself is no fault: the policy may have closed it."""
     if found["window_manager"]:
         raise WindowManagerDied(found["window_manager"])
-    for name, status in found["applications"].items():
-        if status["fault"] and not found["parked"]:
-            raise ApplicationDied(name, status["fault"])
+    for name, fault in found["applications"].items():
+        if fault and not found["parked"]:
+            raise ApplicationDied(name, fault)
 
 
-def _unexpected(found: Mapping[str, Any], instance: Instance, classes: tuple[str, ...]) -> str:
+def _unexpected(state: State, instance: Instance, classes: tuple[str, ...]) -> str:
     """Describe how the desktop differs from what the task put there; empty when it does not."""
     wanted = {name: content for name, content in instance.files.items() if not name.endswith("/")}
-    if found["files"] != wanted:
-        names = sorted(set(found["files"]) ^ set(wanted)) or sorted(wanted)
+    if state.files != wanted:
+        names = sorted(set(state.files) ^ set(wanted)) or sorted(wanted)
         return f"the files {', '.join(names)} are missing, changed or not from the task"
-    if found["clipboard"]:
+    if state.clipboard:
         return "the clipboard is not empty"
-    windows = Counter(_class_of(window, classes) for window in found["windows"])
-    if windows != Counter(classes):
-        titles = ", ".join(repr(window["title"]) for window in found["windows"]) or "none"
+    # a window that belongs to no application of the task counts by its title
+    found = [
+        next((name for name in classes if name in window.window_class), window.title)
+        for window in state.windows
+    ]
+    if sorted(found) != sorted(classes):
+        titles = ", ".join(repr(window.title) for window in state.windows) or "none"
         return f"expected windows of {', '.join(classes) or 'no application'}, got: {titles}"
     return ""
-
-
-def _class_of(window: Mapping[str, Any], classes: tuple[str, ...]) -> str:
-    """Return the class of the application that a window belongs to, or its title when it belongs to none."""
-    return next((name for name in classes if name in window["class"]), window["title"])
-
-
-def _state(found: Mapping[str, Any]) -> State:
-    active = found["active"]
-    return State(
-        files=found["files"],
-        folders=frozenset(found["folders"]),
-        clipboard=found["clipboard"],
-        windows=tuple(
-            Window(
-                title=window["title"],
-                window_class=tuple(window["class"]),
-                x=window["x"],
-                y=window["y"],
-                width=window["width"],
-                height=window["height"],
-            )
-            for window in found["windows"]
-        ),
-        active=active["class"][-1] if active and active["class"] else "",
-    )
 
 
 def make(config: Config, name: str, paths: RunPaths) -> DesktopEnvironment:

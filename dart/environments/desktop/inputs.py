@@ -42,8 +42,11 @@ SLOWEST_KEY_S = 0.05
 """Longest time of one key: the pause after it, and the assignment of a character that has no key yet."""
 
 SHIFT = 0xFFE1
-MODIFIERS = {"ctrl": 0xFFE3, "alt": 0xFFE9, "shift": SHIFT, "meta": 0xFFEB}
-NAMED_KEYS = {
+KEYS = {
+    "ctrl": 0xFFE3,
+    "alt": 0xFFE9,
+    "shift": SHIFT,
+    "meta": 0xFFEB,
     "enter": 0xFF0D,
     "tab": 0xFF09,
     "esc": 0xFF1B,
@@ -82,7 +85,7 @@ def desktop_calls(action: Action) -> list[Call]:
         case Drag():
             return list(_drag(action))
         case Hotkey(keys):
-            return list(_hotkey(keys))
+            return _chord(*(KEYS.get(key) or ord(key) for key in keys))
         case Type(content):
             return [call for character in content for call in (*_character(character), KEY_PAUSE)]
         case Scroll(x, y, direction):
@@ -120,27 +123,17 @@ def _drag(drag: Drag) -> Iterator[Call]:
     yield up
 
 
-def _hotkey(keys: tuple[str, ...]) -> Iterator[Call]:
-    *held, last = keys
-    keysym = NAMED_KEYS.get(last) or ord(last)
-    for modifier in held:
-        yield "key_down", {"keysym": MODIFIERS[modifier]}
-    yield from _key(keysym)
-    for modifier in reversed(held):
-        yield "key_up", {"keysym": MODIFIERS[modifier]}
-
-
-def _character(character: str) -> Iterator[Call]:
+def _character(character: str) -> list[Call]:
     if character == "\n":
-        yield from _key(NAMED_KEYS["enter"])
-    elif character in _SHIFTED or (character.isascii() and character.isupper()):
-        yield "key_down", {"keysym": SHIFT}
-        yield from _key(ord(_SHIFTED.get(character, character.lower())))
-        yield "key_up", {"keysym": SHIFT}
-    else:
-        number = ord(character)
-        yield from _key(number if number < 0x100 else UNICODE_KEYSYMS + number)
+        return _chord(KEYS["enter"])
+    if character in _SHIFTED or (character.isascii() and character.isupper()):
+        return _chord(SHIFT, ord(_SHIFTED.get(character, character.lower())))
+    number = ord(character)
+    return _chord(number if number < 0x100 else UNICODE_KEYSYMS + number)
 
 
-def _key(keysym: int) -> tuple[Call, Call]:
-    return ("key_down", {"keysym": keysym}), ("key_up", {"keysym": keysym})
+def _chord(*keysyms: int) -> list[Call]:
+    """Press keys one after the other and release them in the reverse order."""
+    return [("key_down", {"keysym": keysym}) for keysym in keysyms] + [
+        ("key_up", {"keysym": keysym}) for keysym in reversed(keysyms)
+    ]

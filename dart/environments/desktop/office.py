@@ -4,7 +4,7 @@ LibreOffice opens and saves these files without a question about formats, and no
 them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -36,19 +36,15 @@ QUIET = b"""<?xml version="1.0" encoding="UTF-8"?>
 """Settings that suppress the tip of the day and the news of a release."""
 
 
-def table(rows: Sequence[Sequence[int]]) -> bytes:
-    """Return a sheet with these numbers in its upper left corner."""
+def table(row: Sequence[int]) -> bytes:
+    """Return a sheet with these numbers in its first row."""
     cells = "".join(
-        "<table:table-row>"
-        + "".join(
-            f'<table:table-cell office:value-type="float" office:value="{value}"><text:p>{value}</text:p>'
-            "</table:table-cell>"
-            for value in row
-        )
-        + "</table:table-row>"
-        for row in rows
+        f'<table:table-cell office:value-type="float" office:value="{value}"><text:p>{value}</text:p>'
+        "</table:table-cell>"
+        for value in row
     )
-    body = f'<office:spreadsheet><table:table table:name="Sheet1">{cells}</table:table></office:spreadsheet>'
+    rows = f"<table:table-row>{cells}</table:table-row>"
+    body = f'<office:spreadsheet><table:table table:name="Sheet1">{rows}</table:table></office:spreadsheet>'
     return _document("spreadsheet", body)
 
 
@@ -67,19 +63,19 @@ def _document(kind: str, body: str) -> bytes:
     ).encode()
 
 
-def cell(content: bytes, row: int, column: int) -> str:
-    """Return the value of a cell of the first sheet, row and column counted from 0.
+def first_row(content: bytes) -> list[str]:
+    """Return the values of the first row of the first sheet, empty cells as empty texts.
 
-    Empty where the cell is empty or missing, or the content is not a table.
+    No values when the content is not a table.
     """
     root = _parsed(content)
-    rows = _repeated(root.iter(f"{{{_TABLE}}}table-row"), "number-rows-repeated") if root is not None else []
-    if row >= len(rows):
-        return ""
-    cells = _repeated(rows[row], "number-columns-repeated")
-    if column >= len(cells):
-        return ""
-    return cells[column].get(f"{{{_OFFICE}}}value", "".join(cells[column].itertext()))
+    row = None if root is None else root.find(f".//{{{_TABLE}}}table-row")
+    found: list[str] = []
+    for cell in () if row is None else row:
+        times = int(cell.get(f"{{{_TABLE}}}number-columns-repeated", "1"))
+        value = cell.get(f"{{{_OFFICE}}}value", "".join(cell.itertext()))
+        found += [value] * min(times, MOST_CELLS - len(found))
+    return found
 
 
 def lines(content: bytes) -> list[str]:
@@ -94,12 +90,3 @@ def _parsed(content: bytes) -> ElementTree.Element | None:
         return ElementTree.fromstring(content)
     except ElementTree.ParseError:
         return None
-
-
-def _repeated(elements: Iterable[ElementTree.Element], attribute: str) -> list[ElementTree.Element]:
-    """Repeat each element as often as its attribute says, up to `MOST_CELLS` in total."""
-    found: list[ElementTree.Element] = []
-    for element in elements:
-        times = int(element.get(f"{{{_TABLE}}}{attribute}", "1"))
-        found += [element] * min(times, MOST_CELLS - len(found))
-    return found

@@ -1,7 +1,6 @@
 """The programs and packages that a local desktop needs. The check imports nothing heavy."""
 
 import shutil
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 PROGRAMS = {"bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox"}
@@ -16,13 +15,9 @@ MODULES = {"Xlib": "python-xlib", "mss": "mss"}
 
 def missing_for_desktops(applications: bool = True) -> list[str]:
     """Describe what is not installed; empty when desktops can be played."""
-    return list(_missing(PROGRAMS | APPLICATIONS if applications else PROGRAMS))
-
-
-def _missing(programs: dict[str, str]) -> Iterator[str]:
-    for program, package in programs.items():
-        if shutil.which(program) is None:
-            yield f"{program} (Debian package {package})"
-    for module, distribution in MODULES.items():
-        if find_spec(module) is None:
-            yield f"the Python package {distribution}"
+    programs = PROGRAMS | APPLICATIONS if applications else PROGRAMS
+    lacking = [name for name in programs if shutil.which(name) is None]
+    modules = [name for name in MODULES if find_spec(name) is None]
+    return [f"{name} (Debian package {programs[name]})" for name in lacking] + [
+        f"the Python package {MODULES[name]}" for name in modules
+    ]

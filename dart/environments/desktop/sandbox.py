@@ -1,23 +1,32 @@
-"""The bubblewrap command line of a desktop's sandbox. Pure.
+"""The bubblewrap sandbox of a desktop: its command line, its start and its end.
 
 The sandbox has a read-only system, an empty home and an empty /tmp in memory, its own process and network
 namespaces, and no access to the run. The kernel ends everything in it together with bubblewrap, and
 bubblewrap together with the thread that started it, even when that is killed.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 USER, UID = "user", 1000
 HOME = f"/home/{USER}"
+
+PASSWD = f"{USER}:x:{UID}:{UID}:{USER}:{HOME}:/bin/sh\n"
+"""Content of /etc/passwd: one user."""
 
 HOME_BYTES = 128 * 2**20
 """Size of the home. A file manager shows its free space, which has to be the same on every machine."""
 
 RUNTIME_DIR = "/tmp/runtime"
 
+LOG = "guest.log"
+"""Name of the file with the errors of the command in the sandbox."""
+
 _SYSTEM = ("/usr", "/etc", "/opt")
-_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_SYMLINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _CACHES = ("/var/cache/fontconfig", "/var/lib/dbus")
 
 ENVIRONMENT = {
@@ -44,9 +53,8 @@ def sandbox_command(
     *,
     readable: Sequence[Path],
     passwd: Path,
-    bwrap: str = "bwrap",
     shares_network: bool = False,
-    environment: dict[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the command line that runs ``command`` in a fresh sandbox.
 
@@ -54,9 +62,9 @@ def sandbox_command(
     passwd           a file that replaces the machine's /etc/passwd
     shares_network   whether the command is reachable from outside through a port
     """
-    variables = ENVIRONMENT | (environment or {})
+    variables = ENVIRONMENT | dict(environment or {})
     return [
-        bwrap,
+        "bwrap",
         *("--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
         *([] if shares_network else ["--unshare-net"]),
         *("--uid", str(UID), "--gid", str(UID), "--hostname", "desktop", "--clearenv"),
@@ -65,33 +73,66 @@ def sandbox_command(
         *("--proc", "/proc", "--dev", "/dev"),
         *("--tmpfs", "/tmp", "--dir", "/tmp/.X11-unix", "--perms", "0700", "--dir", RUNTIME_DIR),
         *("--tmpfs", "/home", "--perms", "0700", "--size", str(HOME_BYTES), "--tmpfs", HOME),
-        *(part for folder in _outermost(readable) for part in ("--ro-bind", str(folder), str(folder))),
+        *(part for folder in sorted(set(readable)) for part in ("--ro-bind", str(folder), str(folder))),
         *("--ro-bind", str(passwd), "/etc/passwd", "--chdir", HOME, "--"),
         *command,
     ]
 
 
-def passwd_text() -> str:
-    """Return the content of /etc/passwd: one user."""
-    return f"{USER}:x:{UID}:{UID}:{USER}:{HOME}:/bin/sh\n"
+async def start_sandbox(
+    command: Sequence[str],
+    scratch: Path,
+    *,
+    readable: Sequence[Path],
+    environment: Mapping[str, str] | None = None,
+    shares_network: bool = False,
+    has_pipes: bool = False,
+) -> asyncio.subprocess.Process:
+    """Start ``command`` in a fresh sandbox, in which this Python interpreter is readable.
+
+    scratch     a folder for this sandbox alone, with its `LOG`
+    readable    further folders that the command needs
+    has_pipes   whether the caller writes to stdin and reads stdout; otherwise stdout goes to the log
+    """
+    scratch.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - one local folder, microseconds
+    passwd = scratch / "passwd"
+    passwd.write_text(PASSWD)
+    line = sandbox_command(
+        command,
+        readable=[*readable, Path(sys.prefix), Path(sys.base_prefix)],
+        passwd=passwd,
+        shares_network=shares_network,
+        environment=environment,
+    )
+    with (scratch / LOG).open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            *line,
+            stdin=asyncio.subprocess.PIPE if has_pipes else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE if has_pipes else log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """Kill everything in a sandbox without waiting; nothing happens when it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
+    """Wait for the exit and read stdout to its end, since only then asyncio closes it; give up silently."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await process.wait()
+            if process.stdout is not None:
+                await process.stdout.read()
 
 
 def _system() -> Iterator[str]:
     for folder in _SYSTEM:
         yield from ("--ro-bind-try", folder, folder)
-    for link in _LINKS:
-        yield from ("--symlink", f"usr/{link}", f"/{link}")
+    for name in _SYMLINKS:
+        yield from ("--symlink", f"usr/{name}", f"/{name}")
     for cache in _CACHES:
         yield from ("--ro-bind-try", cache, cache)
-
-
-def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """Leave out folders that the system or another folder of the list contains."""
-    system = [Path(folder) for folder in _SYSTEM]
-    distinct = sorted(set(folders))
-    return [
-        folder
-        for folder in distinct
-        if not any(folder.is_relative_to(other) for other in [*system, *distinct] if other != folder)
-        and folder not in system
-    ]

@@ -41,7 +41,6 @@ WORDS = (
 class Application:
     """A program that is open when the task begins."""
 
-    name: str
     command: tuple[str, ...]
     window_class: str
     settings: Mapping[str, bytes] = field(default_factory=dict)
@@ -52,7 +51,6 @@ class Application:
 
 def _office_application(kind: str, file: str) -> Application:
     return Application(
-        name=f"soffice-{kind}",
         command=("soffice", "--norestore", "--nologo", "--nofirststartwizard", f"--{kind}", f"{HOME}/{file}"),
         window_class=f"libreoffice-{kind}",
         settings={office.PROFILE: office.QUIET},
@@ -63,11 +61,9 @@ def _office_application(kind: str, file: str) -> Application:
 NOTES, TABLE, LETTER = "notes.txt", "table.fods", "letter.fodt"
 """Names of the files that tasks open."""
 
-EDITOR = Application(
-    name="mousepad", command=("mousepad", "--disable-server", f"{HOME}/{NOTES}"), window_class="Mousepad"
-)
-CALCULATOR = Application(name="galculator", command=("galculator",), window_class="Galculator")
-FILES = Application(name="pcmanfm", command=("pcmanfm", HOME), window_class="Pcmanfm")
+EDITOR = Application(command=("mousepad", "--disable-server", f"{HOME}/{NOTES}"), window_class="Mousepad")
+CALCULATOR = Application(command=("galculator",), window_class="Galculator")
+FILES = Application(command=("pcmanfm", HOME), window_class="Pcmanfm")
 TABLES = _office_application("calc", TABLE)
 TEXTS = _office_application("writer", LETTER)
 
@@ -475,11 +471,10 @@ def _in_table(asked: str, row: Sequence[int], wanted: int) -> Instance:
     """Return a task with an open sheet: D1 gets a value, A1 to C1 keep theirs."""
 
     def succeeds(state: State) -> bool:
-        content = state.files.get(TABLE, b"")
-        cells = [office.cell(content, 0, column) for column in range(4)]
-        return cells == [str(value) for value in (*row, wanted)]
+        cells = office.first_row(state.files.get(TABLE, b""))
+        return cells[:4] == [str(value) for value in (*row, wanted)]
 
-    files = {TABLE: office.table([row])}
+    files = {TABLE: office.table(row)}
     return Instance(instruction=asked, applications=(TABLES,), files=files, succeeds=succeeds)
 
 

@@ -8,10 +8,10 @@ The report reads the task files only. It does not check whether the machines hav
 has the files.
 """
 
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dart.environments.faults import TaskUnsupported
@@ -19,52 +19,35 @@ from dart.environments.osworld.judging import not_known
 from dart.environments.osworld.tasks import PREFIX, load_task, task_ids
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """What one task needs that is not supported."""
-
-    task_id: str
-    missing: tuple[str, ...]
-    """Steps and functions that are not supported, or what is wrong with the task's file."""
-
-    @property
-    def area(self) -> str:
-        return self.task_id.removeprefix(PREFIX).partition("/")[0]
-
-
-def covered(tasks: Path) -> list[Coverage]:
-    """Return the coverage of every task of a folder or a set, by name."""
-    return [Coverage(task_id, tuple(_missing(task_id, tasks))) for task_id in task_ids(tasks)]
-
-
-def _missing(task_id: str, tasks: Path) -> list[str]:
+def missing(task_id: str, tasks: Path) -> list[str]:
+    """Return the steps and functions of a task that are not supported, or what is wrong with its file."""
     try:
         return not_known(load_task(task_id, tasks))
     except TaskUnsupported as error:
         return [f"file: {error}"]
 
 
-def report(found: Sequence[Coverage]) -> Iterator[str]:
-    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed
-    first."""
-    for area in sorted({one.area for one in found}):
-        yield _line(area, [one for one in found if one.area == area])
-    yield _line("all", found)
-    wanted = Counter(name for one in found for name in one.missing)
-    for name, count in wanted.most_common():
+def report(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed first.
+
+    found   what is `missing`, by task id
+    """
+    areas: dict[str, list[Sequence[str]]] = {}
+    for task_id, needs in found.items():
+        areas.setdefault(task_id.removeprefix(PREFIX).partition("/")[0], []).append(needs)
+    for area, tasks in (areas | {"all": list(found.values())}).items():
+        known = tasks.count([])
+        yield f"{area:24} {known:4} of {len(tasks):4}  {known / len(tasks):6.1%}"
+    for name, count in Counter(itertools.chain(*found.values())).most_common():
         yield f"  {count:4}  {name}"
-
-
-def _line(name: str, found: Sequence[Coverage]) -> str:
-    known = sum(1 for one in found if not one.missing)
-    return f"{name:24} {known:4} of {len(found):4}  {known / len(found):6.1%}"
 
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or not Path(arguments[0]).exists():
         print("usage: python -m dart.environments.osworld.coverage FOLDER_OR_SET", file=sys.stderr)
         return 2
-    found = covered(Path(arguments[0]))
+    tasks = Path(arguments[0])
+    found = {task_id: missing(task_id, tasks) for task_id in task_ids(tasks)}
     if not found:
         print(f"there are no tasks in {arguments[0]}: expected <application>/<id>.json", file=sys.stderr)
         return 1

@@ -29,13 +29,6 @@ class DownloadFailed(Exception):
     """A file cannot be downloaded; the message says why."""
 
 
-class InternalAddress(DownloadFailed):
-    """A host has an address outside the public network."""
-
-    def __init__(self, host: str, address: str) -> None:
-        super().__init__(f"{host} is refused: {address} is not an address of the public network")
-
-
 async def download(
     url: str, *, most_bytes: int, deadline_s: float, transport: httpx2.AsyncBaseTransport | None = None
 ) -> bytes:
@@ -93,8 +86,8 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         self._by_proxy: dict[str, httpx2.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises InternalAddress, or the exceptions that the client expects of a
-        transport."""
+        """Send a request. Raises DownloadFailed for an internal address, or the exceptions that the client
+        expects of a transport."""
         if request.url.scheme not in ("http", "https"):
             raise httpx2.UnsupportedProtocol(f"{request.url.scheme!r} is neither 'http' nor 'https'")
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
@@ -106,10 +99,11 @@ class PublicTransport(httpx2.AsyncBaseTransport):
             addresses = []
         for address in addresses:
             if not is_public(address):
-                raise InternalAddress(host, address)
+                raise DownloadFailed(f"{host} is refused: {address} is not an address of the public network")
         if proxy is not None:
-            through = self._by_proxy.get(proxy) or self._by_proxy.setdefault(proxy, _through(proxy))
-            return await through.handle_async_request(request)
+            if proxy not in self._by_proxy:
+                self._by_proxy[proxy] = _through(proxy)
+            return await self._by_proxy[proxy].handle_async_request(request)
         return await self._connected(request, addresses)
 
     def _proxy_of(self, url: httpx2.URL) -> str | None:
@@ -152,7 +146,7 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
 def is_public(address: str) -> bool:
     """Whether an address belongs to the public network.
 
-    Addresses of this computer, of private networks, of a link (where clouds serve their metadata) and
+    Addresses of this computer, of private networks, link-local ones (where clouds serve their metadata) and
     reserved ones do not, nor do IPv6 addresses that contain such an IPv4 address.
     """
     found = ipaddress.ip_address(address.partition("%")[0])

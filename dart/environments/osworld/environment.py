@@ -7,10 +7,9 @@ and a screenshot that is missing are faults, never a reward.
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
-import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,30 +23,32 @@ from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import (
     ActionNotConfirmed,
-    CallFailed,
-    CorruptFrame,
     DirtyStart,
     InfrastructureFault,
-    MachineDied,
-    MachineHung,
     MachineNotReady,
     TaskUnsupported,
 )
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import judge
-from dart.environments.osworld.keyboard import keyboard_calls, lines_done, program
+from dart.environments.osworld.keyboard import keyboard_lines, lines_done, program
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.providers import MachineLease, Provider
+from dart.environments.osworld.pool import PoolProvider
+from dart.environments.osworld.providers import (
+    AddressList,
+    DockerProvider,
+    LocalProvider,
+    Provider,
+)
 from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state
-from dart.environments.osworld.setup_steps import Setting, take_steps
+from dart.environments.osworld.setup_steps import Setting, refuse_unsupported, take_steps
 from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
-ANSWERS_WITHIN_S = 10.0
-"""Deadline of a single answer while a guest starts; the question is then repeated."""
+CALL_DEADLINE_S = 10.0
+"""Deadline of a single call while a guest starts; the call is then repeated."""
 
 ASK_EVERY_S = 0.5
 
@@ -64,10 +65,12 @@ import pyautogui
 pyautogui.FAILSAFE = False
 x, y = pyautogui.position()
 pyautogui.moveTo({to})
+print(x, y, sep=", ")
 """
-POINTER_POSITION = "import pyautogui; print(*pyautogui.position())"
-CORNERS = ("x + 40 if x < 200 else x - 40, y + 40 if y < 200 else y - 40", "{x}, {y}")
-"""Positions to which the pointer moves so that the screenshot has to change, and back."""
+"""Moves the pointer and prints where it was."""
+
+AWAY = "x + 40 if x < 200 else x - 40, y + 40 if y < 200 else y - 40"
+"""Position to which the pointer moves so that the screenshot has to change."""
 
 BACKGROUND_PROGRAMS = (
     *("socat", "bash", "sh", "python", "python3", "sudo", "nohup", "sleep", "systemctl", "service"),
@@ -79,10 +82,7 @@ BACKGROUND_PROGRAMS = (
 @dataclass(slots=True)
 class _Episode:
     task: OSWorldTask
-    lease: MachineLease
-    guest: Guest
     setting: Setting
-    actions: int = 0
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
@@ -94,7 +94,6 @@ class OSWorldEnvironment(Breakable):
 
     def __init__(
         self,
-        name: str,
         settings: OSWorldSettings,
         provider: Provider,
         cache: Path,
@@ -106,21 +105,17 @@ class OSWorldEnvironment(Breakable):
         scratch   folder of this environment alone, emptied before each episode
         """
         self.screen_io = ScreenIO()
-        self._name = name
         self._settings = settings
         self._provider = provider
         self._cache = cache
         self._scratch = scratch
         self._guest_of = guest_of
-        self._lease: MachineLease | None = None
         self._guest: Guest | None = None
         self._episode: _Episode | None = None
-        self._is_used = False
-        """The machine may no longer be clean."""
         self._clean: GuestState | None = None
-        """State of a clean machine, taken from the first one."""
-        self._deviation: GuestState | None = None
-        """State of the last new machine, if it differed from `_clean`."""
+        """State of a clean machine: that of the first one, or of two new ones in a row that agree."""
+        self._last: GuestState | None = None
+        """State of the last machine before its episode."""
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
@@ -128,31 +123,30 @@ class OSWorldEnvironment(Breakable):
         """Start an episode; see `Environment.reset`. The seed has no effect: OSWorld tasks are fixed."""
         task = load_task(task_id, self._settings.tasks)
         self._episode = None
-        async with self._operation("reset", deadline_s) as left_s:
-            lease, guest = await self._clean_machine(task, left_s)
-            self._is_used = True
+        async with self._operation(deadline_s) as left_s:
+            guest = await self._clean_machine(task, left_s)
             shutil.rmtree(self._scratch, ignore_errors=True)
             setting = self._setting(task, guest)
             await self.screen_io.on_start()
             await self._await_ready(guest, left_s, retries=False)
             before = await read_guest_state(guest, deadline_s=left_s())
             self._refuse_dirty(guest, before)
-            await take_steps(task.setup, setting, left_s, around=self._window_after)
+            await self._set_up(task, setting, left_s)
             opens = any(map(_opens_window, task.setup))
             await self._await_ready(guest, left_s, before=before if opens else None)
-            played = _Episode(task, lease, guest, setting)
+            played = _Episode(task, setting)
             observation = await self._observation(played, left_s)
         self._episode = played
         return observation
 
     async def observe(self, *, deadline_s: float) -> Observation:
         episode = require_episode(self._episode, "observe")
-        async with self._operation("observe", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             return await self._observation(episode, left_s)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         episode = require_episode(self._episode, "step")
-        async with self._operation("step", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             if not isinstance(action, Wait):
                 await self._act(episode, action, left_s)
             await asyncio.sleep(min(self._settings.pause_s, left_s()))
@@ -161,21 +155,15 @@ class OSWorldEnvironment(Breakable):
 
     async def evaluate(self, *, deadline_s: float) -> float:
         episode = require_episode(self._episode, "evaluate")
-        async with self._operation("evaluate", deadline_s) as left_s:
+        async with self._operation(deadline_s) as left_s:
             await self._refuse_frozen(episode, left_s)
-            (await read_guest_state(episode.guest, deadline_s=left_s())).refuse_dead()
+            (await read_guest_state(episode.setting.guest, deadline_s=left_s())).refuse_dead()
             await take_steps(episode.task.before_checks, episode.setting, left_s)
             score = await judge(episode.task, episode.setting, left_s)
         return clamped_score(episode.task.task_id, self.screen_io.filter_score(score))
 
     def is_infeasible(self, task_id: str) -> bool:
         return load_task(task_id, self._settings.tasks).is_infeasible
-
-    async def accessibility_tree(self, *, deadline_s: float) -> str:
-        """Return the XML of the accessibility tree, which takes seconds."""
-        episode = require_episode(self._episode, "accessibility_tree")
-        async with self._operation("accessibility_tree", deadline_s) as left_s:
-            return await episode.guest.accessibility_tree(deadline_s=left_s())
 
     async def healthy(self, *, deadline_s: float) -> bool:
         guest = self._guest
@@ -192,7 +180,7 @@ class OSWorldEnvironment(Breakable):
     def send_signal(self, number: signal.Signals) -> None:
         """Behave as if the machine were gone (SIGKILL) or did not respond (SIGSTOP)."""
         if self._guest is not None:
-            self._guest.simulate_failure("died" if number is signal.SIGKILL else "hung")
+            self._guest.simulated_failure = "died" if number is signal.SIGKILL else "hung"
 
     async def disturb(self, kind: InjectedFault) -> None:
         """Break something inside the guest, for `dart.environments.fault_injection`."""
@@ -200,57 +188,53 @@ class OSWorldEnvironment(Breakable):
             await break_guest(self._guest, kind.value, deadline_s=DISTURB_DEADLINE_S)
 
     async def close(self) -> None:
-        lease, guest = self._lease, self._guest
-        self._lease = self._guest = self._episode = None
+        guest, self._guest, self._episode = self._guest, None, None
         if guest is not None:
             await guest.close()
-        if lease is not None:
-            await self._provider.release(lease)
+            await self._provider.release()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     # ---- a clean and ready machine ----
 
-    async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> tuple[MachineLease, Guest]:
+    async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> Guest:
         """Return a clean machine: a new one, a reverted one or the same, as ``renew`` says."""
         renew = self._settings.renew
-        if self._lease is not None and self._is_used and renew == "revert":
-            await self._provider.revert(self._lease, task.snapshot, deadline_s=left_s())
-        elif self._lease is not None and self._is_used and renew == "recreate":
+        if renew == "recreate":
             await self.close()
-        if self._lease is None or self._guest is None:
-            self._lease = await self._provider.acquire(deadline_s=left_s())
-            self._guest = self._guest_of(self._lease.name, self._lease.address)
-        self._is_used = False
-        await self._await_ready(self._guest, left_s)
-        state = await self._stable_state(self._guest, left_s)
-        if self._clean is None or renew == "keep" or self._is_outvoted(state):
+        if self._guest is None:
+            lease = await self._provider.acquire(deadline_s=left_s())
+            self._guest = self._guest_of(lease.name, lease.address)
+        guest = self._guest
+        if renew == "revert":
+            await self._provider.revert(task.snapshot, deadline_s=left_s())
+        await self._await_ready(guest, left_s)
+        state = await self._stable_state(guest, left_s)
+        agrees = self._last is not None and not state.differences(self._last)
+        if self._clean is None or renew == "keep" or (renew == "recreate" and agrees):
             self._clean = state
-        self._refuse_dirty(self._guest, state)
-        return self._lease, self._guest
+        self._last = state
+        self._refuse_dirty(guest, state)
+        return guest
 
-    def _is_outvoted(self, state: GuestState) -> bool:
-        """Whether two new machines in a row agree and differ from the first one, which was then read too
-        early."""
-        assert self._clean is not None
-        before, self._deviation = self._deviation, state if state.differences(self._clean) else None
-        is_new = self._settings.renew == "recreate"
-        return is_new and None not in (before, self._deviation) and not state.differences(before or state)
-
-    @contextlib.asynccontextmanager
-    async def _window_after(self, step: SetupStep, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
-        """Wrap a setup step: after it started a program, wait for the program's window.
+    async def _set_up(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
+        """Take the setup steps of a task; after one that started a program, wait for the program's window.
 
         The next step may type or click, and input that comes too early goes to another window without any
         error. Whether a window opened at all is checked after the last step.
         """
-        if step.type != "launch" or not _opens_window(step):
-            yield
-            return
-        before = await read_guest_state(setting.guest, deadline_s=left_s())
-        yield
+        refuse_unsupported(task.setup, task.task_id)
+        for step in task.setup:
+            starts_program = step.type == "launch" and _opens_window(step)
+            before = await read_guest_state(setting.guest, deadline_s=left_s()) if starts_program else None
+            await take_steps((step,), setting, left_s)
+            if before is not None:
+                await self._await_window(setting.guest, before, left_s)
+
+    async def _await_window(self, guest: Guest, before: GuestState, left_s: LeftS) -> None:
+        """Wait up to `WINDOW_WITHIN_S` for a window that is not in ``before``."""
         patience_s = counting_down(min(WINDOW_WITHIN_S, left_s()))
         while patience_s() > ASK_EVERY_S:
-            state = await read_guest_state(setting.guest, deadline_s=left_s())
+            state = await read_guest_state(guest, deadline_s=left_s())
             if state.work_windows - before.work_windows:
                 return
             await asyncio.sleep(ASK_EVERY_S)
@@ -264,14 +248,14 @@ class OSWorldEnvironment(Breakable):
         """
         deadline_s = left_s()
         while True:
-            within_s = min(ANSWERS_WITHIN_S, left_s())
+            within_s = min(CALL_DEADLINE_S, left_s())
             try:
                 await guest.screenshot(deadline_s=within_s)
                 missing = (await read_guest_state(guest, deadline_s=within_s)).missing(before)
                 if not missing:
                     return
                 raise MachineNotReady(guest.name, missing, deadline_s)
-            except (MachineDied, MachineHung, CallFailed, CorruptFrame, MachineNotReady):
+            except InfrastructureFault:
                 if not retries or left_s() <= 2 * ASK_EVERY_S:
                     raise
             await asyncio.sleep(ASK_EVERY_S)
@@ -298,40 +282,34 @@ class OSWorldEnvironment(Breakable):
 
     def _setting(self, task: OSWorldTask, guest: Guest) -> Setting:
         settings = self._settings
+        try:
+            cache = inside(self._cache, task.task_id.rpartition("/")[2])
+        except ValueError as error:
+            raise TaskUnsupported(task.task_id, f"its folder {error}") from error
         return Setting(
             task_id=task.task_id,
             guest=guest,
-            cache=self._cache_of(task),
+            cache=cache,
             scratch=self._scratch,
             password=settings.password,
             width=settings.width,
             height=settings.height,
         )
 
-    def _cache_of(self, task: OSWorldTask) -> Path:
-        try:
-            return inside(self._cache, task.task_id.rpartition("/")[2])
-        except ValueError as error:
-            raise TaskUnsupported(task.task_id, f"its folder {error}") from error
-
     # ---- an episode ----
 
     async def _act(self, episode: _Episode, action: Action, left_s: LeftS) -> None:
         """Send an action once. Raises ActionNotConfirmed unless the guest confirms every line of it."""
-        calls = keyboard_calls(action)
-        episode.actions += 1
-        number = f"{os.getpid()}-{time.time_ns()}-{episode.actions}"
-        ended = await episode.guest.python(
-            program(self.screen_io.filter_input(calls), number), deadline_s=left_s()
-        )
+        lines = list(keyboard_lines(action))
+        sent = program(self.screen_io.filter_input(lines), uuid.uuid4().hex)
+        ended = await episode.setting.guest.python(sent, deadline_s=left_s())
         done = lines_done(ended.output)
         if done is None:
             said = (ended.error or ended.output).strip()[-200:]
-            raise ActionNotConfirmed(
-                format_action(action), f"its program ended with code {ended.returncode}: {said!r}"
-            )
-        if done != len(calls):
-            raise ActionNotConfirmed(format_action(action), f"{done} of {len(calls)} input calls arrived")
+            how = f"its program ended with code {ended.returncode}: {said!r}"
+            raise ActionNotConfirmed(format_action(action), how)
+        if done != len(lines):
+            raise ActionNotConfirmed(format_action(action), f"{done} of {len(lines)} input calls arrived")
 
     async def _observation(self, episode: _Episode, left_s: LeftS) -> Observation:
         png = await self._capture(episode, left_s)
@@ -339,40 +317,35 @@ class OSWorldEnvironment(Breakable):
 
     async def _capture(self, episode: _Episode, left_s: LeftS) -> bytes:
         """Take a screenshot. Raises CorruptFrame unless it has the size of the screen."""
-        png = self.screen_io.filter_screenshot(await episode.guest.screenshot(deadline_s=left_s()))
+        png = self.screen_io.filter_screenshot(await episode.setting.guest.screenshot(deadline_s=left_s()))
         frame_size(png, expected=(self._settings.width, self._settings.height))
         return png
 
     async def _refuse_frozen(self, episode: _Episode, left_s: LeftS) -> None:
         """Raise FrozenFrame unless a movement of the pointer, which screenshots include, shows on them."""
-        x = y = ""
+        back = ""
 
         async def move_pointer(away: bool) -> None:
-            nonlocal x, y
-            if away:
-                position = await episode.guest.python(POINTER_POSITION, deadline_s=left_s())
-                x, _, y = position.last_line.partition(" ")
-            to = CORNERS[0] if away else CORNERS[1].format(x=x, y=y)
-            await episode.guest.python(MOVES_POINTER.format(to=to), deadline_s=left_s())
+            nonlocal back
+            moves = MOVES_POINTER.format(to=AWAY if away else back)
+            back = (await episode.setting.guest.python(moves, deadline_s=left_s())).last_line
 
         await refuse_frozen(
             episode.task.task_id, episode.frames, lambda: self._capture(episode, left_s), move_pointer
         )
 
     @contextlib.asynccontextmanager
-    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
+    async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
         """Count down ``deadline_s``. A fault ends the episode; the next reset renews or replaces the
         machine."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:
             self._episode = None
-            if self._settings.renew == "recreate" or self._has_simulated_failure():
+            has_simulated_failure = self._guest is not None and self._guest.simulated_failure
+            if self._settings.renew == "recreate" or has_simulated_failure:
                 await self.close()
             raise
-
-    def _has_simulated_failure(self) -> bool:
-        return self._guest is not None and self._guest.has_simulated_failure
 
 
 def _opens_window(step: SetupStep) -> bool:
@@ -387,27 +360,21 @@ def _opens_window(step: SetupStep) -> bool:
 def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> OSWorldEnvironment:
     """Create the environment ``name`` with the provider that the configuration names."""
     provider = _provider(name, scratch, run_dir, settings)
-    return OSWorldEnvironment(name, settings, provider, settings.cache, scratch / "osworld")
+    return OSWorldEnvironment(settings, provider, settings.cache, scratch / "osworld")
 
 
 def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> Provider:
-    """Create the configured provider; only its module is imported."""
-    if settings.provider == "docker":
-        from dart.environments.osworld.docker import DockerProvider
-
-        return DockerProvider(f"{run_dir.absolute()}:{name}", settings.docker)
-    if settings.provider == "pool":
-        from dart.environments.osworld.pool import PoolProvider
-
-        return PoolProvider(name, settings.pool, run_dir / "machines")
-    if settings.provider == "local":
-        from dart.environments.osworld.local import LocalProvider
-
-        return LocalProvider(name, settings, scratch)
-    from dart.environments.osworld.providers import AddressList
-
-    index = int("".join(filter(str.isdigit, name)) or 0)
-    return AddressList(settings.addresses, index, settings.revert_command)
+    """Create the provider that the configuration names, for the environment ``name``."""
+    match settings.provider:
+        case "docker":
+            return DockerProvider(f"{run_dir.absolute()}:{name}", settings.docker)
+        case "pool":
+            return PoolProvider(name, settings.pool, run_dir / "machines")
+        case "local":
+            return LocalProvider(name, settings, scratch)
+        case "addresses":
+            index = int("".join(filter(str.isdigit, name)) or 0)
+            return AddressList(settings.addresses, index, settings.revert_command)
 
 
 def make(config: Config, name: str, paths: RunPaths) -> OSWorldEnvironment:

@@ -1,29 +1,27 @@
 """A client of OSWorld's guest server: one method per route, each with a deadline.
 
-The client never repeats a request by itself. A missing or broken answer is a fault, never None and never an
-empty answer. Guests are not trusted: answers are read up to a limit, are never decompressed, and text is
-always UTF-8.
+The client never repeats a request by itself. A missing or broken response is a fault, never None and never an
+empty value. Guests are not trusted: the client reads responses up to a limit, decompresses none, and takes
+text as UTF-8.
 """
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import httpx2
+import msgspec
 
 from dart.config.machine_address import MachineAddress
 from dart.environments.faults import CallFailed, MachineDied, MachineHung
 from dart.environments.osworld.bodies import IDENTITY, BodyRefused, BodyTooLarge, body_of
 from dart.environments.screenshot_checks import frame_size
 
+T = TypeVar("T")
 Command = str | Sequence[str]
-
-COMMAND_MOST_S = 120.0
-"""The guest ends a command after this long."""
 
 IS_FOLDER = "Is a directory"
 """Part of the guest's error when a file is requested but a folder has its name."""
@@ -34,10 +32,10 @@ CANNOT_SERVE = "Unable to serve the wallpaper file"
 FILE_MOST_BYTES = 128 * 2**20
 """Limit of a file or a screenshot."""
 
-ANSWER_MOST_BYTES = 16 * 2**20
-"""Limit of any other answer: an accessibility tree, the output of a command."""
+RESPONSE_MOST_BYTES = 16 * 2**20
+"""Limit of any other response: an accessibility tree, the output of a command."""
 
-ANSWER_MOST_PARTS = 2_000_000
+RESPONSE_MOST_PARTS = 2_000_000
 """Limit of brackets and commas in JSON: each takes one byte to send and about a hundred in memory."""
 
 QUOTED_CHARACTERS = 300
@@ -58,13 +56,18 @@ class Executed:
         return self.output.rstrip().rpartition("\n")[2]
 
 
+class _Size(TypedDict):
+    width: int
+    height: int
+
+
 class AnswerTooLarge(CallFailed):
-    """A guest's answer exceeds the limit of its bytes or parts."""
+    """A guest's response exceeds the limit of its bytes or parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class GuestAnswer:
-    """The answer of a guest to one request."""
+class GuestResponse:
+    """The response of a guest to one request."""
 
     status: int
     content: bytes
@@ -87,22 +90,13 @@ class Guest:
             transport=transport, timeout=None, trust_env=False, headers=IDENTITY
         )
         self._one_at_a_time = asyncio.Lock()
-        self._simulated_failure: str = ""
+        self.simulated_failure = ""
+        """``died`` or ``hung`` makes all further calls fail as if the machine had."""
 
     @property
     def is_busy(self) -> bool:
         """Whether a call is in progress."""
         return self._one_at_a_time.locked()
-
-    @property
-    def has_simulated_failure(self) -> bool:
-        """Whether `simulate_failure` was called."""
-        return bool(self._simulated_failure)
-
-    def simulate_failure(self, how: str) -> None:
-        """Make all further calls fail as if the machine had died (``died``) or answered nothing
-        (``hung``)."""
-        self._simulated_failure = how
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -111,78 +105,63 @@ class Guest:
 
     async def screenshot(self, *, deadline_s: float) -> bytes:
         """Return a whole PNG. Raises CorruptFrame."""
-        answer = await self._call("GET", "/screenshot", deadline_s, most_bytes=FILE_MOST_BYTES)
-        frame_size(answer.content)
-        return answer.content
+        response = await self._call("GET", "/screenshot", deadline_s, most_bytes=FILE_MOST_BYTES)
+        frame_size(response.content)
+        return response.content
 
     async def accessibility_tree(self, *, deadline_s: float) -> str:
         """Return the XML of the accessibility tree, which takes seconds for a large application."""
-        answer = await self._call("GET", "/accessibility", deadline_s)
-        with self._json(answer, "/accessibility") as found:
-            return str(found["AT"])
+        return await self._json("GET", "/accessibility", deadline_s, str, key="AT")
 
     async def terminal(self, *, deadline_s: float) -> str:
         """Return the text of the active terminal; empty without one."""
-        answer = await self._call("GET", "/terminal", deadline_s)
-        with self._json(answer, "/terminal") as found:
-            return str(found["output"] or "")
+        return str(await self._json("GET", "/terminal", deadline_s, object, key="output") or "")
 
     async def screen_size(self, *, deadline_s: float) -> tuple[int, int]:
-        answer = await self._call("POST", "/screen_size", deadline_s)
-        with self._json(answer, "/screen_size") as found:
-            return int(found["width"]), int(found["height"])
+        size = await self._json("POST", "/screen_size", deadline_s, _Size)
+        return size["width"], size["height"]
 
     async def window_size(self, window_class: str, *, deadline_s: float) -> Mapping[str, int] | None:
-        """Return the size of the first window of a class; None without one (the guest answers status 500)."""
+        """Return the size of the first window of a class; None without one (the guest sends status 500)."""
         body = {"app_class_name": window_class}
-        answer = await self._call("POST", "/window_size", deadline_s, data=body, refuses=False)
-        if answer.status == 500:
-            return None
-        with self._json(self._checked(answer, "/window_size"), "/window_size") as found:
-            return dict(found)
+        return await self._json_unless(500, "/window_size", deadline_s, dict[str, int], data=body)
 
     async def directory(self, path: str, *, deadline_s: float) -> Mapping[str, Any] | None:
         """Return a folder as a tree of ``type``, ``name`` and ``children``; None when it does not exist."""
-        answer = await self._call("POST", "/list_directory", deadline_s, json={"path": path}, refuses=False)
-        if answer.status == 400:
-            return None
-        call = f"/list_directory {path}"
-        with self._json(self._checked(answer, call), call) as found:
-            return dict(found["directory_tree"])
-
-    async def wallpaper(self, *, deadline_s: float) -> bytes | None:
-        """Return the bytes of the wallpaper; None when none is set or its file does not exist."""
-        answer = await self._call("POST", "/wallpaper", deadline_s, refuses=False, most_bytes=FILE_MOST_BYTES)
-        is_gone = answer.status == 500 and CANNOT_SERVE in answer.text
-        if answer.status == 404 or is_gone:
-            return None
-        return self._checked(answer, "/wallpaper").content
+        return await self._json_unless(
+            400, "/list_directory", deadline_s, dict[str, Any], key="directory_tree", json={"path": path}
+        )
 
     async def desktop_path(self, *, deadline_s: float) -> str | None:
         """Return the path of the desktop folder; None when it does not exist."""
-        answer = await self._call("POST", "/desktop_path", deadline_s, refuses=False)
-        if answer.status == 404:
-            return None
-        with self._json(self._checked(answer, "/desktop_path"), "/desktop_path") as found:
-            return str(found["desktop_path"])
+        return await self._json_unless(404, "/desktop_path", deadline_s, str, key="desktop_path")
+
+    async def wallpaper(self, *, deadline_s: float) -> bytes | None:
+        """Return the bytes of the wallpaper; None when none is set or its file does not exist."""
+        return await self._file("/wallpaper", CANNOT_SERVE, deadline_s)
 
     async def file(self, path: str, *, deadline_s: float) -> bytes | None:
         """Return the bytes of a file; None when it does not exist or is a folder."""
         body = {"file_path": path}
-        answer = await self._call(
-            "POST", "/file", deadline_s, data=body, refuses=False, most_bytes=FILE_MOST_BYTES
+        return await self._file("/file", IS_FOLDER, deadline_s, call=f"/file {path}", data=body)
+
+    async def _file(
+        self, route: str, missing: str, deadline_s: float, *, call: str = "", **content: Any
+    ) -> bytes | None:
+        """Return a file's bytes; None for status 404, and for status 500 with the text ``missing``."""
+        response = await self._call(
+            "POST", route, deadline_s, accepts=(404, 500), most_bytes=FILE_MOST_BYTES, **content
         )
-        if answer.status == 404 or (answer.status == 500 and IS_FOLDER in answer.text):
+        if response.status == 404 or (response.status == 500 and missing in response.text):
             return None
-        return self._checked(answer, f"/file {path}").content
+        return self._checked(response, call or route).content
 
     # ---- acting ----
 
     async def execute(self, command: Command, *, shell: bool = False, deadline_s: float) -> Executed:
         """Run a command in the guest and wait until it ends."""
         body = {"command": command if isinstance(command, str) else list(command), "shell": shell}
-        with self._json(await self._call("POST", "/execute", deadline_s, json=body), "/execute") as found:
-            return Executed(str(found["output"]), str(found["error"]), int(found["returncode"]))
+        return await self._json("POST", "/execute", deadline_s, Executed, json=body)
 
     async def python(self, code: str, *, deadline_s: float) -> Executed:
         """Run a Python program in the guest."""
@@ -199,32 +178,33 @@ class Guest:
         )
 
     async def setup(self, route: str, body: Mapping[str, Any], *, deadline_s: float) -> str:
-        """Call the route ``/setup/<route>`` and return the text of its answer."""
+        """Call the route ``/setup/<route>`` and return the text of its response."""
         return (await self._call("POST", f"/setup/{route}", deadline_s, json=dict(body))).text
 
     async def chromium(self, method: str, path: str, *, deadline_s: float) -> Any:
         """Call the debugging port of the guest's browser. Returns JSON or text; None without a browser."""
-        answer = await self._call_application(self.address.chromium, method, path, deadline_s)
-        if answer is None:
+        response = await self._call_application(self.address.chromium, method, path, deadline_s)
+        if response is None:
             return None
         try:
-            return self._parsed(self._checked(answer, path), path)
+            return self._parsed(self._checked(response, path), path)
         except (ValueError, RecursionError):
-            return answer.text
+            return response.text
 
     async def player(self, password: str, *, deadline_s: float) -> bytes | None:
         """Return the status of the guest's VLC as the XML of its web interface; None when no VLC answers."""
         path = "/requests/status.xml"
-        answer = await self._call_application(self.address.vlc, "GET", path, deadline_s, auth=("", password))
-        return answer.content if answer is not None and answer.status == 200 else None
+        auth = ("", password)
+        response = await self._call_application(self.address.vlc, "GET", path, deadline_s, auth=auth)
+        return response.content if response is not None and response.status == 200 else None
 
     async def _call_application(
         self, port: int, method: str, path: str, deadline_s: float, **content: Any
-    ) -> GuestAnswer | None:
-        """Call the port of an application; None when it does not answer although the guest server does."""
+    ) -> GuestResponse | None:
+        """Call the port of an application; None when nothing listens there although the guest server runs."""
         url = f"http://{self.address.host}:{port}{path}"
         try:
-            return await self._call(method, path, deadline_s, url=url, refuses=False, **content)
+            return await self._call(method, path, deadline_s, url=url, accepts=range(1000), **content)
         except MachineDied:
             await self._call("GET", "/platform", deadline_s)
             return None
@@ -238,23 +218,24 @@ class Guest:
         deadline_s: float,
         *,
         url: str = "",
-        refuses: bool = True,
+        accepts: Container[int] = (),
         most_bytes: int | None = None,
         **content: Any,
-    ) -> GuestAnswer:
+    ) -> GuestResponse:
         """Send a request once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed.
 
-        refuses   whether a status other than 200 is a CallFailed
+        accepts   statuses besides 200 that are no CallFailed
         """
-        most_bytes = ANSWER_MOST_BYTES if most_bytes is None else most_bytes
         async with self._one_at_a_time:
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._fail_if_simulated(path)
                     async with self._client.stream(
                         method, url or f"http://{self.address}{path}", **content
-                    ) as response:
-                        answer = GuestAnswer(response.status_code, await body_of(response, most_bytes))
+                    ) as stream:
+                        response = GuestResponse(
+                            stream.status_code, await body_of(stream, most_bytes or RESPONSE_MOST_BYTES)
+                        )
             except TimeoutError:
                 raise MachineHung(self.name, path, deadline_s) from None
             except httpx2.ConnectError as error:
@@ -266,32 +247,43 @@ class Guest:
                 raise AnswerTooLarge(self.name, path, str(error)) from error
             except BodyRefused as error:
                 raise CallFailed(self.name, path, str(error)) from error
-        return self._checked(answer, path) if refuses else answer
+        return response if response.status in accepts else self._checked(response, path)
 
     async def _fail_if_simulated(self, path: str) -> None:
-        if self._simulated_failure == "hung":
+        if self.simulated_failure == "hung":
             await asyncio.Event().wait()
-        if self._simulated_failure:
+        if self.simulated_failure:
             raise MachineDied(self.name, path, "a fault was injected (environments.faults)")
 
-    def _checked(self, answer: GuestAnswer, call: str) -> GuestAnswer:
-        if answer.status != 200:
-            text = " ".join(answer.text.split())[:QUOTED_CHARACTERS]
-            raise CallFailed(self.name, call, f"status {answer.status}: {text}")
-        return answer
+    def _checked(self, response: GuestResponse, call: str) -> GuestResponse:
+        if response.status != 200:
+            text = " ".join(response.text.split())[:QUOTED_CHARACTERS]
+            raise CallFailed(self.name, call, f"status {response.status}: {text}")
+        return response
 
-    @contextlib.contextmanager
-    def _json(self, answer: GuestAnswer, call: str) -> Iterator[Any]:
-        """Yield the JSON value of an answer. Errors in the JSON, and in the block that reads values from it,
-        become CallFailed."""
+    async def _json(
+        self, method: str, path: str, deadline_s: float, type_: type[T], key: str = "", **content: Any
+    ) -> T:
+        """Send a request. Return the JSON of the response, or its value of ``key``, as a ``type_``."""
+        return self._value(await self._call(method, path, deadline_s, **content), path, type_, key)
+
+    async def _json_unless(
+        self, missing: int, path: str, deadline_s: float, type_: type[T], key: str = "", **content: Any
+    ) -> T | None:
+        """Like `_json` with POST; None for a response of the status ``missing``."""
+        response = await self._call("POST", path, deadline_s, accepts=(missing,), **content)
+        return None if response.status == missing else self._value(response, path, type_, key)
+
+    def _value(self, response: GuestResponse, call: str, type_: type[T], key: str) -> T:
         try:
-            yield self._parsed(answer, call)
-        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
-            why = f"its answer does not follow the protocol ({type(error).__name__}: {error}): "
-            raise CallFailed(self.name, call, f"{why}{answer.content[:80]!r}") from error
+            found = self._parsed(response, call)
+            return msgspec.convert(found[key] if key else found, type_)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            why = f"its response does not follow the protocol ({type(error).__name__}: {error}): "
+            raise CallFailed(self.name, call, f"{why}{response.content[:80]!r}") from error
 
-    def _parsed(self, answer: GuestAnswer, call: str) -> Any:
-        """Parse the JSON of an answer. Raises AnswerTooLarge, ValueError or RecursionError."""
-        if sum(map(answer.content.count, (b"[", b"{", b","))) > ANSWER_MOST_PARTS:
-            raise AnswerTooLarge(self.name, call, f"its answer has more than {ANSWER_MOST_PARTS} parts")
-        return json.loads(answer.content)
+    def _parsed(self, response: GuestResponse, call: str) -> Any:
+        """Parse the JSON of a response. Raises AnswerTooLarge, ValueError or RecursionError."""
+        if sum(map(response.content.count, (b"[", b"{", b","))) > RESPONSE_MOST_PARTS:
+            raise AnswerTooLarge(self.name, call, f"its response has more than {RESPONSE_MOST_PARTS} parts")
+        return json.loads(response.content)

@@ -1,11 +1,11 @@
 """Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
-Each call is one line of Python. The lines of one action are sent as one program. Before it does anything, the
-program creates a file with the number of the action; a program that arrives a second time finds the file and
-ends. Its last output is the number of lines that it executed.
+The lines of one action are sent as one program. Before it does anything, the program creates a file with the
+number of the action; a program that arrives a second time finds the file and ends. Its last output is the
+number of lines that it executed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from dart.core.actions import (
@@ -21,10 +21,6 @@ from dart.core.actions import (
     Type,
     Wait,
 )
-from dart.environments.browser_inputs import Call
-
-LINE = "line"
-"""Name of a call; its parameter is the line of code."""
 
 NOTCHES = 5
 """Wheel notches of one `Scroll`, as in UI-TARS."""
@@ -70,24 +66,18 @@ done = 0
 print({done_prefix!r}, done)
 """
 """The program that the guest runs. The process that owns the clipboard (xclip) outlives the program. It must
-not inherit the program's output, because the guest's answer would wait for it until the deadline."""
+not inherit the program's output, because the guest would wait for its end before it responds."""
 
 CLAIMS = "~/.cache/dartrl-actions"
 """Folder in the guest with one empty file for each action that arrived."""
 
 
-def keyboard_calls(action: Action) -> list[Call]:
-    """Return the lines that perform ``action``; none for `Wait`, `Finished` and `CallUser`."""
-    return [(LINE, {"code": code}) for code in _lines(action)]
-
-
-def program(calls: Sequence[Call], number: str) -> str:
+def program(lines: Iterable[str], number: str) -> str:
     """Return the program that executes these lines once; ``number`` is unique among the machine's actions."""
-    lines = "\n".join(f"{arguments['code']}\ndone += 1" for _, arguments in calls)
     return PROGRAM.format(
         folder=CLAIMS,
         number=number,
-        lines=lines,
+        lines="\n".join(f"{line}\ndone += 1" for line in lines),
         done_prefix=DONE_PREFIX,
         pause=PASTE_PAUSE_S,
         owned_within=OWNED_WITHIN_S,
@@ -103,7 +93,8 @@ def lines_done(output: str) -> int | None:
     return None
 
 
-def _lines(action: Action) -> Iterator[str]:
+def keyboard_lines(action: Action) -> Iterator[str]:
+    """Yield the lines that perform ``action``; none for `Wait`, `Finished` and `CallUser`."""
     match action:
         case Click(x, y):
             yield f"pyautogui.click({x}, {y})"
@@ -115,8 +106,7 @@ def _lines(action: Action) -> Iterator[str]:
             yield f"pyautogui.moveTo({x}, {y})"
             yield f"pyautogui.dragTo({end_x}, {end_y}, duration={DRAG_S}, button='left')"
         case Hotkey(keys):
-            names = ", ".join(repr(KEY_NAMES.get(key, key)) for key in keys)
-            yield f"pyautogui.hotkey({names})"
+            yield f"pyautogui.hotkey({', '.join(repr(KEY_NAMES.get(key, key)) for key in keys)})"
         case Type(content):
             yield from _typed(content)
         case Scroll(x, y, direction):
@@ -131,7 +121,7 @@ def _typed(content: str) -> Iterator[str]:
     """Yield one line for each run of typed or pasted characters; '<', which pyautogui types as '>', alone."""
     for kind, run in groupby(content, _kind):
         if kind == "typed":
-            yield _written("".join(run))
+            yield f"pyautogui.write({''.join(run)!r}, interval={KEY_PAUSE_S})"
         elif kind == "pasted":
             yield f"paste({''.join(run)!r})"
         else:
@@ -143,7 +133,3 @@ def _kind(character: str) -> str:
     if character in "<\n":
         return character
     return "typed" if character.isascii() else "pasted"
-
-
-def _written(text: str) -> str:
-    return f"pyautogui.write({text!r}, interval={KEY_PAUSE_S})"

@@ -9,7 +9,6 @@ request are stopped.
 import asyncio
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ import httpx2
 
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
+from dart.environments.deadlines import counting_down
 from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
-from dart.environments.osworld.providers import MachineLease
+from dart.environments.osworld.providers import MachineLease, Provider
 
 QUOTA_RETRY_S = 5.0
 """How often a request is repeated while the quota is full."""
@@ -34,7 +34,7 @@ LEAKED_AFTER_MINUTES = 2
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 
 
-class PoolProvider:
+class PoolProvider(Provider):
     """Starts a machine on the server for each episode and stops it afterwards."""
 
     def __init__(
@@ -55,7 +55,13 @@ class PoolProvider:
         self._ledger = ledger
         self._own = ledger / f"{name}.json"
         self._token = environ.get(settings.token_variable, "")
-        self._client = httpx2.AsyncClient(transport=transport, timeout=None, trust_env=False)
+        self._client = httpx2.AsyncClient(
+            base_url=settings.server,
+            headers={"Authorization": f"Bearer {self._token}"},
+            transport=transport,
+            timeout=None,
+            trust_env=False,
+        )
         self._sleep = sleep
 
     async def acquire(self, *, deadline_s: float) -> MachineLease:
@@ -64,49 +70,42 @@ class PoolProvider:
                 self._settings.server,
                 f"the environment variable {self._settings.token_variable} is empty; set it to your token",
             )
-        give_up_s = time.monotonic() + deadline_s
+        left_s = counting_down(deadline_s)
         await self._stop_own()
-        while True:
-            left_s = give_up_s - time.monotonic()
-            response = await self._ask("POST", "/start_emulator", max(0.001, left_s))
-            if response.status_code != TOO_MANY:
-                return self._lease(response)
-            why = _said(response)
-            if left_s <= QUOTA_RETRY_S:
-                raise NoMachineFree(self._settings.server, why, deadline_s)
+        while (response := await self._ask("POST", "/start_emulator", left_s())).status_code == TOO_MANY:
+            if left_s() <= QUOTA_RETRY_S:
+                raise NoMachineFree(self._settings.server, _message(response), deadline_s)
             await self._stop_leaked()
             await self._sleep(QUOTA_RETRY_S)
+        return self._lease(response)
 
-    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
-        raise CallFailed(lease.name, "a revert", "the server has no snapshots: set renew to 'recreate'")
-
-    async def release(self, lease: MachineLease) -> None:
+    async def release(self) -> None:
         await self._stop_own()
 
     def _lease(self, response: httpx2.Response) -> MachineLease:
+        server = self._settings.server
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
-            raise ProviderRefused(self._settings.server, _said(response))
+            raise ProviderRefused(server, _message(response))
         if response.status_code != 200:
-            raise CallFailed(self._settings.server, "a start", f"{response.status_code}: {_said(response)}")
+            raise CallFailed(server, "a start", f"{response.status_code}: {_message(response)}")
         try:
             data = response.json()["data"]
             emulator = str(data["emulator_id"])
             address = MachineAddress(
-                host=urlsplit(self._settings.server).hostname or "",
+                host=urlsplit(server).hostname or "",
                 server=int(data["server_port"]),
                 chromium=int(data["chromium_port"]),
                 vlc=int(data.get("vlc_port") or VLC_PORT),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise CallFailed(
-                self._settings.server, "a start", f"its answer does not follow the protocol: {error!r}"
-            ) from error
+            why = f"its response does not follow the protocol: {error!r}"
+            raise CallFailed(server, "a start", why) from error
         self._write_ledger(emulator)
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
         """Stop the machine that this environment's file names, which may be from before a restart."""
-        emulator = self._held(self._own)
+        emulator = _held(self._own)
         if emulator and await self._stop(emulator):
             self._own.unlink(missing_ok=True)
 
@@ -117,7 +116,7 @@ class PoolProvider:
         response = await self._quietly("GET", f"/emulators?token={self._token}")
         if response is None or response.status_code != 200:
             return
-        held = {self._held(path) for path in self._ledger.glob("*.json")}
+        held = {_held(path) for path in self._ledger.glob("*.json")}
         for one in response.json():
             is_old = int(one.get("duration_minutes", 0)) >= LEAKED_AFTER_MINUTES
             if is_old and one["emulator_id"] not in held:
@@ -134,13 +133,6 @@ class PoolProvider:
         written.write_text(json.dumps({"emulator_id": emulator}))
         written.replace(self._own)
 
-    @staticmethod
-    def _held(path: Path) -> str:
-        try:
-            return str(json.loads(path.read_text())["emulator_id"])
-        except (OSError, ValueError, KeyError):
-            return ""
-
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
         """Send a request that can be repeated later; None when the server does not answer."""
         try:
@@ -149,19 +141,26 @@ class PoolProvider:
             return None
 
     async def _ask(self, method: str, path: str, deadline_s: float, **content: Any) -> httpx2.Response:
-        url = f"{self._settings.server.rstrip('/')}{path}"
-        headers = {"Authorization": f"Bearer {self._token}"}
         route = path.partition("?")[0]
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._client.request(method, url, headers=headers, **content)
+                return await self._client.request(method, path, **content)
         except TimeoutError:
             raise MachineHung(self._settings.server, route, deadline_s) from None
         except httpx2.TransportError as error:
             raise MachineDied(self._settings.server, route, f"{type(error).__name__}: {error}") from error
 
 
-def _said(response: httpx2.Response) -> str:
+def _held(path: Path) -> str:
+    """Return the id of the machine that a file of the ledger names; empty without one."""
+    try:
+        return str(json.loads(path.read_text())["emulator_id"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _message(response: httpx2.Response) -> str:
+    """Return the message of the server, or the beginning of a response that is not in its form."""
     try:
         return str(response.json().get("message", ""))
     except (ValueError, AttributeError):

@@ -1,15 +1,50 @@
-"""Providers of virtual machines: their interface, and a provider of machines at fixed addresses."""
+"""Providers of virtual machines: their interface, and machines at fixed addresses, in docker's containers and
+in sandboxes of this computer. `dart.environments.osworld.pool` asks a server for machines.
+"""
 
 import asyncio
+import contextlib
+import shlex
+import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from dart.config.machine_address import MachineAddress, parse_address
-from dart.environments.faults import CallFailed, MachineHung
+from dart.config.machine_address import (
+    CHROMIUM_PORT,
+    SERVER_PORT,
+    VLC_PORT,
+    VNC_PORT,
+    MachineAddress,
+    parse_address,
+)
+from dart.config.sections import OSWorldDockerSettings, OSWorldSettings
+from dart.environments.desktop.openbox import openbox_rc
+from dart.environments.desktop.requirements import missing_for_desktops
+from dart.environments.desktop.sandbox import await_exit, kill, start_sandbox
+from dart.environments.faults import CallFailed, DesktopMissing, InfrastructureFault, MachineHung
 
-MOST_SAID = 300
+QUOTED_CHARACTERS = 300
+"""How much of a failed command's errors a message quotes."""
+
+LABEL = "dartrl.environment"
+KVM = Path("/dev/kvm")
+REMOVE_DEADLINE_S = 30.0
+
+START = """
+touch "$HOME/.Xauthority"
+cat > /tmp/openbox-rc.xml <<'END'
+{rc}END
+exec 3>/tmp/display
+Xvfb -displayfd 3 -screen 0 {width}x{height}x24 -nolisten tcp -noreset -ac -dpi 96 &
+until [ -s /tmp/display ]; do sleep 0.05; done
+export DISPLAY=:$(cat /tmp/display)
+openbox --sm-disable --config-file /tmp/openbox-rc.xml &
+exec {server}
+"""
+"""The shell script that runs in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +66,19 @@ class Provider(Protocol):
         """
         ...
 
-    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
-        """Revert the machine to a snapshot. Raises an infrastructure fault."""
+    async def revert(self, snapshot: str, *, deadline_s: float) -> None:
+        """Revert the machine to a snapshot. Raises an infrastructure fault.
+
+        A provider without snapshots keeps this method: the configuration permits no revert with it.
+        """
+        raise CallFailed(type(self).__name__, "a revert", "it has no snapshots: set renew to 'recreate'")
+
+    async def release(self) -> None:
+        """Give the machine back. Never fails and ends within seconds."""
         ...
 
-    async def release(self, lease: MachineLease) -> None:
-        """Give a machine back. Never fails and ends within seconds."""
-        ...
 
-
-class AddressList:
+class AddressList(Provider):
     """Machines that already run, one for each environment; an optional command reverts them."""
 
     def __init__(self, addresses: Sequence[str], index: int, revert_command: Sequence[str] = ()) -> None:
@@ -50,23 +88,148 @@ class AddressList:
     async def acquire(self, *, deadline_s: float) -> MachineLease:
         return MachineLease(name=f"the machine at {self._address}", address=self._address)
 
-    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
-        values = {
-            "address": str(lease.address),
-            "host": lease.address.host,
-            "port": str(lease.address.server),
-            "snapshot": snapshot,
-        }
+    async def revert(self, snapshot: str, *, deadline_s: float) -> None:
+        address = self._address
+        values = {"address": address, "host": address.host, "port": address.server, "snapshot": snapshot}
         command = [part.format(**values) for part in self._revert_command]
-        await run(command, f"reverting {lease.name}", deadline_s=deadline_s)
+        await run(command, f"reverting the machine at {address}", deadline_s=deadline_s)
 
-    async def release(self, lease: MachineLease) -> None:
+    async def release(self) -> None:
         """Do nothing: the machine keeps running."""
 
 
-async def run(
-    command: Sequence[str], what: str, *, deadline_s: float, refuses: Callable[[int], bool] = bool
-) -> str:
+class DockerProvider(Provider):
+    """Starts a container for each episode and removes it afterwards.
+
+    Docker publishes a container's ports to free ports of the loopback interface, so that two environments
+    never compete for one. A label names the run and the environment of a container; by it, a container that a
+    killed environment left behind is found and removed before the next one starts.
+    """
+
+    def __init__(self, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None) -> None:
+        self._name = name
+        self._settings = settings
+        self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
+
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
+        await self._remove_all(deadline_s)
+        container = (await self._docker(*self.run_arguments(), deadline_s=deadline_s)).strip()
+        ports = await self._ports(container, deadline_s)
+        address = MachineAddress(
+            host="127.0.0.1",
+            server=ports[SERVER_PORT],
+            chromium=ports[CHROMIUM_PORT],
+            vlc=ports.get(VLC_PORT, VLC_PORT),
+        )
+        return MachineLease(name=f"the container {container[:12]} of {self._name}", address=address)
+
+    async def release(self) -> None:
+        with contextlib.suppress(InfrastructureFault):  # a container that stays is removed at the next start
+            await self._remove_all(REMOVE_DEADLINE_S)
+
+    def run_arguments(self) -> list[str]:
+        """Return the arguments of ``docker run``."""
+        settings = self._settings
+        published = [
+            part
+            for port in (SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT)
+            for part in ("--publish", f"127.0.0.1::{port}")
+        ]
+        kvm = ["--device", str(KVM)] if self._has_kvm else ["--env", "KVM=N"]
+        return [
+            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--cap-add", "NET_ADMIN"),
+            *("--volume", f"{settings.disk.absolute()}:/System.qcow2:ro"),
+            *("--env", f"DISK_SIZE={settings.disk_size}", "--env", f"RAM_SIZE={settings.ram}"),
+            *("--env", f"CPU_CORES={settings.cpus}"),
+            *kvm,
+            *published,
+            settings.image,
+        ]
+
+    async def _ports(self, container: str, deadline_s: float) -> dict[int, int]:
+        """Map ports of the container to ports of this computer, from the lines of ``docker port`` such as
+        ``5000/tcp -> 127.0.0.1:32768``."""
+        said = await self._docker("port", container, deadline_s=deadline_s)
+        ports: dict[int, int] = {}
+        for line in said.splitlines():
+            inside, _, outside = line.partition(" -> ")
+            with contextlib.suppress(ValueError):
+                ports.setdefault(int(inside.partition("/")[0]), int(outside.rpartition(":")[2]))
+        for port in (SERVER_PORT, CHROMIUM_PORT):
+            if port not in ports:
+                raise CallFailed(self._settings.program, "port", f"{port} is not published: {said!r}")
+        return ports
+
+    async def _remove_all(self, deadline_s: float) -> None:
+        """Remove every container of this environment, including those of an earlier process."""
+        said = await self._docker(
+            "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=deadline_s
+        )
+        if said.split():
+            await self._docker("rm", "--force", "--volumes", *said.split(), deadline_s=deadline_s)
+
+    async def _docker(self, *arguments: str, deadline_s: float) -> str:
+        return await run([self._settings.program, *arguments], arguments[0], deadline_s=deadline_s)
+
+
+class LocalProvider(Provider):
+    """Starts a guest server in a sandbox for each episode and kills it afterwards.
+
+    The sandbox is the same as for local desktops, but shares the network so that its port can be reached. Use
+    it only with a guest server that you trust. The X server and the window manager start first, then the
+    configured command.
+    """
+
+    def __init__(self, name: str, settings: OSWorldSettings, scratch: Path) -> None:
+        self._name = name
+        self._settings = settings
+        self._scratch = scratch / "local"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
+        if missing := missing_for_desktops(applications=False):
+            raise DesktopMissing(missing)
+        await self._kill()
+        port = free_port()
+        local = self._settings.local
+        script = START.format(
+            width=self._settings.width,
+            height=self._settings.height,
+            rc=openbox_rc(),
+            server=shlex.join(part.format(port=port) for part in local.server),
+        )
+        self._process = await start_sandbox(
+            ["sh", "-c", script],
+            self._scratch,
+            readable=[folder.absolute() for folder in local.readable],
+            shares_network=True,
+        )
+        return MachineLease(
+            name=f"the sandbox of {self._name}", address=MachineAddress(host="127.0.0.1", server=port)
+        )
+
+    async def release(self) -> None:
+        await self._kill()
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            kill(process)
+            await await_exit(process)
+
+
+def free_port() -> int:
+    """Return a free port of the loopback interface.
+
+    Another process may take the port before the guest does. The guest then does not start, which is a fault
+    like any other, and the next reset uses another port.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+async def run(command: Sequence[str], what: str, *, deadline_s: float) -> str:
     """Run a command and return its output.
 
     Raises CallFailed when it fails, MachineHung when it does not end in time.
@@ -86,7 +249,7 @@ async def run(
         if process.returncode is None:  # after a timeout, or when this task was cancelled
             process.kill()
             await process.communicate()
-    if refuses(process.returncode or 0):
-        said = errors.decode(errors="replace").strip()[-MOST_SAID:]
+    if process.returncode:
+        said = errors.decode(errors="replace").strip()[-QUOTED_CHARACTERS:]
         raise CallFailed(command[0], what, f"exit code {process.returncode}: {said}")
     return output.decode(errors="replace")

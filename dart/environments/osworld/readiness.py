@@ -1,12 +1,14 @@
 """The state of a guest that a screenshot does not show: window manager, focus, processes, files.
 
-A small Python program in the guest reads the state. It needs only python-xlib, which pyautogui installs.
+A Python program in the guest reads the state. It needs only python-xlib, which pyautogui installs.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.resources import files
+
+import msgspec
 
 from dart.environments.faults import ApplicationDied, CallFailed, WindowManagerDied
 from dart.environments.osworld.guest import Guest
@@ -18,63 +20,30 @@ USER_FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Publi
 """Folders of the home with the user's files. The system writes to other folders: the guest server stores its
 screenshots in one, packaged applications their state in another."""
 
-STATE_PROGRAM = """
+WINDOWS_MODULE = files("dart.environments.desktop").joinpath("windows.py").read_text()
+"""Source of `dart.environments.desktop.windows`, whose functions read windows and focus in the guest."""
+
+STATE_PROGRAM = f"""{WINDOWS_MODULE}
 import json, os
-from Xlib import X, Xatom, display
-from Xlib.error import XError
-d = display.Display()
-root = d.screen().root
-def get(window, name, kind=X.AnyPropertyType):
-    try:
-        found = window.get_full_property(d.get_atom(name), kind)
-    except XError:
-        return None
-    return found.value if found is not None and len(found.value) else None
-def text(value):
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-def state(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as file:
-            return file.read().rpartition(") ")[2][:1]
-    except OSError:
-        return "gone"
-manager = None
-check = get(root, "_NET_SUPPORTING_WM_CHECK")
-if check is not None:
-    window = d.create_resource_object("window", check[0])
-    again = get(window, "_NET_SUPPORTING_WM_CHECK")
-    if again is not None and again[0] == check[0]:
-        manager = text(get(window, "_NET_WM_NAME")) or "nameless"
-windows = []
-for id in (get(root, "_NET_CLIENT_LIST") or []):
-    window = d.create_resource_object("window", id)
-    pid = get(window, "_NET_WM_PID")
-    pid = int(pid[0]) if pid is not None else 0
-    title = text(get(window, "_NET_WM_NAME") or get(window, "WM_NAME"))
-    kind = get(window, "_NET_WM_WINDOW_TYPE")
-    kind = d.get_atom_name(kind[0]).rpartition("_")[2].lower() if kind is not None else ""
-    windows.append({"id": int(id), "title": title, "pid": pid, "kind": kind,
-                    "state": state(pid) if pid else ""})
-active = get(root, "_NET_ACTIVE_WINDOW")
-focus = d.get_input_focus().focus
-home, files = os.path.expanduser("~"), {}
+from Xlib import display
+screen = display.Display()
+focus = screen.get_input_focus().focus
+home, files = os.path.expanduser("~"), {{}}
 for folder, folders, names in os.walk(home):
     folders[:] = sorted(name for name in folders
-                        if not name.startswith(".") and (folder != home or name in USER_FOLDERS))
+                        if not name.startswith(".") and (folder != home or name in {USER_FOLDERS}))
     for name in sorted(names):
         path = os.path.join(folder, name)
-        if not name.startswith(".") and len(files) < MOST_FILES and os.path.isfile(path):
+        if not name.startswith(".") and len(files) < {MOST_FILES} and os.path.isfile(path):
             files[os.path.relpath(path, home)] = os.path.getsize(path)
-print(json.dumps({"manager": manager, "windows": windows, "files": files,
-                  "active": int(active[0]) if active is not None else 0,
-                  "has_focus": not isinstance(focus, int) or focus != X.NONE}))
-""".replace("MOST_FILES", str(MOST_FILES)).replace("USER_FOLDERS", repr(USER_FOLDERS))
+print(json.dumps({{"manager": window_manager(screen), "windows": described_windows(screen), "files": files,
+                  "active": active_id(screen), "has_focus": not isinstance(focus, int) or focus != X.NONE}}))
+"""
 
 BREAK = {
     "dead_application": """
-for window in json.loads(WINDOWS):
-    if window["pid"]:
-        os.kill(window["pid"], signal.SIGSTOP)
+for pid in PIDS:
+    os.kill(pid, signal.SIGSTOP)
 """,
     "dead_window_manager": """
 subprocess.run(["pkill", "-9", "-f", MANAGER])
@@ -110,13 +79,27 @@ while True:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuestState:
-    """The state of a guest at one moment."""
+class GuestWindow:
+    """A window of a guest."""
 
-    manager: str
-    """Name of the window manager, empty when there is none."""
-    windows: tuple[Mapping[str, Any], ...]
-    """id, title, pid, kind and process state (as in /proc) of each window, in the order they were opened."""
+    id: int
+    title: str
+    pid: int
+    """Its process; 0 when it names none."""
+    kind: str
+    """Its type in lower case, such as ``normal`` or ``dock``; empty when it names none."""
+    state: str
+    """State of its process as in /proc, one letter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestState:
+    """The state of a guest at one moment, as `STATE_PROGRAM` prints it."""
+
+    manager: str | None
+    """Name of the window manager; empty or None when there is none."""
+    windows: tuple[GuestWindow, ...]
+    """In the order in which they were opened."""
     active: int
     """Id of the active window; 0 for none."""
     has_focus: bool
@@ -126,20 +109,20 @@ class GuestState:
 
     @property
     def titles(self) -> list[str]:
-        return sorted(str(window["title"]) for window in self.windows)
+        return sorted(window.title for window in self.windows)
 
     def refuse_dead(self) -> None:
         """Raise WindowManagerDied or ApplicationDied when the state shows one."""
         if not self.manager:
             raise WindowManagerDied("is gone")
         for window in self.windows:
-            if window["state"] in ("T", "t"):
-                raise ApplicationDied(f"of the window {window['title']!r}", "stands still")
+            if window.state in ("T", "t"):
+                raise ApplicationDied(f"of the window {window.title!r}", "stands still")
 
     @property
     def work_windows(self) -> frozenset[int]:
         """Ids of the windows that take input."""
-        return frozenset(window["id"] for window in self.windows if window.get("kind") not in PASSIVE_KINDS)
+        return frozenset(window.id for window in self.windows if window.kind not in PASSIVE_KINDS)
 
     def missing(self, before: "GuestState | None") -> str:
         """Describe what an episode still needs; empty when the guest is ready.
@@ -158,40 +141,31 @@ class GuestState:
 
     def differences(self, other: "GuestState") -> str:
         """Describe the differences of files and windows to another state; empty when there are none."""
-        found = []
-        for what, mine, theirs in (
-            ("files", set(self.files.items()), set(other.files.items())),
-            ("windows", set(self.titles), set(other.titles)),
-        ):
-            if mine != theirs:
-                names = sorted({str(one[0] if isinstance(one, tuple) else one) for one in mine ^ theirs})
-                found.append(f"other {what} than on the first machine: {', '.join(names[:5])}")
-        return "; ".join(found)
+        changed = {
+            "files": {name for name, _ in self.files.items() ^ other.files.items()},
+            "windows": set(self.titles) ^ set(other.titles),
+        }
+        return "; ".join(
+            f"other {what} than on the first machine: {', '.join(sorted(names)[:5])}"
+            for what, names in changed.items()
+            if names
+        )
 
 
 async def read_guest_state(guest: Guest, *, deadline_s: float) -> GuestState:
     """Read the state of a guest. Raises CallFailed when the program in the guest fails."""
     ended = await guest.python(STATE_PROGRAM, deadline_s=deadline_s)
     try:
-        found = json.loads(ended.last_line)
-        return GuestState(
-            manager=found["manager"] or "",
-            windows=tuple(found["windows"]),
-            active=found["active"],
-            has_focus=found["has_focus"],
-            files=found["files"],
-        )
-    except (ValueError, KeyError, TypeError) as error:
+        return msgspec.convert(json.loads(ended.last_line), GuestState)
+    except (ValueError, RecursionError) as error:
         said = (ended.error or ended.output).strip()[-200:]
         raise CallFailed(guest.name, "reading its windows", f"{type(error).__name__}: {said}") from error
 
 
 async def break_guest(guest: Guest, kind: str, *, deadline_s: float) -> None:
-    """Cause an injected fault in the guest. Raises ValueError for a kind without a program."""
-    if kind not in BREAK:
-        raise ValueError(f"expected one of the faults {', '.join(BREAK)}, got {kind!r}")
+    """Cause an injected fault in the guest; ``kind`` is one of `BREAK`."""
     state = await read_guest_state(guest, deadline_s=deadline_s)
-    head = "import json, os, signal, subprocess, sys, time\n"
-    windows, manager = json.dumps(list(state.windows)), state.manager.lower()
-    values = f"WINDOWS = {windows!r}\nMANAGER = {manager!r}\nPOPUP = {POPUP!r}\n"
+    pids = [window.pid for window in state.windows if window.pid]
+    head = "import os, signal, subprocess, sys, time\n"
+    values = f"PIDS = {pids}\nMANAGER = {(state.manager or '').lower()!r}\nPOPUP = {POPUP!r}\n"
     await guest.python(head + values + BREAK[kind], deadline_s=deadline_s)

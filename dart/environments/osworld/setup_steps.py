@@ -6,12 +6,11 @@ from the network.
 
 import asyncio
 import contextlib
-import hashlib
 import sqlite3
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -32,9 +31,10 @@ NOT_INSTALLED = "No such file or directory"
 """Part of the guest's error when a program to start is not installed."""
 
 WINDOW_MARGIN_S = 2.0
-"""The guest stops waiting for a window this long before our deadline, so that its answer still arrives."""
+"""The guest stops waiting for a window this long before our deadline, so that its response still arrives."""
 
 LEAST_PATIENCE_S = 1.0
+"""The guest waits for a window at least this long."""
 
 HISTORY = "history_empty.sqlite"
 HISTORY_URL = (
@@ -114,29 +114,19 @@ def _step(*types: str) -> Callable[[StepOf], StepOf]:
     return register
 
 
-Around = Callable[[SetupStep, Setting, LeftS], contextlib.AbstractAsyncContextManager[None]]
-
-
-@contextlib.asynccontextmanager
-async def nothing(step: SetupStep, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
-    """Do nothing around a step."""
-    yield
-
-
-async def take_steps(
-    steps: tuple[SetupStep, ...], setting: Setting, left_s: LeftS, *, around: Around = nothing
-) -> None:
-    """Run the steps in order. Raises TaskUnsupported before the first one when any of them is not supported.
-
-    around   a context manager around each step
-    """
+def refuse_unsupported(steps: Sequence[SetupStep], task_id: str) -> None:
+    """Raise TaskUnsupported when any of the steps is not supported."""
     for step in steps:
         if step.type not in STEPS:
-            raise TaskUnsupported(setting.task_id, f"its step {step.type!r} is not supported")
+            raise TaskUnsupported(task_id, f"its step {step.type!r} is not supported")
+
+
+async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS) -> None:
+    """Run the steps in order. Raises TaskUnsupported before the first one when one is not supported."""
+    refuse_unsupported(steps, setting.task_id)
     for step in steps:
         try:
-            async with around(step, setting, left_s):
-                await STEPS[step.type](setting, setting.filled(step.parameters), left_s)
+            await STEPS[step.type](setting, setting.filled(step.parameters), left_s)
         except KeyError as missing:
             why = f"its step {step.type!r} has no {missing.args[0]!r}"
             raise TaskUnsupported(setting.task_id, why) from missing
@@ -194,33 +184,24 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
     until = given.get("until") or {}
     while True:
         with _needs_program(setting, given["command"]):
-            ended = await setting.guest.execute(
-                given["command"], shell=bool(given.get("shell", False)), deadline_s=left_s()
-            )
+            shell = bool(given.get("shell", False))
+            ended = await setting.guest.execute(given["command"], shell=shell, deadline_s=left_s())
         for key, text in (("stdout", ended.output), ("stderr", ended.error)):
             if given.get(key):
                 path = setting.made(given[key])
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-        is_done = (
-            ("returncode" in until and ended.returncode == until["returncode"])
-            or ("stdout" in until and until["stdout"] in ended.output)
-            or ("stderr" in until and until["stderr"] in ended.error)
+        is_reached = (
+            ended.returncode == until.get("returncode"),
+            "stdout" in until and until["stdout"] in ended.output,
+            "stderr" in until and until["stderr"] in ended.error,
         )
-        if not until or is_done:
+        if not until or any(is_reached):
             return
         if left_s() <= UNTIL_EVERY_S:
-            raise CallFailed(
-                setting.guest.name,
-                "execute",
-                f"{given['command']!r} did not reach {until!r} before its deadline",
-            )
+            why = f"{given['command']!r} did not reach {until!r} before its deadline"
+            raise CallFailed(setting.guest.name, "execute", why)
         await asyncio.sleep(UNTIL_EVERY_S)
-
-
-@_step("execute_with_verification")
-async def _verified(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    await setting.guest.setup("execute_with_verification", given, deadline_s=left_s())
 
 
 @_step("sleep")
@@ -228,17 +209,15 @@ async def _sleep(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> N
     await asyncio.sleep(min(float(given["seconds"]), left_s()))
 
 
-@_step("activate_window")
-async def _activate(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    await setting.guest.setup("activate_window", _window(given), deadline_s=left_s())
+def _route_step(route: str, body_of: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    """Register a step that the guest's server carries out."""
+
+    @_step(route)
+    async def _(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
+        await setting.guest.setup(route, body_of(given), deadline_s=left_s())
 
 
-@_step("close_window")
-async def _close(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    await setting.guest.setup("close_window", _window(given), deadline_s=left_s())
-
-
-def _window(given: Mapping[str, Any]) -> dict[str, Any]:
+def _window(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "window_name": given["window_name"],
         "strict": bool(given.get("strict", False)),
@@ -246,9 +225,10 @@ def _window(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@_step("change_wallpaper")
-async def _wallpaper(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    await setting.guest.setup("change_wallpaper", {"path": given["path"]}, deadline_s=left_s())
+_route_step("execute_with_verification", dict)
+_route_step("activate_window", _window)
+_route_step("close_window", _window)
+_route_step("change_wallpaper", lambda given: {"path": given["path"]})
 
 
 @_step("chrome_open_tabs")
@@ -283,9 +263,8 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
         if found is not None:
             return pages_of(found)
         if left_s() <= UNTIL_EVERY_S:
-            raise MachineNotReady(
-                setting.guest.name, "its browser's debugging port does not answer", deadline_s
-            )
+            what = "its browser's debugging port does not answer"
+            raise MachineNotReady(setting.guest.name, what, deadline_s)
         await asyncio.sleep(UNTIL_EVERY_S)
 
 
@@ -333,13 +312,12 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
 async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes:
     """Return a file of the task from its cache folder, or download it into the folder.
 
-    In the folder it may have its own name, the name this function gives it, or the name OSWorld's own client
-    gives it. Raises TaskUnsupported when it is not there and cannot be downloaded.
+    In the folder it has its own name, or the name that OSWorld's client and this function give a download.
+    Raises TaskUnsupported when it is not there and cannot be downloaded.
     """
     known = setting.cached(name)
-    kept = setting.cached(f"{hashlib.sha256(url.encode()).hexdigest()[:16]}_{name}")
-    theirs = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
-    for path in (kept, theirs, known):
+    kept = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
+    for path in (kept, known):
         if path.is_file():
             return path.read_bytes()
     try:

@@ -18,6 +18,9 @@ from dart.core.errors import ConfigurationError
 from dart.environments.faults import TaskUnsupported, UnknownTask
 
 PREFIX = "osworld/"
+COLUMNS = ("result", "expected", "options")
+"""Keys of an evaluator that hold one value, or one for each function."""
+
 INFEASIBLE = "infeasible"
 """The evaluation function of a task that cannot be done."""
 
@@ -110,33 +113,25 @@ def parse_task(task_id: str, data: Any) -> OSWorldTask:
     """Return the task of a JSON value. Raises TaskUnsupported, which says what is wrong with the value."""
     try:
         raw = data.get("raw", data)
-        evaluator = raw["evaluator"]
+        instruction, evaluator = raw["instruction"], raw["evaluator"]
+        if not isinstance(instruction, str) or not instruction.strip():
+            raise ValueError(f"expected an instruction, got {instruction!r}")
+        conjunction = evaluator.get("conj", "and")
+        if conjunction not in ("and", "or"):
+            raise ValueError(f"expected conj to be 'and' or 'or', got {conjunction!r}")
         return OSWorldTask(
             task_id=task_id,
-            instruction=_text(raw["instruction"]),
+            instruction=instruction,
             snapshot=str(raw.get("snapshot") or "init_state"),
             setup=tuple(_steps(raw.get("config"))),
             before_checks=tuple(_steps(evaluator.get("postconfig"))),
             checks=tuple(_checks(evaluator)),
-            is_any_enough=_conjunction(evaluator) == "or",
+            is_any_enough=conjunction == "or",
         )
     except KeyError as missing:
         raise TaskUnsupported(task_id, f"its file has no {missing.args[0]!r}") from missing
     except (TypeError, ValueError, AttributeError) as error:
         raise TaskUnsupported(task_id, f"its file is wrong: {error}") from error
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"expected an instruction, got {value!r}")
-    return value
-
-
-def _conjunction(evaluator: Mapping[str, Any]) -> str:
-    said = str(evaluator.get("conj", "and"))
-    if said not in ("and", "or"):
-        raise ValueError(f"expected conj to be 'and' or 'or', got {said!r}")
-    return said
 
 
 def _steps(given: Any) -> Iterator[SetupStep]:
@@ -147,37 +142,19 @@ def _steps(given: Any) -> Iterator[SetupStep]:
 def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:
     functions = evaluator["func"]
     if isinstance(functions, str):
-        yield Check(
-            functions,
-            _mapping(evaluator.get("result")),
-            _mapping(evaluator.get("expected")),
-            dict(evaluator.get("options") or {}),
-        )
-        return
-    count = len(functions)
-    results = _row(evaluator, "result", count)
-    expected, options = _row(evaluator, "expected", count), _row(evaluator, "options", count)
-    for index in range(count):
-        yield Check(
-            str(functions[index]),
-            _mapping(results[index]),
-            _mapping(expected[index]),
-            dict(options[index] or {}),
-        )
+        functions, evaluator = [functions], {key: [evaluator.get(key)] for key in COLUMNS}
+    columns = [_column(evaluator, key, len(functions)) for key in COLUMNS]
+    for function, result, expected, options in zip(functions, *columns, strict=True):
+        yield Check(str(function), _mapping(result), _mapping(expected), dict(options or {}))
 
 
-def _row(evaluator: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
+def _column(evaluator: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
     """Return the list that belongs to the list of functions; None for each function when it is left out."""
-    given = evaluator.get(key)
-    if not given:
-        return [None] * count
-    if isinstance(given, Mapping):
-        return [given] * count if count == 1 else _refuse(key, count, 1)
-    return given if len(given) == count else _refuse(key, count, len(given))
-
-
-def _refuse(key: str, count: int, got: int) -> Sequence[Any]:
-    raise ValueError(f"{count} functions need {count} of {key!r}, got {got}")
+    given = evaluator.get(key) or [None] * count
+    column = [given] if isinstance(given, Mapping) else given
+    if len(column) != count:
+        raise ValueError(f"{count} functions need {count} of {key!r}, got {len(column)}")
+    return column
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,11 @@ class RealDesktop(FakeDesktop):
 
     def screenshot(self) -> bytes:
         with mss.MSS(with_cursor=True) as camera:
-            shot = camera.grab(camera.monitors[0])
+            try:
+                shot = camera.grab(camera.monitors[0])
+            except mss.ScreenShotError:  # for a moment after the window manager's death there is no cursor
+                time.sleep(0.2)
+                shot = camera.grab(camera.monitors[0])
             return bytes(mss.tools.to_png(shot.rgb, shot.size, level=1) or b"")
 
     def command(self, command: Any, shell: bool) -> tuple[str, str, int]:

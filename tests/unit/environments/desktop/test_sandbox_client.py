@@ -23,7 +23,7 @@ async def test_an_answer_that_says_it_is_huge_is_not_waited_for(tmp_path: Path) 
         kill=lambda: killed.append(True),
     )
     machine = DesktopMachine("the desktop", tmp_path, process, MemoryLimit("the desktop", 0))
-    with pytest.raises(MachineDied, match="its answer of 4294967295 bytes exceeds"):
+    with pytest.raises(MachineDied, match="its response of 4294967295 bytes exceeds"):
         await machine.call("screenshot", deadline_s=5.0)
     assert killed
     assert machine.is_over

@@ -121,14 +121,14 @@ class FakeProvider:
         self.prepare(self.desktop)
         return MachineLease(name=f"vm {len(self.leased)}", address=MachineAddress(host="vm.test"))
 
-    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+    async def revert(self, snapshot: str, *, deadline_s: float) -> None:
         self.reverted.append(snapshot)
         for path in self.desktop.home.iterdir():
             if path.name not in ("expected.txt", ".cache"):
                 path.rmdir() if path.is_dir() else path.unlink()
         self.desktop.windows.clear()
 
-    async def release(self, lease: MachineLease) -> None:
+    async def release(self) -> None:
         self.released += 1
 
     def guest_of(self, name: str, address: MachineAddress) -> Guest:
@@ -151,9 +151,7 @@ def make(tmp_path: Path, provider: FakeProvider) -> Callable[..., OSWorldEnviron
     def made(name: str = "env-000", **settings: Any) -> OSWorldEnvironment:
         values = {"tasks": folder, "pause_s": 0.0} | settings
         cache, scratch = tmp_path / "cache", tmp_path / "scratch" / name
-        return OSWorldEnvironment(
-            name, OSWorldSettings(**values), provider, cache, scratch, provider.guest_of
-        )
+        return OSWorldEnvironment(OSWorldSettings(**values), provider, cache, scratch, provider.guest_of)
 
     return made
 
@@ -258,15 +256,6 @@ async def test_an_action_the_guest_could_not_carry_out_is_a_fault(
     provider.desktop.faults.add("python_fails")
     with pytest.raises(ActionNotConfirmed, match="No module named 'pyautogui'"):
         await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
-
-
-async def test_the_accessibility_tree_is_had_on_demand_only(
-    environment: OSWorldEnvironment, provider: FakeProvider
-) -> None:
-    await reset(environment)
-    await environment.observe(deadline_s=DEADLINE_S)
-    assert "GET /accessibility" not in provider.desktop.requests
-    assert 'name="gnome-terminal"' in await environment.accessibility_tree(deadline_s=DEADLINE_S)
 
 
 # ---- evaluation ----
@@ -546,7 +535,7 @@ async def test_what_the_system_itself_writes_makes_no_machine_dirty(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
 
-    async def only_windows(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+    async def only_windows(snapshot: str, *, deadline_s: float) -> None:
         provider.desktop.windows.clear()
         (home / "todo_list_Jan_1").rmdir()
 
@@ -574,7 +563,7 @@ async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
     environment = make(renew="revert")
     for _ in range(3):
         await reset(environment)
-    assert (len(provider.leased), provider.reverted) == (1, ["os", "os"])
+    assert (len(provider.leased), provider.reverted) == (1, ["os", "os", "os"])
     await environment.close()
 
 
@@ -584,7 +573,7 @@ async def test_a_revert_that_left_something_behind_is_found(
     environment = make(renew="revert")
     await reset(environment)
 
-    async def does_nothing(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+    async def does_nothing(snapshot: str, *, deadline_s: float) -> None:
         (provider.desktop.home / "left.txt").write_text("x")
 
     provider.revert = does_nothing  # type: ignore[method-assign]
@@ -714,14 +703,13 @@ async def test_a_machine_that_is_reverted_outvotes_nobody(
     environment = make(renew="revert")
     await reset(environment, "os/report")
 
-    async def leaves_it_dirty(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+    async def leaves_it_dirty(snapshot: str, *, deadline_s: float) -> None:
         (provider.desktop.home / "left.txt").write_text("x")
 
     provider.revert = leaves_it_dirty  # type: ignore[method-assign]
     for _ in range(3):
         with pytest.raises(DirtyStart):
             await reset(environment, "os/report")
-        environment._is_used = True
     await environment.close()
 
 

@@ -65,10 +65,10 @@ def streamed(content: bytes, status: int = 200, **headers: str) -> httpx2.Respon
     [
         (lambda guest: guest.screenshot(deadline_s=60.0), "FILE_MOST_BYTES"),
         (lambda guest: guest.file("/x", deadline_s=60.0), "FILE_MOST_BYTES"),
-        (lambda guest: guest.terminal(deadline_s=60.0), "ANSWER_MOST_BYTES"),
-        (lambda guest: guest.execute("x", deadline_s=60.0), "ANSWER_MOST_BYTES"),
-        (lambda guest: guest.player("x", deadline_s=60.0), "ANSWER_MOST_BYTES"),
-        (lambda guest: guest.chromium("GET", "/x", deadline_s=60.0), "ANSWER_MOST_BYTES"),
+        (lambda guest: guest.terminal(deadline_s=60.0), "RESPONSE_MOST_BYTES"),
+        (lambda guest: guest.execute("x", deadline_s=60.0), "RESPONSE_MOST_BYTES"),
+        (lambda guest: guest.player("x", deadline_s=60.0), "RESPONSE_MOST_BYTES"),
+        (lambda guest: guest.chromium("GET", "/x", deadline_s=60.0), "RESPONSE_MOST_BYTES"),
     ],
 )
 async def test_a_body_without_an_end_is_read_up_to_a_limit(
@@ -120,7 +120,7 @@ async def test_an_answer_that_is_not_as_the_protocol_says_is_a_fault_of_the_mach
         guest.desktop_path(deadline_s=5.0),
         guest.accessibility_tree(deadline_s=5.0),
     ):
-        with pytest.raises(CallFailed, match="its answer"):
+        with pytest.raises(CallFailed, match="its response"):
             await call
 
 

@@ -19,9 +19,8 @@ from dart.environments.faults import (
     NoMachineFree,
     ProviderRefused,
 )
-from dart.environments.osworld.docker import DockerProvider
 from dart.environments.osworld.pool import PoolProvider
-from dart.environments.osworld.providers import AddressList
+from dart.environments.osworld.providers import AddressList, DockerProvider
 
 # ---- addresses ----
 
@@ -53,7 +52,7 @@ async def test_each_environment_has_the_address_of_its_number() -> None:
 async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in(tmp_path: Path) -> None:
     told = tmp_path / "told"
     provider = AddressList(["vm:5001"], 0, ["sh", "-c", f"echo {{host}} {{port}} {{snapshot}} > {told}"])
-    await provider.revert(await provider.acquire(deadline_s=1.0), "init_state", deadline_s=10.0)
+    await provider.revert("init_state", deadline_s=10.0)
     assert told.read_text() == "vm 5001 init_state\n"
 
 
@@ -70,7 +69,7 @@ async def test_a_revert_that_fails_or_hangs_is_a_fault(
 ) -> None:
     provider = AddressList(["vm"], 0, command)
     with pytest.raises(fault, match=says):
-        await provider.revert(await provider.acquire(deadline_s=1.0), "x", deadline_s=0.3)
+        await provider.revert("x", deadline_s=0.3)
 
 
 # ---- docker ----
@@ -144,7 +143,8 @@ async def test_a_container_that_is_given_back_is_removed(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
     provider = provider_of(tmp_path)
-    await provider.release(await provider.acquire(deadline_s=20.0))
+    await provider.acquire(deadline_s=20.0)
+    await provider.release()
     assert docker()["running"] == []
 
 
@@ -208,7 +208,7 @@ async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
     provider = pool_provider(pool, tmp_path)
     lease = await provider.acquire(deadline_s=30.0)
     assert lease.address == MachineAddress(host="pool.test", server=5001, chromium=9223, vlc=2)
-    await provider.release(lease)
+    await provider.release()
     assert pool.running == {}
 
 
