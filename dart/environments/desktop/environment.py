@@ -79,9 +79,10 @@ class DesktopEnvironment:
         await self.close()
         async with self._operation(deadline_s) as left_s:
             machine = await self._started(left_s)
-            hidden = [application.settings for application in instance.applications]
-            for files in (*hidden, instance.files):
-                await machine.call("put", files=dict(files), deadline_s=left_s())
+            files = dict(instance.files)
+            for application in instance.applications:
+                files.update(application.settings)
+            await machine.call("put", files=files, deadline_s=left_s())
             await self.screen_io.on_start()
             await self._refuse_dirty(machine, instance, (), left_s)
             for application in instance.applications:
