@@ -51,7 +51,7 @@ LAST_UPDATE_S = 20.0
 """Time kept free at the end of the budget for the last update; the final evaluation adds its own."""
 
 NO_TRAINING_MINUTES = 1e-3
-"""A time budget that is spent before training begins."""
+"""The time budget of `evaluate`: it is spent before training begins."""
 
 
 def train(
@@ -217,7 +217,7 @@ def _watch(
 
 
 def _refuse_hung_root(beat_age_s: float) -> None:
-    """Raise TemporaryError when the root hangs: it supervises nothing, so the run has to end."""
+    """Raise TemporaryError when the root hangs: nothing supervises the run then, so it has to end."""
     if beat_age_s > ROOT_SILENT_S:
         raise TemporaryError(
             f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "

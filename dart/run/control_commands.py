@@ -51,7 +51,7 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""For a start or an end of a child; the deadlines of its child spec come first."""
+"""Longest wait for a supervisor to start or end a child; the deadlines of its spec usually come first."""
 
 PAUSE_DEADLINE_S = 10.0
 """For the curator to record that no new work begins."""
@@ -84,7 +84,7 @@ class Commands:
         self._actor = actor
         self._definition = definition
         self._up_to_date: dict[str, int] = {}
-        """The incarnation of each pool that has the current limits; the first one of a run has."""
+        """The incarnation of each pool that has the current limits; at the start of a run the first."""
         self._changing = Lock()
         """Held while sizes and limits change, so that one change follows the other."""
 
@@ -317,7 +317,7 @@ class Commands:
         return "nothing is played or trained any more; `dartrl resume` continues the run"
 
     async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
-        """Have the curator hold new work back or not (None: as it is). Raises NotDone, AskError."""
+        """Have the curator hold new work or not; None only reads. Raises NotDone, AskError."""
         answer = await self._ask(CURATOR, m.PauseWork(is_held=is_held), PAUSE_DEADLINE_S)
         if not isinstance(answer, m.WorkPaused):
             raise NotDone(f"the record takes no writes now: {answer.reason}")

@@ -40,15 +40,15 @@ from dart.telemetry.emit import EventEmitter
 from supervision.backoff import backoff_s
 
 MAX_CONNECTIONS = 64
-"""Connections at a time; further ones are closed."""
+"""Most connections at a time; further ones are closed."""
 
 FRAME_DEADLINE_S = 2.0
-"""For a connection to send its request."""
+"""Time for a client to send its request."""
 
 OPEN_DEADLINE_S = 10.0
 
 SHUTDOWN_S = 5.0
-"""For the thread to end when the run is over."""
+"""Time for the thread to end when the run is over."""
 
 RESTORE_EVERY_S = 5.0
 """Interval of the check whether a pool was restarted and lacks changes made since the start."""
@@ -70,7 +70,7 @@ class ControlActor(Actor):
         self._listener: socket.socket = self.args["listener"]
         self._open: set[socket.socket] = self.args["connections"]
         self._waiting: set[socket.socket] = set()
-        """Those of them that have not sent their request yet."""
+        """The open connections that have not sent their request yet."""
         self.runtime.watch(self.args["wake_fd"], lambda: None)
         self.every(RESTORE_EVERY_S, self._commands.restore)
         self._listen()

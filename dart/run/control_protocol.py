@@ -98,9 +98,9 @@ class ControlOutcome(StrEnum):
     UNDER_WAY = "under_way"
     """It has begun and is not done yet."""
     REFUSED = "refused"
-    """It is not possible now, or it failed; nothing more happens."""
+    """It is not possible now, or it failed; it is not tried again."""
     SILENT = "silent"
-    """The actor that has to do it does not answer; it may or may not do it."""
+    """The actor that has to carry it out does not answer; it may or may not do so later."""
 
 
 class ControlAnswer(Struct, frozen=True):

@@ -30,10 +30,10 @@ PROGRESS_EVERY_S = 60.0
 """Interval of the log lines on progress while phase and notices stay the same."""
 
 CONCLUDE_S = 900.0
-"""For the check of the data and the report after the tree has ended."""
+"""Time for the check of the data and the report after the tree has ended."""
 
 RELOAD_WAIT_MS = 5000
-"""For a reloaded configuration to hold everywhere; the main process waits for it."""
+"""Longest time that the main process waits until a reloaded configuration holds everywhere."""
 
 
 class Daemon(RunListener):
@@ -84,7 +84,7 @@ class Daemon(RunListener):
         self.log.warning("drain_began", signal=signal.Signals(number).name)
 
     def ended(self) -> None:
-        # The watchdog is fed no more, and the check of a large record takes its time.
+        # No request feeds the watchdog any more, and the check of a large record takes minutes.
         notify(STOPPING=1, STATUS="checking the data", EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
 
     def concluded(self, result: TrainResult) -> None:

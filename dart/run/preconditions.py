@@ -56,7 +56,7 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """An actor that failed too often."""
+    """An actor in quarantine: it failed too often."""
 
     name: str
     retry_unix_s: float

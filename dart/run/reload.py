@@ -46,7 +46,7 @@ class RunDefinition:
         self.as_started = self.config
 
     def adopt(self, config: Config) -> None:
-        """Replace the configuration. Raises OSError when it cannot be written; it holds all the same."""
+        """Replace the configuration. It also holds when it cannot be written, which raises OSError."""
         self.config = config
         self.keep(config)
 

@@ -203,7 +203,7 @@ def emit_status(emitter: EventEmitter, status: Sidecar) -> None:
 
 @contextmanager
 def _sigterm_blocked() -> Iterator[None]:
-    """A process started in this block takes SIGTERM once it calls `begin_sidecar`: it may have work left."""
+    """Block SIGTERM in a process that starts in this block until it calls `begin_sidecar`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     try:
         yield

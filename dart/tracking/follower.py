@@ -30,7 +30,7 @@ from dart.tracking.writers import Point, TrackingWriter
 STALENESS = "staleness_"
 MINUTE_S = 60.0
 AT_ONCE = 100
-"""Updates that are read and written together."""
+"""Most updates that are read and written together."""
 
 
 class Position:
@@ -41,7 +41,7 @@ class Position:
         known = json.loads(path.read_text()) if path.exists() else {}
         self._versions: dict[str, int] = known.get("versions", {})
         self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
-        """Identifies the run to a service that keeps many runs."""
+        """The id of the run at a service that keeps many runs."""
 
     def of(self, writer: str) -> int:
         """The newest version it has; 0 for none."""

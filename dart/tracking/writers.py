@@ -1,4 +1,7 @@
-"""Writers of points: event files of TensorBoard, a run of Weights & Biases. Each imports its library late."""
+"""Writers of points: event files of TensorBoard, a run of Weights & Biases.
+
+Each imports its library when it is made.
+"""
 
 import os
 import sys
@@ -54,7 +57,7 @@ class TensorBoard:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
-        # Read in the order of their names, which have whole seconds.
+        # TensorBoard reads files in the order of their names, in which the time has whole seconds.
         self._file: Any = EventsWriter(str(folder / "events"), f".{first:08d}.{os.getpid()}")
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._file.write_event(event_pb2.Event(step=first, wall_time=time.time(), session_log=start))
@@ -73,11 +76,11 @@ class TensorBoard:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Hide torch from tensorboardX, which imports it if it can: seconds and hundreds of MiB for nothing."""
+    """Hide torch from tensorboardX, which would import it without need: that takes seconds."""
     if "torch" in sys.modules:
         yield
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # what the import system takes for "there is none"
+    sys.modules["torch"] = None  # type: ignore[assignment]  # for the import system: there is none
     try:
         yield
     finally:

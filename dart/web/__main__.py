@@ -37,7 +37,7 @@ def access_of(web: WebSettings, paths: RunPaths) -> Access:
 
 
 def _listening(web: WebSettings, paths: RunPaths) -> socket:
-    """The listening socket. While its port is taken, report that and try again."""
+    """The listening socket. While its port is taken, the sidecar reports that and tries again."""
     while True:
         try:
             listener = listen(web.host, web.port)

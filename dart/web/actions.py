@@ -13,7 +13,7 @@ STATUS = {
     ControlOutcome.REFUSED: 409,
     ControlOutcome.SILENT: 503,
 }
-"""The HTTP status of an answer."""
+"""The HTTP status of a page that shows the outcome of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Action:
     label: str
     """Text of its button."""
     about: str
-    """What it will do, shown before it is confirmed."""
+    """What it will do: the text of the page that asks for confirmation."""
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -57,7 +57,7 @@ OF_AN_ACTOR = ("restart", "release")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedAction:
-    """A change that a request asks for."""
+    """A change that an HTTP request asks for."""
 
     do: str
     name: str

@@ -54,10 +54,10 @@ UNROUTED = ("head", "overview")
 """Pages without an address of their name: the head of every page, and the overview, which is at `/`."""
 
 STREAMS_MOST = 32
-"""Most open pages that follow the run."""
+"""Most streams at a time: one for each open page."""
 
 STREAM_S = 600.0
-"""A stream ends after this time; the page asks again, and its session is checked again."""
+"""A stream ends after this time. The page then opens another one, for which its session is checked again."""
 
 POLL_S = 0.1
 GOOD_FOR = 0.8
@@ -66,7 +66,7 @@ GOOD_FOR = 0.8
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096
 FORM_S = 5.0
-"""A client that sends its form, a few bytes, more slowly than this loses the connection."""
+"""Time for a client to send a form, which has a few bytes; after it the request fails with status 408."""
 
 FOREVER = "private, max-age=31536000, immutable"
 BLOB = re.compile(r"[0-9a-f]{64}")
@@ -92,7 +92,7 @@ class Site:
         return self._page(request, page, parts, stream, actions.offers(name, values["name"]))
 
     async def _part(self, name: str, values: Values, part: PagePart) -> str:
-        """A part of a page, or its error if that may pass while the page is open."""
+        """A part of a page, or the text of an error that may pass while the page is open."""
         return await part_or_error(self._html(name, values, part), () if part.every_s == STILL else PASSING)
 
     async def _html(self, name: str, values: Values, part: PagePart) -> str:

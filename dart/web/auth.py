@@ -32,7 +32,7 @@ COOKIE = "dartrl_session"
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""A shorter token was not made by a random generator."""
+"""Shorter tokens are refused: somebody chose them, so they can be guessed."""
 
 STEER = "/do"
 """The address of a POST that changes the run."""
@@ -149,7 +149,7 @@ def _foreign_host(access: Access, asked: RequestFacts) -> AccessRefusal | None:
         address = ip_address(name)
     except ValueError:
         return AccessRefusal(421, f"this page has no name {name!r}; allow it with --allow-host")
-    # With an address in `Host`, the browser was not led here by a foreign name.
+    # An address in `Host` shows that the browser did not resolve a foreign name.
     if access.loopback_only and not address.is_loopback:
         return AccessRefusal(421, f"this page serves this machine alone, not {name}")
     return None

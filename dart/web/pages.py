@@ -36,13 +36,13 @@ BIN_S = 4.0
 STRETCH_MIN_S = 60.0
 SPARK_BINS = 24
 NEWEST = 12
-"""Rows of a short list."""
+"""Number of the newest faults and events that the overview lists."""
 
 TASK_TRAJECTORIES = 30
 
 NEWS_READ = 200
 NEWS_S = 86_400.0
-"""Age of the oldest death on the overview; the page of an actor has older ones."""
+"""Age of the oldest report of a supervisor on the overview; the page of an actor shows older ones."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
 """Stretches of time the overview can show, in seconds; None is the whole run."""

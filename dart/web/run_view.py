@@ -1,4 +1,4 @@
-"""One run, opened for one answer: its record, its board, its files. Everything here blocks."""
+"""One run, opened for one HTTP response: its record, its board, its files. Everything here blocks."""
 
 import contextlib
 from functools import cached_property, lru_cache
@@ -30,7 +30,7 @@ PNG_HEAD_BYTES = 24
 
 
 class RunView:
-    """A run as one answer needs it; every part is read on first use."""
+    """A run as one response shows it; every part is read on first use."""
 
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
@@ -128,12 +128,12 @@ class RunView:
 
 
 _counted: dict[tuple[Path, int], EventCounts] = {}
-"""Events counted so far in each record, by its file: the next answer counts only newer ones."""
+"""Events counted so far in each record, by its file: the next response counts only newer ones."""
 
 
 @lru_cache(maxsize=4)
 def _config(path: Path, mtime_ns: int) -> Config:
-    """The configuration; it is cached because reading it would be most of the work of an answer."""
+    """The configuration, cached: reading it would take most of the time of a response."""
     return load_config(path)
 
 

@@ -23,7 +23,7 @@ from dart.web.blocking import BlockingPool
 from dart.web.run_view import RunView
 
 FRESH_S = 1.0
-"""Requests within this time share one answer."""
+"""Requests within this time share one response."""
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -58,7 +58,7 @@ def _verdict(problems: list[str]) -> tuple[int, str]:
 
 
 def scrape_app(paths: RunPaths) -> Starlette:
-    """An ASGI application of the three pages alone. It asks for no token."""
+    """An ASGI application of the three pages alone. It needs no token."""
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 

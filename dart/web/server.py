@@ -34,7 +34,7 @@ class BoundedHttp(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._request_due: asyncio.TimerHandle | None = None
-        """Runs while no request is under way."""
+        """The timer that closes the connection; None while a request is under way."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

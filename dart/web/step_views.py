@@ -34,14 +34,14 @@ from dart.core.actions import (
 from dart.core.types import Step
 
 ARM = 0.03
-"""Half the width of a cross, as a share of the picture's longer side."""
+"""Half the width of a cross, as a share of the picture's longer side: the unit of all marks (`arm`)."""
 
 SCROLL_ARMS = 3.0
 LETTER_ARMS = 1.5
-"""Height of a letter."""
+"""Height of a letter of a label, in arms."""
 
 LETTER_WIDTH = 0.6
-"""Of a monospaced letter, as a share of its height."""
+"""Width of a monospaced letter, as a share of its height."""
 
 _TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
@@ -196,11 +196,11 @@ class Token:
     probability: float
     logprob: float
     entropy: float
-    """Of the distribution it was sampled from, in nats."""
+    """Entropy of the distribution that the token was sampled from, in nats."""
 
     @property
     def tone(self) -> str:
-        """Class of the style sheet: how sure the policy was."""
+        """Class of the style sheet, by the probability of the token."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
@@ -216,7 +216,7 @@ class StepView:
     """From 1."""
     step: Step
     size: Size | None
-    """Of its screenshot; None where that is missing or damaged."""
+    """Size of its screenshot; None where that is missing or damaged."""
     tokens: tuple[Token, ...]
     """Empty where the answer was not sampled by a known policy."""
     staleness: int | None
@@ -232,12 +232,12 @@ class StepView:
 
     @property
     def entropy(self) -> float | None:
-        """Mean over the tokens of the answer, as curation selects by it."""
+        """Mean entropy over the tokens of the answer, by which curation selects steps."""
         return fmean(self.step.entropies) if self.step.entropies else None
 
     @property
     def probability(self) -> float | None:
-        """Of the whole answer; None where the answer was not sampled by a known policy."""
+        """Probability of the whole answer; None where it was not sampled by a known policy."""
         return math.exp(min(0.0, sum(self.step.logprobs))) if self.step.has_behaviour else None
 
 

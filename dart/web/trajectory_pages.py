@@ -147,7 +147,7 @@ def compare(run: RunView, values: Mapping[str, str]) -> str:
 
 
 def address(sha256: str) -> str:
-    """Where the page finds a screenshot."""
+    """The address of a screenshot on the page."""
     return f"/blobs/{sha256}.png"
 
 
