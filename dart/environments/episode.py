@@ -68,6 +68,10 @@ class Interrupted(Exception):
         self.steps = tuple(steps)
 
 
+class ReplayFailed(Exception):
+    """The recorded answers led to other screens than before; the episode starts again from its beginning."""
+
+
 class StopEvent:
     """An event that is set once, or never. Setting it ends every wait that goes through it."""
 
@@ -91,10 +95,6 @@ class StopEvent:
             future.then(lambda: wait.succeed(None))
         await wait
         self._waits.discard(wait)
-
-
-class ReplayFailed(Exception):
-    """The recorded answers led to other screens than before; the episode starts again from its beginning."""
 
 
 @dataclass(slots=True)
@@ -149,7 +149,8 @@ class Player:
         observation, observe_ms = await self._reset(task)
         progress = _Progress(task, observation, observe_ms)
         for step in task.parked:
-            self._end_if_interrupted(task.parked)
+            if self.stop_event.is_set:
+                raise Interrupted(task.parked)
             await self._replay(progress, step)
         return progress
 
@@ -165,7 +166,8 @@ class Player:
         await self._observe(progress)
 
     async def _step(self, progress: _Progress) -> None:
-        self._end_if_interrupted(progress.steps)
+        if self.stop_event.is_set:
+            raise Interrupted(progress.steps)
         screenshot = progress.observation.screenshot
         sha256 = await await_room(self._actor, "screenshots", lambda: self._blobs.put(screenshot))
         generation, generate_ms = await _timed(self._answer(progress, sha256))
@@ -249,10 +251,6 @@ class Player:
             return await _timed(self._timed_in_environment(work))
 
         return await reset()
-
-    def _end_if_interrupted(self, steps: Sequence[Step]) -> None:
-        if self.stop_event.is_set:
-            raise Interrupted(steps)
 
     async def _timed_in_environment(self, work: Any) -> Any:
         """Run ``work`` and count its time as the environment's own (`strict_s`)."""
