@@ -1,8 +1,8 @@
 """The environment actor: plays one episode after another on one browser, desktop or virtual machine.
 
-Asks       the curator for work and to record the result of an evaluation, a rollout actor for each answer,
+Asks       the curator for work and to record the result of an evaluation, an engine for each answer,
            the store to keep the finished trajectory
-Tells      weight_sync which engine did not answer, the store how busy it was
+Tells      weight_sync which engine did not reply, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
 Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
 On stop    finishes the episode if it ends soon enough, else parks it: its steps are stored in the record
@@ -109,14 +109,14 @@ class EnvironmentActor(Actor):
     async def _next_work(self) -> Work | None:
         """Ask the curator for work; None when it has none for this environment now."""
         try:
-            answer = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
+            reply = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
         except (AskError, MailboxFull) as error:
             self.log.info("no_curator", reason=str(error))
-            answer = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
-        if isinstance(answer, m.NoWorkYet):
-            await self._stopping.wait_first(self.sleep(answer.retry_after_s))
+            reply = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
+        if isinstance(reply, m.NoWorkYet):
+            await self._stopping.wait_first(self.sleep(reply.retry_after_s))
             return None
-        return answer  # type: ignore[no-any-return]
+        return reply  # type: ignore[no-any-return]
 
     async def _take(self, work: Work) -> None:
         try:
@@ -321,7 +321,7 @@ class EnvironmentActor(Actor):
     async def _send(
         self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], m.Call[T]]
     ) -> T:
-        """Write a call whose steps travel in a file; the file is removed when the store has answered."""
+        """Write a call whose steps travel in a file; the file is removed when the store has replied."""
         step_file = await await_room(self, "the steps of an episode", write_steps)
         try:
             return await self._write(call_with(step_file))
@@ -335,11 +335,11 @@ class EnvironmentActor(Actor):
 
         Raises AskError or MailboxFull after `STORE_PATIENCE_S` without a reply; a full disk is a reply too.
         """
-        last_answer_s = self.clock.monotonic_s()
+        last_reply_s = self.clock.monotonic_s()
 
         def on_pause(_: str) -> None:
-            nonlocal last_answer_s
-            last_answer_s = self.clock.monotonic_s()
+            nonlocal last_reply_s
+            last_reply_s = self.clock.monotonic_s()
 
         while True:
             try:
@@ -347,7 +347,7 @@ class EnvironmentActor(Actor):
             except (AskError, MailboxFull):
                 # While this actor stops, a store that died starts again only after its dependants have ended.
                 is_over = self._stopping.is_set and not self._runs(to)
-                if is_over or self.clock.monotonic_s() - last_answer_s >= STORE_PATIENCE_S:
+                if is_over or self.clock.monotonic_s() - last_reply_s >= STORE_PATIENCE_S:
                     raise
                 await self.sleep(STORE_RETRY_S)
 

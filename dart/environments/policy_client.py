@@ -1,6 +1,6 @@
-"""Requests for answers from an environment to the rollout actors.
+"""An environment's requests for answers to the engines.
 
-Generating an answer changes nothing in the world. A request to an engine that died, is late or refuses
+Generating an answer has no effect on the environment. A request to an engine that died, is late or refuses
 requests is therefore sent again, to the same engine or to another one.
 """
 
@@ -30,7 +30,7 @@ class RequestRejected(Exception):
 
 
 class PolicyClient:
-    """Asks the rollout actors for answers on behalf of one environment."""
+    """Asks the engines for answers on behalf of one environment."""
 
     def __init__(self, actor: Actor, config: Config) -> None:
         self._actor = actor
@@ -75,7 +75,7 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready rollout actor with the fewest requests, None without one.
+        """Return the ready engine with the fewest requests, None without one.
 
         Only one with a recent heartbeat counts: the board shows a stopped process as ready for ever.
         """

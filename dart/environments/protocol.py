@@ -101,7 +101,7 @@ class Environment(Protocol):
         return
 
     async def healthy(self, *, deadline_s: float) -> bool:
-        """Whether the screen can be captured right now; for a parked screen, whether it answers at all.
+        """Whether the screen can be captured right now; for a parked screen, whether it responds at all.
 
         Returns False instead of raising a fault.
         """

@@ -200,7 +200,7 @@ class Browser(asyncio.SubprocessProtocol):
         self.on_page_gone(session, "closed by its environment")
 
     def on_page_gone(self, session: CdpSession, event: str) -> None:
-        """Fail all calls that wait for this page, because the browser never answers them."""
+        """Fail all calls that wait for this page, because the browser never returns from them."""
         if self._sessions.pop(session.session_id, None) is None:
             return
         session.end(PageCrashed("the last call", event))
