@@ -38,8 +38,8 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
 from benchmarks.actors import machine
+from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
-from dart.policy.context import ContextLimits
 from dart.policy.load import ModelPlacement, device_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.vlm_codec import load_vlm_codec
@@ -110,7 +110,7 @@ class Episodes:
 
     def __init__(self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int) -> None:
         self.blobs = BlobStore(folder)
-        self._codec = load_vlm_codec(policy, PromptSpec(limits=ContextLimits(screenshots=screenshots)))
+        self._codec = load_vlm_codec(policy, PromptSpec(context=ContextSettings(screenshots=screenshots)))
         self._size = size
         self._draw = np.random.default_rng(0)
 

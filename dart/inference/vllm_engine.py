@@ -111,7 +111,7 @@ class VllmEngine(Engine):
         self._codec = load_codec(folder, prompt_spec)
         self._screen = screen_cache(self._codec)
         self._screens_lock = threading.Lock()
-        self._answer_tokens = prompt_spec.answer_tokens
+        self._answer_tokens = prompt_spec.context.answer_tokens
         self._layout = layout_of(folder)
         self._log = log
         self._ids = itertools.count()
@@ -328,7 +328,7 @@ def engine_args(
         max_model_len=settings.max_tokens,
         max_num_seqs=rollout.max_batch + 1,  # room for the probe beside a full batch
         generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
-        limit_mm_per_prompt={"image": prompt_spec.limits.screenshots, "video": 0},
+        limit_mm_per_prompt={"image": prompt_spec.context.screenshots, "video": 0},
         logprobs_mode="processed_logprobs",
         enforce_eager=is_eager,
         gpu_memory_utilization=settings.memory,

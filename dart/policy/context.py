@@ -1,16 +1,17 @@
 """The part of an episode in a vision-language policy's prompt: recent screenshots and answers as a
 conversation.
 
-The instruction always comes first. The prompt holds at most `turns` past answers and the last `screenshots`
-screenshots (in DART's code: 35 and 5). Past answers keep the tokens with which they were sampled. Pure: the
-engine builds prompts with it, imported demonstrations get the same prompts, and training reads the recorded
-prompt.
+The instruction always comes first. The prompt holds at most `context.turns` past answers and the last
+`context.screenshots` screenshots (in DART's code: 35 and 5). Past answers keep the tokens with which they
+were sampled. Pure: the engine builds prompts with it, imported demonstrations get the same prompts, and
+training reads the recorded prompt.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
 
 MAX_PAST_TOKENS = 8_000
@@ -22,16 +23,6 @@ MAX_HISTORY_CHARACTERS = 4_000
 
 MAX_HINT_CHARACTERS = 4_000
 """Limit of the characters of a hint's actions in a request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextLimits:
-    """How much of an episode a prompt holds (defaults: DART's)."""
-
-    screenshots: int = 5
-    """Number of screenshots, the newest included."""
-    turns: int = 35
-    """Number of past answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class AnswerTurn:
 Turn = UserTurn | AnswerTurn
 
 
-def conversation(request: GenerateRequest, limits: ContextLimits) -> list[Turn]:
+def conversation(request: GenerateRequest, limits: ContextSettings) -> list[Turn]:
     """Return the messages before the requested answer.
 
     Two answers may follow each other, because the screenshots between old answers are left out.
@@ -75,7 +66,7 @@ def conversation(request: GenerateRequest, limits: ContextLimits) -> list[Turn]:
     return turns
 
 
-def shown_screenshots(request: GenerateRequest, limits: ContextLimits) -> tuple[Screenshot, ...]:
+def shown_screenshots(request: GenerateRequest, limits: ContextSettings) -> tuple[Screenshot, ...]:
     """Return the screenshots of the conversation, oldest first; the last one is the current screen."""
     return tuple(
         screenshot

@@ -78,7 +78,7 @@ def load(
         module = _module(weights, placement)
         parts: dict[str, Any] = {
             "files": _files(folder),
-            "answer_tokens": prompt_spec.answer_tokens,
+            "answer_tokens": prompt_spec.context.answer_tokens,
             "is_autocast": placement.precision == "bfloat16",
         }
         if not has_adapter:

@@ -22,7 +22,7 @@ from dart.core.actions import ActionParseError, format_action, parse_action
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
-from dart.policy.coordinates import POINTS_OF, CoordinateFrame, ResizeRule, frame_of
+from dart.policy.coordinates import POINTS_OF, CoordinateFrame, Points, ResizeRule, frame_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, PixelFrameError, Prompt, Screen
 from dart.policy.uitars import (
@@ -52,10 +52,14 @@ class VisionLanguageCodec(Codec):
         Raises UnsupportedCheckpoint.
         """
         self.tokenizer = processor.tokenizer
-        self.limits = prompt_spec.limits
+        self._context = prompt_spec.context
         self.rule = resize_rule(processor.image_processor)
         self.image_encoder = ImageEncoder(processor, self.rule)
-        self.points = prompt_spec.points or POINTS_OF.get(config.model_type, "screen")
+        self.points: Points = (
+            POINTS_OF.get(config.model_type, "screen")
+            if self._context.points == "auto"
+            else self._context.points
+        )
         self.never_sampled = _picture_ids(config, self.tokenizer, self.image_encoder)
         self._prompt = system_prompt(prompt_spec.prompt, self.points)
         self._chat = ChatTemplate(self.tokenizer, template_of(processor), self.image_encoder.placeholder)
@@ -71,7 +75,7 @@ class VisionLanguageCodec(Codec):
     # ---- screenshots ----
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        return shown_screenshots(request, self.limits)
+        return shown_screenshots(request, self._context)
 
     def screen(self, sha256: str, png: bytes) -> Screen:
         try:
@@ -103,7 +107,7 @@ class VisionLanguageCodec(Codec):
     # ---- prompts ----
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        turns = conversation(request, self.limits)
+        turns = conversation(request, self._context)
         hint = hint_of([map_points(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
         inserts = [self._cached_text(self._prompt + request.instruction + hint)]
         inserts += [self._without_end(turn.token_ids) for turn in turns if isinstance(turn, AnswerTurn)]

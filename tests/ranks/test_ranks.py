@@ -22,9 +22,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from dart.config.config import Config, load_config
+from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Group, Outcome, Trajectory
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.context import ContextLimits
 from dart.policy.load import ModelPlacement, load
 from dart.policy.lora import ADAPTER_FILE
 from dart.policy.prompt_spec import PromptSpec
@@ -48,7 +48,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning"),
 ]
 
-READING = PromptSpec(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
+READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=5))
 
 NEEDS_PEFT = pytest.mark.skipif(
     importlib.util.find_spec("peft") is None, reason="an adapter needs peft: pip install 'dartrl[lora]'"

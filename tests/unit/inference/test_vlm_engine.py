@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
+from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, PastStep
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.base import Policy
-from dart.policy.context import ContextLimits
 from dart.policy.load import CheckpointError, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, ForeignPrompt, Screen
@@ -24,7 +24,7 @@ from tests.sampled import recorded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-READING = PromptSpec(limits=ContextLimits(screenshots=3, turns=4), answer_tokens=6)
+READING = PromptSpec(context=ContextSettings(screenshots=3, turns=4, answer_tokens=6))
 
 SIZES = ((160, 210), (210, 160), (300, 90))
 """Width and height in pixels of the screens of an episode, one after the other."""

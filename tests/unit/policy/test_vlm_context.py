@@ -2,11 +2,11 @@
 
 import pytest
 
+from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
 from dart.policy.context import (
     MAX_PAST_TOKENS,
     AnswerTurn,
-    ContextLimits,
     UserTurn,
     conversation,
     count_fitting,
@@ -34,10 +34,10 @@ def request(steps: int) -> GenerateRequest:
     )
 
 
-def told(steps: int, limits: ContextLimits | None = None) -> list[str]:
+def told(steps: int, limits: ContextSettings | None = None) -> list[str]:
     """The conversation in short: the task, pictures and answers by their number."""
     lines: list[str] = []
-    for turn in conversation(request(steps), limits or ContextLimits()):
+    for turn in conversation(request(steps), limits or ContextSettings()):
         if isinstance(turn, AnswerTurn):
             lines.append(f"answer {turn.token_ids[0]}")
         else:
@@ -69,13 +69,13 @@ def test_of_fifty_steps_the_last_35_are_told() -> None:
 
 
 def test_without_room_for_answers_there_are_the_task_and_the_screen() -> None:
-    assert told(3, ContextLimits(screenshots=5, turns=0)) == ["user task now"]
-    assert told(3, ContextLimits(screenshots=1, turns=1)) == ["user task", "answer 2", "user now"]
+    assert told(3, ContextSettings(screenshots=5, turns=0)) == ["user task now"]
+    assert told(3, ContextSettings(screenshots=1, turns=1)) == ["user task", "answer 2", "user now"]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 6, 40])
 def test_what_is_shown_is_what_the_conversation_shows(steps: int) -> None:
-    limits = ContextLimits()
+    limits = ContextSettings()
     turns = conversation(request(steps), limits)
     pictures = [one for turn in turns if isinstance(turn, UserTurn) for one in turn.screenshots]
     assert tuple(pictures) == shown_screenshots(request(steps), limits)

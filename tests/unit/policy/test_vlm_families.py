@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 from tokenizers import processors
 
+from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
-from dart.policy.context import ContextLimits
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
@@ -29,7 +29,7 @@ from dart.testing.tiny_families import FAMILIES
 
 SIZES = ((160, 210), (210, 160), (300, 90))
 
-FEW = PromptSpec(limits=ContextLimits(screenshots=2, turns=9))
+FEW = PromptSpec(context=ContextSettings(screenshots=2, turns=9))
 
 Maker = Callable[[str], Path]
 
@@ -181,11 +181,11 @@ def with_beginning(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "points", "said"),
     [
-        ("qwen2_5_vl", None, "(84,112)"),
-        ("qwen3_vl", None, "(500,500)"),
-        ("internvl", None, "(500,500)"),
-        ("idefics3", None, "(80,105)"),
-        ("gemma3", None, "(80,105)"),
+        ("qwen2_5_vl", "auto", "(84,112)"),
+        ("qwen3_vl", "auto", "(500,500)"),
+        ("internvl", "auto", "(500,500)"),
+        ("idefics3", "auto", "(80,105)"),
+        ("gemma3", "auto", "(80,105)"),
         ("idefics3", "thousandths", "(500,500)"),
         ("qwen3_vl", "screen", "(80,105)"),
         ("qwen3_vl", "image", "(80,112)"),
@@ -194,7 +194,7 @@ def with_beginning(folder: Path) -> None:
 def test_points_are_said_as_the_family_was_taught(
     tiny_checkpoint: Maker, family: str, points: Any, said: str
 ) -> None:
-    codec = load_codec(tiny_checkpoint(family), PromptSpec(points=points))
+    codec = load_codec(tiny_checkpoint(family), PromptSpec(context=ContextSettings(points=points)))
     assert isinstance(codec, VisionLanguageCodec)
     frame = screen(codec, 0).frame
     tokens = codec.encode_action("click(start_box='(80,105)')", "", frame)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
 from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.context import ContextLimits
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
@@ -28,7 +28,7 @@ from tests.sampled import recorded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
-READING = PromptSpec(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
+READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=5))
 
 
 @pytest.fixture
