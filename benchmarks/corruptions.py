@@ -184,7 +184,7 @@ def why_harmless(original: RunPaths, paths: RunPaths, corruption: Corruption) ->
     match corruption.area:
         case "screenshot":
             with StoreReader(original.store) as record:
-                is_needed = Path(corruption.file).stem in record.screenshots()
+                is_needed = Path(corruption.file).stem in record.screenshots(full=True)
             return "" if is_needed else "no row names the screenshot: an evaluation saw it"
         case "checkpoint":
             return ""

@@ -6,7 +6,7 @@ minute before it died may be lost.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dart.telemetry.load_meter import LOAD
 
@@ -17,20 +17,13 @@ FLOODING = LOAD
 """The kind that is thinned: 200 environments send 40 of them a second. No other kind is sent periodically."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
-    """Of events older than `age_s`, one of each subject is kept per `keep_every_s`."""
+TIERS = ((3600.0, 60.0), (86_400.0, 900.0))
+"""Of events older than the first number, in seconds, one of each subject is kept per so many seconds.
 
-    age_s: float
-    keep_every_s: float
+With 200 environments: 144,000 rows for the newest hour, 276,000 for the day, 19,200 a day before it."""
 
 
-TIERS = (Tier(age_s=3600.0, keep_every_s=60.0), Tier(age_s=86_400.0, keep_every_s=900.0))
-"""With 200 environments: 144,000 rows for the newest hour, 276,000 for the day, 19,200 a day before it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(NamedTuple):
     """The events of [begin, end), of which one per subject and `keep_every_s` is kept.
 
     Begin and end are multiples of `keep_every_s`."""
@@ -42,11 +35,11 @@ class Stretch:
 
 def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
     """The stretches that came of age since the last deletion; all old events if `looked_unix_s` is None."""
-    for tier in TIERS:
-        end_unix_s = _whole(now_unix_s - tier.age_s, tier.keep_every_s)
-        begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - tier.age_s, tier.keep_every_s)
+    for age_s, keep_every_s in TIERS:
+        end_unix_s = _whole(now_unix_s - age_s, keep_every_s)
+        begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - age_s, keep_every_s)
         if begin_unix_s < end_unix_s:
-            yield Stretch(begin_unix_s=begin_unix_s, end_unix_s=end_unix_s, keep_every_s=tier.keep_every_s)
+            yield Stretch(begin_unix_s, end_unix_s, keep_every_s)
 
 
 def _whole(unix_s: float, every_s: float) -> float:

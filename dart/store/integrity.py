@@ -113,7 +113,7 @@ def listed(findings: list[Finding]) -> str:
 def damaged_screenshots(record: StoreReader, folder: Path, full: bool) -> Iterator[Finding]:
     """Screenshots that are not on disk, or whose bytes do not have the sha256 that is their name."""
     blobs = BlobStore(folder, read_only=True)
-    named = sorted(record.screenshots() if full else record.screenshots_needed())
+    named = sorted(record.screenshots(full=full))
     for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
         if not SHA256.fullmatch(sha256):
             yield Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}")

@@ -198,15 +198,13 @@ class StoreReader:
         with self._reading() as connection:
             return row_damage.damaged_rows(connection, full=full)
 
-    def screenshots_needed(self) -> frozenset[str]:
-        """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""
-        with self._reading() as connection:
-            return queries.screenshots_of(connection, queries.STEPS_NEEDED)
+    def screenshots(self, *, full: bool) -> frozenset[str]:
+        """sha256 of every screenshot of live groups, parked episodes and demonstrations.
 
-    def screenshots(self) -> frozenset[str]:
-        """sha256 of every screenshot that the record names."""
+        full   also of all other trajectories
+        """
         with self._reading() as connection:
-            return queries.screenshots_of(connection, queries.ALL_STEPS)
+            return queries.screenshots_of(connection, queries.ALL_STEPS if full else queries.STEPS_NEEDED)
 
     def totals(
         self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE
