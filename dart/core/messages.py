@@ -286,7 +286,7 @@ class UpdateCommitted:
 
 # ---- the record: store ----
 #
-# A call is a method of `dart.store.store.Store`, and its fields are the arguments (`dart.store.calls`).
+# A call is a method of `dart.store.store.Store`, and its fields are the arguments.
 
 
 @message

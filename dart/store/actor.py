@@ -16,10 +16,9 @@ from actors.definition import Handler
 from dart.core import messages as m
 from dart.core.run_directory import RunPaths
 from dart.store import step_files
-from dart.store.calls import METHODS
 from dart.store.errors import StoreBusy, StoreConflict
 from dart.store.event_retention import EVERY_S
-from dart.store.store import Store
+from dart.store.store import METHODS, Store
 from dart.telemetry.emit import Data, log_event
 from dart.telemetry.events import PAUSED
 

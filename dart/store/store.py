@@ -9,15 +9,15 @@ Rollouts are counted apart from their states; `dart.store.audit` compares the tw
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import text
 
-from dart.core.messages import Call, EventDraft
-from dart.core.records import Evaluation, StoredResult, TaskDecision
-from dart.store import schema
+from dart.core import messages as m
+from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
+from dart.store import schema, step_files
 from dart.store.batch_writer import BatchWriter
-from dart.store.calls import SHOW_ROWS, carry_out
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
@@ -25,6 +25,30 @@ from dart.store.rollout_writer import RolloutWriter
 from dart.store.serialization import row_of
 
 T = TypeVar("T")
+
+METHODS: Mapping[type[m.Call[Any]], str] = {
+    m.OpenGroup: "open_group",
+    m.LeaseRollout: "lease_rollout",
+    m.ReassignRollout: "reassign_rollout",
+    m.ReleaseRollout: "release_rollout",
+    m.FinishRollout: "finish_rollout",
+    m.ParkRollout: "park_rollout",
+    m.ForgetParked: "forget_parked",
+    m.DropGroup: "drop_group",
+    m.InjectDemonstration: "inject",
+    m.RecordGuided: "record_guided",
+    m.LeaseBatch: "lease_batch",
+    m.ReassignBatch: "reassign_batch",
+    m.CommitUpdate: "commit_update",
+    m.RefuseBatch: "refuse_batch",
+    m.RecordEvaluation: "record_evaluation",
+    m.RecordDecisions: "record_decisions",
+    m.RecordEvents: "record_events",
+}
+"""The method of each call; the fields of the call are its arguments."""
+
+SHOW_ROWS = (m.OpenGroup, m.LeaseRollout, m.ReassignRollout, m.ReleaseRollout)
+"""Calls whose results also hold the group or rollout after the call, for the curator's index."""
 
 RECOUNT_SUCCESSES = text("""
     UPDATE task_statistics SET longest_success_steps = (
@@ -46,10 +70,31 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
     call was kept) and StoreConflict (the call contradicts the record: nothing changed).
     """
 
-    def write(self, call: Call[T]) -> T:
+    def write(self, call: m.Call[T]) -> T:
         """Carry out a call and return its result. Rows in the result are read in the call's transaction."""
         with self._transaction() if isinstance(call, SHOW_ROWS) else nullcontext():
-            return carry_out(self, call)
+            result = getattr(self, METHODS[type(call)])(**self._arguments_of(call))
+            match cast(Any, call):
+                case m.OpenGroup():
+                    result = self.group(result)
+                case m.LeaseRollout():
+                    result = RolloutChange(result=result, rollout=self.rollout(result.rollout_id))
+                case m.ReassignRollout(rollout_id=rollout_id) | m.ReleaseRollout(rollout_id=rollout_id):
+                    result = RolloutChange(result=result, rollout=self.rollout(rollout_id))
+        return cast(T, result)
+
+    def _arguments_of(self, call: Any) -> dict[str, Any]:
+        """The fields of a call by name, with the steps that its step file holds.
+
+        Without steps if the lease of a rollout has ended, because its file may have been removed.
+        """
+        given = {field.name: getattr(call, field.name) for field in fields(call)}
+        if isinstance(call, m.FinishRollout | m.ParkRollout | m.RecordGuided):
+            is_needed = isinstance(call, m.RecordGuided) or self.is_held(call.rollout_id, call.fence)
+            given["steps"] = step_files.opened(call.steps) if is_needed else ()
+        if isinstance(call, m.FinishRollout):
+            given["trajectory"] = replace(call.trajectory, steps=given.pop("steps"))
+        return given
 
     def recount_successes(self) -> None:
         """Find the longest success of every task again, by this store's `success_above`, which may be new."""
@@ -75,7 +120,7 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
         with self._transaction():
             return self._insert_event(kind, subject, data or {})
 
-    def record_events(self, events: Sequence[EventDraft]) -> int:
+    def record_events(self, events: Sequence[m.EventDraft]) -> int:
         """Record events in this order; returns how many."""
         with self._transaction():
             for event in events:

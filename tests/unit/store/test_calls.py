@@ -10,10 +10,9 @@ import pytest
 from dart.core import messages as m
 from dart.core.records import Batch, Reassignment, Release, RolloutChange
 from dart.core.types import FaultKind, RolloutLease
-from dart.store.calls import METHODS, SHOW_ROWS
 from dart.store.client import result_of
 from dart.store.errors import StoreConflict
-from dart.store.store import Store
+from dart.store.store import METHODS, SHOW_ROWS, Store
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
 LEASE = m.LeaseRollout(group_id=1, environment="env-000", deadline_unix_s=60.0)
