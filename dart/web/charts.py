@@ -10,7 +10,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 from dart.core.records import Event
@@ -65,12 +65,6 @@ class EpisodeCounts:
     episodes: int
     successes: int
     steps: int
-
-    def __add__(self, other: "EpisodeCounts") -> "EpisodeCounts":
-        return EpisodeCounts(*(sum(both) for both in zip(astuple(self), astuple(other), strict=True)))
-
-
-NOTHING = EpisodeCounts(0, 0, 0)
 
 
 def utilisation_over_time(

@@ -6,7 +6,6 @@ actors are read from the board alone, so they are right while the record is lock
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -125,12 +124,9 @@ def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
 
 def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
     success_above = run.config.curation.success_above
-    counted = run.store.played_over_time(*bins.span, bins.width_s, success_above, task_id)
-    found: defaultdict[int, EpisodeCounts] = defaultdict(lambda: charts.NOTHING)
-    for place, counts in counted.items():
-        index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
-        found[index] += EpisodeCounts(*counts)
-    return found
+    width_s = bins.width_s * (1 + 1e-9)  # so that the last moment does not begin another bin
+    counted = run.store.played_over_time(*bins.span, width_s, success_above, task_id)
+    return {index: EpisodeCounts(*counts) for index, counts in counted.items()}
 
 
 def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> Chart:
