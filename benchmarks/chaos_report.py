@@ -13,11 +13,23 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.actors import machine
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
-from dart.config.injected_faults import RESET_FAULTS
+from dart.config.injected_faults import InjectedFault
 from dart.environments.fault_injection import Injection
 
 THROUGHPUT_GOAL = 0.85
 FAULTS_PER_MINUTE = 10.0
+
+RESET_FAULTS = frozenset(
+    {
+        InjectedFault.FAILED_RESET,
+        InjectedFault.NEVER_READY,
+        InjectedFault.READY_TOO_EARLY,
+        InjectedFault.DIRTY_RESET,
+        InjectedFault.POPUP,
+        InjectedFault.SLOW_START,
+    }
+)
+"""Faults of a reset. A reset is repeated within its attempt, so these spend no attempt by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

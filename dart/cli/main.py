@@ -1,7 +1,7 @@
 """`dartrl`: the guard, the commands, and where their errors become messages and exit codes.
 
 Every command is thin: read the options, call one function of the training system, show what it returns. What
-is heavy is imported inside the functions, so that help and checks answer at once.
+is heavy is imported inside the functions, so that help and checks are quick.
 """
 
 from typing import Annotated, Any

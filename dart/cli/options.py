@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 COMPLETION_S = 0.3
-"""A shell that does not answer to Tab for longer feels broken."""
+"""After a longer wait for Tab, a shell looks broken."""
 
 
 def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = COMPLETION_S) -> list[str]:

@@ -1,7 +1,7 @@
 """How every command prints what it found: a table for people, JSON for programs.
 
 JSON is stable: its keys are the fields of what the command read, with their units in their names. Tables may
-change. Standard output holds the answer and nothing else.
+change. Standard output holds the result and nothing else.
 """
 
 import json

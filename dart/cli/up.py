@@ -295,7 +295,7 @@ def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | No
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
-    """Wait until the root answers; None then, or the exit code of a process that ended before.
+    """Wait until the root supervisor replies; None then, or the exit code of a process that ended before.
 
     Raises TemporaryError when neither happens in time.
     """

@@ -40,15 +40,3 @@ DESKTOP_FAULTS = frozenset(
     }
 )
 """Faults that need windows and applications."""
-
-RESET_FAULTS = frozenset(
-    {
-        InjectedFault.FAILED_RESET,
-        InjectedFault.NEVER_READY,
-        InjectedFault.READY_TOO_EARLY,
-        InjectedFault.DIRTY_RESET,
-        InjectedFault.POPUP,
-        InjectedFault.SLOW_START,
-    }
-)
-"""Faults of a reset. A reset is repeated within its attempt, so these spend no attempt by themselves."""

@@ -11,7 +11,7 @@ lock is an flock, which every process of the run inherits: it is free when the l
     store.db      the record                        curve.png     the learning curve
     blobs/        screenshots, by content           scratch/      browser profiles, deleted at the end
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
-    signals       signals that told it to end
+    signals       signals to end that it received
 """
 
 import contextlib

@@ -3,8 +3,8 @@
 The faults are real where possible: a crash kills the process behind the screen, a hang stops it, a doubled
 action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that have to notice them. Each
 fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect, so that a check can show
-afterwards that no attempt with a fault became a trajectory. Faults of a reset are the exception
-(`dart.config.injected_faults.RESET_FAULTS`), because a reset is repeated within its attempt.
+afterwards that no attempt with a fault became a trajectory. Faults of a reset are the exception, because a
+reset is repeated within its attempt.
 """
 
 import asyncio

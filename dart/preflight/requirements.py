@@ -30,7 +30,7 @@ TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
 
 BROWSER_DEADLINE_S = 10.0
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
-"""Four numbers, in what every Chromium and no other program answers to `--version`."""
+"""Four numbers, which every Chromium and no other program prints for `--version`."""
 
 SAID_CHARACTERS = 200
 
@@ -116,10 +116,10 @@ def browser_version(executable: str) -> str:
         raise BrowserMissing(executable, why) from None
     except OSError as error:
         raise BrowserMissing(executable, error.strerror or str(error)) from error
-    answer = ran.stdout.strip()
-    if ran.returncode == 0 and CHROMIUM_VERSION.search(answer):
-        return answer
-    lines = [*answer.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
+    printed = ran.stdout.strip()
+    if ran.returncode == 0 and CHROMIUM_VERSION.search(printed):
+        return printed
+    lines = [*printed.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
     said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
     raise BrowserMissing(executable, said)
 

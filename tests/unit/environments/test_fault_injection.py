@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dart.config.environment_kinds import KINDS
-from dart.config.injected_faults import RESET_FAULTS, InjectedFault
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings, SimulationSettings
 from dart.core.actions import Click, Wait
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, planned_fault, read_injections
@@ -148,7 +148,6 @@ def test_every_rate_has_its_kind_and_every_kind_its_rate() -> None:
 def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
     assert InjectedFault.POPUP not in KINDS["miniwob"].injectable
     assert KINDS["desktop"].injectable == frozenset(InjectedFault)
-    assert frozenset(InjectedFault) > RESET_FAULTS
 
 
 async def test_without_faults_a_faulty_environment_is_like_any_other(tmp_path: Path) -> None:
