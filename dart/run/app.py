@@ -125,10 +125,9 @@ def _definition(
         }
         return root_spec(one, args)
 
-    def keep(one: Config) -> None:
-        keep_config(paths, one.to_toml())
-
-    return RunDefinition(config=config, tree_of=tree_of, reread=reread, keep=keep)
+    return RunDefinition(
+        config=config, tree_of=tree_of, reread=reread, keep=lambda one: keep_config(paths, one.to_toml())
+    )
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dart.inspect.actor_table import in_tree_order
 from dart.inspect.snapshot import ActorRow
 from dart.web.actor_view import view_of
 
@@ -13,6 +14,21 @@ def actor(name: str, parent: str = "pool", **fields: Any) -> ActorRow:
     usual: dict[str, Any] = {"state": "running", "pid": 7, "incarnation": 1, "ready": True, "beat_age_s": 0.1}
     usual |= {"busy_s": 0.0, "handler": "", "messages": 1, "restarts": 0, "last_reason": ""}
     return ActorRow(**{"name": name, "parent": parent, **usual, **fields})
+
+
+def test_children_stand_below_their_supervisor() -> None:
+    actors = [actor("root", ""), actor("pool", "root"), actor("store", "root"), actor("env-000")]
+
+    assert [(row.name, depth) for row, depth in in_tree_order(actors)] == [
+        ("root", 0),
+        ("pool", 1),
+        ("env-000", 2),
+        ("store", 1),
+    ]
+
+
+def test_an_actor_whose_supervisor_is_gone_is_shown() -> None:
+    assert [row.name for row, _ in in_tree_order([actor("env-001", "nobody")])] == ["env-001"]
 
 
 @pytest.mark.parametrize(
