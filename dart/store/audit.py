@@ -205,11 +205,11 @@ def violations(
         "the decisions": unreadable_decisions,
         "the metrics of versions": unreadable_metrics,
     }
-    found = [finding for which, check in checks.items() for finding in looked(which, check, connection)]
+    found = [finding for which, check in checks.items() for finding in findings_of(which, check, connection)]
     for which, rule in RULES.items():
-        found += looked(which, broken, connection, rule)
+        found += findings_of(which, broken, connection, rule)
     if staleness_bound is not None:
-        found += looked("the age of steps", stale_steps, connection, staleness_bound, since_version)
+        found += findings_of("the age of steps", stale_steps, connection, staleness_bound, since_version)
     return tuple(found)
 
 
@@ -225,7 +225,7 @@ UNREADABLE = (
 """Errors of reading a damaged row: a wrong type, a wrong length, bytes that are no text."""
 
 
-def looked(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
+def findings_of(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
     """The findings of a check. If it cannot read something, that is its last finding, about `which`."""
     try:
         yield from check(*values)

@@ -13,7 +13,7 @@ from dart.config.config import Config
 from dart.core.errors import DiskError, NotRunningError
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths, holder
-from dart.store.audit import Finding, looked
+from dart.store.audit import Finding, findings_of
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
     STATE_FILE,
@@ -58,8 +58,8 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
     with StoreReader(paths.store) as record:
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)
-        found += looked("the screenshots", damaged_screenshots, record, paths.blobs, full)
-    found += looked("the checkpoints", lambda: check_checkpoints(paths, full)[1])
+        found += findings_of("the screenshots", damaged_screenshots, record, paths.blobs, full)
+    found += findings_of("the checkpoints", lambda: check_checkpoints(paths, full)[1])
     return found
 
 

@@ -190,7 +190,7 @@ class StoreReader:
         With a staleness bound, also rollouts that were trained too late into versions after `since_version`.
         """
         with self._reading() as connection:
-            references = audit.looked("the references", sqlite_checks.broken_references, connection)
+            references = audit.findings_of("the references", sqlite_checks.broken_references, connection)
             return (*audit.violations(connection, staleness_bound, since_version), *references)
 
     def damaged_rows(self, *, full: bool) -> list[audit.Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dart.core.types import Demonstration, RolloutState, Trajectory
-from dart.store.audit import Check, Finding, looked
+from dart.store.audit import Check, Finding, findings_of
 from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, scalars, select
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
@@ -41,7 +41,7 @@ class Content:
     columns: Sequence[str]
     """Those that the checksum is of."""
     read: Callable[[Row], object]
-    """Reads a row back. Raises what `audit.looked` makes a finding of."""
+    """Reads a row back. Raises what `audit.findings_of` makes a finding of."""
 
 
 TRAJECTORIES = Content(
@@ -95,9 +95,9 @@ def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
         "the types of values": strange_types,
     }
     contents = (EVENTS, TRAJECTORIES) if full else (TRAINABLE,)
-    found = [one for which, check in checks.items() if full for one in looked(which, check, connection)]
+    found = [one for which, check in checks.items() if full for one in findings_of(which, check, connection)]
     for content in (*contents, DEMONSTRATIONS, PARKED):
-        found += looked(f"the rows of each {content.name}", damaged, connection, content)
+        found += findings_of(f"the rows of each {content.name}", damaged, connection, content)
     return found
 
 
@@ -105,7 +105,7 @@ def damaged(connection: Connection, content: Content) -> Iterator[Finding]:
     """Rows that have another checksum than when they were written, or that cannot be read back."""
     for key in scalars(connection, content.keys):
         which = f"{content.name} {key}"
-        yield from looked(which, _damage_of, connection, content, key, which)
+        yield from findings_of(which, _damage_of, connection, content, key, which)
 
 
 def _damage_of(connection: Connection, content: Content, key: int, which: str) -> Iterable[Finding]:
