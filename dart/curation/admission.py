@@ -1,4 +1,4 @@
-"""How much may be in flight so that nothing is trained too old (invariant fresh).
+"""When a new group may be opened, so that nothing is trained too old (invariant fresh).
 
 Words: the trainer is at version c (its next update makes c + 1), trains G groups per update, and a group
 with floor v holds no step sampled by a version older than v. The bound K says that a group trained at
@@ -11,10 +11,33 @@ in order of their floors, number j (from 0) is trained at version c + j // G.
   capacity rule (arXiv 2505.24298, eq. 3), counted in groups instead of trajectories.
 * A batch may be leased when the groups that it leaves behind can still all be in time. So the trainer waits
   for a slow group instead of passing it over until it is too old.
+
+What an idle environment waits for besides is the scheduling (DART, arXiv 2509.23866, figure 3):
+
+rollout   nothing: it gets the next rollout of whatever group needs one
+task      the other rollouts of its group; then it joins another one
+batch     the whole batch: groups are opened only for the version every engine and the trainer are at, as
+          many as an update takes, and each that is dropped is replaced
+
+The last two are the coupled ways, kept for comparison.
 """
 
 import math
 from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Scheduling(StrEnum):
+    """The unit an environment waits for."""
+
+    ROLLOUT = "rollout"
+    TASK = "task"
+    BATCH = "batch"
+
+    @property
+    def keeps_environments_with_their_group(self) -> bool:
+        """Whether an environment that played a rollout of a group waits until the group is complete."""
+        return self is Scheduling.TASK
 
 
 def groups_admissible(
@@ -63,3 +86,21 @@ def can_all_be_fresh(
         if floors[floor] and last_trained_at > floor + staleness_bound:
             return False
     return True
+
+
+def why_no_new_group(
+    scheduling: Scheduling,
+    *,
+    serving_version: int,
+    trainer_version: int,
+    live_groups: int,
+    groups_per_update: int,
+) -> str:
+    """Why the scheduling lets a new group wait; empty when it need not. Admission is checked besides."""
+    if scheduling is not Scheduling.BATCH:
+        return ""
+    if serving_version != trainer_version:
+        return f"the next batch starts when every engine serves version {trainer_version}"
+    if live_groups >= groups_per_update:
+        return f"the {live_groups} groups of this batch have to be trained before new ones are opened"
+    return ""

@@ -33,10 +33,14 @@ from dart.core.records import (
 )
 from dart.core.types import FaultKind, RolloutState
 from dart.curation import groups
-from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
+from dart.curation.admission import (
+    can_all_be_fresh,
+    groups_admissible,
+    most_groups,
+    why_no_new_group,
+)
 from dart.curation.groups import DropReason
 from dart.curation.live_group_index import LiveGroupIndex
-from dart.curation.scheduling import why_no_new_group
 from dart.curation.settings import CuratorSettings
 from dart.curation.stall_diagnosis import Playing
 from dart.curation.task_state import TaskTable

@@ -9,10 +9,10 @@ from dart.config.sections import TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
 from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
 from dart.core.types import SUCCESS_ABOVE
+from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import GroupPlan, Quota, fixed_quota
 from dart.curation.run_phases import RunPlan
-from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
 
 

@@ -96,16 +96,13 @@ def tie_spawned_processes(log: Path) -> None:
 def members_below(pids: Iterable[int]) -> tuple[Member, ...]:
     """These processes and every one below them, the engine cores first."""
     cores = [psutil.Process(pid) for pid in pids]
-    workers = [child for core in cores for child in core.children(recursive=True) if not _is_tracker(child)]
+    below = [child for core in cores for child in core.children(recursive=True)]
+    workers = [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]
     return tuple(
         Member(role, process.pid, start_ticks(process.pid))
         for role, processes in (("engine core", cores), ("worker", workers))
         for process in processes
     )
-
-
-def _is_tracker(process: psutil.Process) -> bool:
-    return any("resource_tracker" in word for word in process.cmdline())
 
 
 def oom_kills() -> int:

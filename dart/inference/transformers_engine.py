@@ -1,30 +1,27 @@
-"""The engine that runs a checkpoint in this process by transformers (`dart.inference.protocol.Engine`).
+"""The engine that runs a checkpoint in this process by transformers.
 
-Screenshots and instructions in, sampled answers with their log-probs out. What it returns is the record
-training uses: token ids are never made again from text.
+It takes screenshots and instructions and returns sampled answers with their log-probs. Training uses the
+token ids as they are returned here: they are never made again from text.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_verify import verify_policy
-from dart.inference.protocol import Engine, Unanswerable
-from dart.policy.context import Screenshot
+from dart.inference.prompts import Prompts
+from dart.inference.protocol import Engine
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import Codec, Screen, recorded_prompt
 
 
 class TransformersEngine(Engine):
     """A checkpoint of any kind loaded by transformers. One thread calls it.
 
-    Who shares a batch changes no answer's probabilities (to rounding); the draws come from one
-    generator seeded with `seed`.
+    The probabilities of an answer do not depend on the other requests of its batch (up to rounding); the
+    draws come from one generator seeded with `seed`.
     """
 
     def __init__(
@@ -43,7 +40,6 @@ class TransformersEngine(Engine):
         self._prompt_spec = prompt_spec
         self._placement = placement
         self.load(folder, version)
-        self._screen = screen_cache(self._policy.codec)
 
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on, once every file of it is proven by its hash.
@@ -52,6 +48,7 @@ class TransformersEngine(Engine):
         """
         verify_policy(folder, version)
         self._policy = load(folder, self._prompt_spec, self._placement)
+        self._prompts = Prompts(self._policy.codec)
         self.version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
@@ -62,54 +59,14 @@ class TransformersEngine(Engine):
         """
         if not requests:
             return []
-        codec = self._policy.codec
-        screens = [[self._screen(shown) for shown in codec.shown(request)] for request in requests]
-        prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
-        recorded = [
-            recorded_prompt(codec, request, row, prompt)
-            for request, row, prompt in zip(requests, screens, prompts, strict=True)
-        ]
-        temperatures = [request.temperature for request in requests]
-        answers = self._policy.sample(prompts, screens, temperatures, self._generator)
-        return [
-            Generation(
-                prompt_ids=prompt.token_ids,
-                images=prompt.images,
-                token_ids=answer.token_ids,
-                logprobs=answer.logprobs,
-                entropies=answer.entropies,
-                answer=codec.decode_action(answer.token_ids, request.instruction, row[-1].frame),
-                policy_version=self.version,
-            )
-            for request, prompt, row, answer in zip(requests, recorded, screens, answers, strict=True)
-        ]
-
-
-def screen_cache(codec: Codec, capacity: int = 256) -> Callable[[Screenshot], Screen]:
-    """A function that returns a screenshot as the policy sees it, and keeps those that were used last.
-
-    The rollouts of a group start from one screen, and a click that changes nothing shows it again. The
-    function checks the screenshot's hash; it raises Unanswerable and PixelFrameError.
-    """
-
-    @lru_cache(maxsize=capacity)
-    def screen(shown: Screenshot) -> Screen:
-        return codec.screen(shown.sha256, _read_screenshot(shown))
-
-    return screen
-
-
-def _read_screenshot(shown: Screenshot) -> bytes:
-    try:
-        data = Path(shown.path).read_bytes()
-    except FileNotFoundError as missing:
-        raise Unanswerable(
-            f"screenshot {shown.path} is missing: its environment must write it before it asks"
-        ) from missing
-    found = hashlib.sha256(data).hexdigest()
-    if found != shown.sha256:
-        raise Unanswerable(
-            f"screenshot {shown.path} hashes to {found}, expected {shown.sha256}:"
-            " take the screenshot again, and check the disk that holds the run's blobs"
+        asked = [self._prompts.pending(request) for request in requests]
+        answers = self._policy.sample(
+            [one.prompt for one in asked],
+            [one.screens for one in asked],
+            [request.temperature for request in requests],
+            self._generator,
         )
-    return data
+        return [
+            self._prompts.generation(one, answer.token_ids, answer.logprobs, answer.entropies, self.version)
+            for one, answer in zip(asked, answers, strict=True)
+        ]

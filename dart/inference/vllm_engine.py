@@ -14,7 +14,6 @@ import shutil
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as NotInTime
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,12 +50,11 @@ from dart.inference.engine_processes import (
     why_died,
     why_wedged,
 )
+from dart.inference.prompts import PendingRequest, Prompts
 from dart.inference.protocol import Engine, EngineError, Unanswerable
-from dart.inference.transformers_engine import screen_cache
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import Prompt, Screen, recorded_prompt
 from dart.store.checkpoints import published_hashes
 
 T = TypeVar("T")
@@ -69,19 +67,6 @@ CLOSE_S = 2.0
 
 NEVER = -100.0
 """Added to a logit: no probability is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRequest:
-    """A request as tokens and pixels."""
-
-    prompt: Prompt
-    screens: tuple[Screen, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the prompt as the trainer counts them: each screenshot with all of its tokens."""
-        return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
 
 
 class VllmEngine(Engine):
@@ -108,9 +93,7 @@ class VllmEngine(Engine):
         """
         verify_policy(folder, version)
         self._rollout = rollout
-        self._codec = load_codec(folder, prompt_spec)
-        self._screen = screen_cache(self._codec)
-        self._screens_lock = threading.Lock()
+        self._prompts = Prompts(load_codec(folder, prompt_spec))
         self._answer_tokens = prompt_spec.context.answer_tokens
         self._layout = layout_of(folder)
         self._log = log
@@ -138,50 +121,37 @@ class VllmEngine(Engine):
         Raises Unanswerable when a screenshot is missing or the prompt leaves no room for an answer;
         EngineDied or EngineWedged.
         """
-        asked = [self._asked(request) for request in requests]
+        asked = [self._prompts.pending(request) for request in requests]
         for one in asked:
             self._refuse_without_room(one)
-        work = self._sample(requests, asked, self._answer_tokens)
+        work = self._sample(asked, self._answer_tokens)
         rollout = self._rollout
         limit_s = rollout.answer_deadline_s + rollout.load_deadline_s  # weights may change meanwhile
         answers = self._wait("no whole answer", work, limit_s)
-        return [
-            self._generation(request, one, sampled)
-            for request, one, sampled in zip(requests, asked, answers, strict=True)
-        ]
+        return [self._generation(one, sampled) for one, sampled in zip(asked, answers, strict=True)]
 
     def prove(self, probe: GenerateRequest) -> int:
         """Sample one token of an answer to the probe; returns the version that sampled it."""
-        work = self._sample([probe], [self._asked(probe)], 1)
+        work = self._sample([self._prompts.pending(probe)], 1)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
         return oldest(sampled.spans())
 
-    def _asked(self, request: GenerateRequest) -> PendingRequest:
-        with self._screens_lock:
-            screens = tuple(self._screen(shown) for shown in self._codec.shown(request))
-        return PendingRequest(self._codec.prompt(request, screens), screens)
-
-    async def _sample(
-        self, requests: Sequence[GenerateRequest], asked: list[PendingRequest], limit: int
-    ) -> list[AssembledAnswer]:
-        pairs = zip(requests, asked, strict=True)
-        pieces = [functools.partial(self._piece, request, one) for request, one in pairs]
+    async def _sample(self, asked: list[PendingRequest], limit: int) -> list[AssembledAnswer]:
+        pieces = [functools.partial(self._piece, one) for one in asked]
         return await asyncio.gather(*(whole_answer(piece, limit) for piece in pieces))
 
-    async def _piece(
-        self, request: GenerateRequest, asked: PendingRequest, so_far: Sequence[int], limit: int
-    ) -> RequestOutput:
+    async def _piece(self, asked: PendingRequest, so_far: Sequence[int], limit: int) -> RequestOutput:
         prompt = TokensPrompt(
             prompt_token_ids=[*asked.prompt.token_ids, *so_far],
             multi_modal_data={"image": [Image.fromarray(screen.pixels) for screen in asked.screens]},
             multi_modal_uuids={"image": [screen.sha256 for screen in asked.screens]},
         )
         how = SamplingParams(
-            temperature=request.temperature,
+            temperature=asked.request.temperature,
             max_tokens=limit,
-            stop_token_ids=list(self._codec.end_ids),
+            stop_token_ids=list(self._prompts.codec.end_ids),
             logprobs=0,  # of the sampled token alone
-            logit_bias=dict.fromkeys(self._codec.never_sampled, NEVER),
+            logit_bias=dict.fromkeys(self._prompts.codec.never_sampled, NEVER),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
@@ -202,23 +172,11 @@ class VllmEngine(Engine):
                 "raise it, or lower context.screenshots, context.turns or context.answer_tokens"
             )
 
-    def _generation(
-        self, request: GenerateRequest, asked: PendingRequest, sampled: AssembledAnswer
-    ) -> Generation:
+    def _generation(self, asked: PendingRequest, sampled: AssembledAnswer) -> Generation:
         self._count_image_tokens(asked, sampled)
-        spans = sampled.spans()
-        is_greedy = request.temperature == 0
-        recorded = recorded_prompt(self._codec, request, asked.screens, asked.prompt)
-        return Generation(
-            prompt_ids=recorded.token_ids,
-            token_ids=tuple(sampled.token_ids),
-            logprobs=tuple(0.0 if is_greedy else logprob for logprob in sampled.logprobs),
-            entropies=tuple(0.0 if is_greedy else entropy for entropy in sampled.entropies),
-            answer=self._codec.decode_action(sampled.token_ids, request.instruction, asked.screens[-1].frame),
-            policy_version=oldest(spans),
-            images=recorded.images,
-            spans=spans if len(spans) > 1 else (),
-        )
+        spans, tokens = sampled.spans(), (sampled.token_ids, sampled.logprobs, sampled.entropies)
+        several = spans if len(spans) > 1 else ()
+        return self._prompts.generation(asked, *tokens, oldest(spans), several)
 
     def _count_image_tokens(self, asked: PendingRequest, sampled: AssembledAnswer) -> None:
         """Check that vLLM saw as many tokens of the prompt as the trainer will."""

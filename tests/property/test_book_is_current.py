@@ -14,12 +14,11 @@ from dart.core.messages import LeaseBatch, LeaseRollout, NoWorkYet, ReassignRoll
 from dart.core.records import Batch, GroupRecord, Snapshot
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation import groups
-from dart.curation.admission import can_all_be_fresh
+from dart.curation.admission import Scheduling, can_all_be_fresh
 from dart.curation.curator import Curator
 from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import version_floor
 from dart.curation.quota import GroupPlan, Quota
-from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap

@@ -82,8 +82,8 @@ def test_the_next_step_of_an_episode_computes_only_what_is_new(
     request = screens.request(20)
     [answer] = shared.generate([request])
     following = screens.next(request, answer, 21)
-    asked = shared._asked(following)
-    output = shared._wait("no token", shared._piece(following, asked, (), 1), 60.0)
+    asked = shared._prompts.pending(following)
+    output = shared._wait("no token", shared._piece(asked, (), 1), 60.0)
     assert output.num_cached_tokens > len(asked.prompt.token_ids) / 2
     [last] = shared.generate([following])
     found = scores(checkpoints.first, [following], [last])

@@ -8,9 +8,9 @@ from dart.config.sections import TaskQuarantineSettings
 from dart.core.messages import NoWorkYet
 from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
+from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import GroupPlan, Quota, fixed_quota
-from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap

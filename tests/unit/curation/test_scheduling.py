@@ -2,7 +2,7 @@
 
 import pytest
 
-from dart.curation.scheduling import Scheduling, why_no_new_group
+from dart.curation.admission import Scheduling, why_no_new_group
 
 
 @pytest.mark.parametrize("scheduling", [Scheduling.ROLLOUT, Scheduling.TASK])

@@ -4,9 +4,9 @@ import pytest
 
 from dart.config.config import load_config
 from dart.config.sections import TaskQuarantineSettings
+from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import GroupPlan, Quota, fixed_quota
-from dart.curation.scheduling import Scheduling
 from dart.curation.settings import CuratorSettings, settings_of
 from dart.curation.step_cap import StepCap
 

@@ -9,8 +9,9 @@ import torch
 from PIL import Image
 
 from dart.core.types import GenerateRequest
+from dart.inference.prompts import Prompts
 from dart.inference.protocol import Unanswerable
-from dart.inference.transformers_engine import TransformersEngine, screen_cache
+from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.codec import PixelFrameError, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError
@@ -166,13 +167,12 @@ def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp
 
 
 def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    codec = load_codec(folders[0])
-    screen = screen_cache(codec, capacity=2)
-    first, second, third = (codec.shown(request(tmp_path, seed))[0] for seed in range(3))
-    seen = screen(first)
-    Path(first.path).unlink()
-    assert screen(first) is seen
-    screen(second)
-    screen(third)
+    prompts = Prompts(load_codec(folders[0]), capacity=2)
+    first, second, third = (request(tmp_path, seed) for seed in range(3))
+    seen = prompts.pending(first).screens[0]
+    Path(first.screenshot_path).unlink()
+    assert prompts.pending(first).screens[0] is seen
+    prompts.pending(second)
+    prompts.pending(third)
     with pytest.raises(Unanswerable, match="is missing"):
-        screen(first)
+        prompts.pending(first)

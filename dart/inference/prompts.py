@@ -1,0 +1,92 @@
+"""From requests to prompts, and from sampled tokens to recorded answers, for all engines with a model."""
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from dart.core.types import GenerateRequest, Generation, VersionSpan
+from dart.inference.protocol import Unanswerable
+from dart.policy.context import Screenshot
+from dart.policy.protocols import Codec, Prompt, Screen, recorded_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request as tokens and pixels."""
+
+    request: GenerateRequest
+    prompt: Prompt
+    screens: tuple[Screen, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt as the trainer counts them: each screenshot with all of its tokens."""
+        return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
+
+
+class Prompts:
+    """Builds prompts by a codec. Many threads may call it.
+
+    It keeps the `capacity` screenshots that were used last: the rollouts of a group start from one screen,
+    and a click that changes nothing shows it again.
+    """
+
+    def __init__(self, codec: Codec, capacity: int = 256) -> None:
+        self.codec = codec
+        self._screen = lru_cache(maxsize=capacity)(self._read_screen)
+        self._lock = threading.Lock()
+
+    def pending(self, request: GenerateRequest) -> PendingRequest:
+        """The prompt of a request, with every screenshot proven by its hash.
+
+        Raises Unanswerable when a screenshot is missing or not what its hash says, PixelFrameError when the
+        policy cannot look at one of its size.
+        """
+        with self._lock:
+            screens = tuple(self._screen(shown) for shown in self.codec.shown(request))
+        return PendingRequest(request, self.codec.prompt(request, screens), screens)
+
+    def generation(
+        self,
+        asked: PendingRequest,
+        token_ids: Sequence[int],
+        logprobs: Sequence[float],
+        entropies: Sequence[float],
+        version: int,
+        spans: tuple[VersionSpan, ...] = (),
+    ) -> Generation:
+        """The answer to a request from its sampled tokens, with the prompt under which it is trained.
+
+        A greedy answer gets log-probs and entropies of 0.
+        """
+        request, frame, zeros = asked.request, asked.screens[-1].frame, (0.0,) * len(token_ids)
+        is_greedy = request.temperature == 0
+        recorded = recorded_prompt(self.codec, request, asked.screens, asked.prompt)
+        return Generation(
+            prompt_ids=recorded.token_ids,
+            images=recorded.images,
+            token_ids=tuple(token_ids),
+            logprobs=zeros if is_greedy else tuple(logprobs),
+            entropies=zeros if is_greedy else tuple(entropies),
+            answer=self.codec.decode_action(token_ids, request.instruction, frame),
+            policy_version=version,
+            spans=spans,
+        )
+
+    def _read_screen(self, shown: Screenshot) -> Screen:
+        try:
+            data = Path(shown.path).read_bytes()
+        except FileNotFoundError as missing:
+            raise Unanswerable(
+                f"screenshot {shown.path} is missing: its environment must write it before it asks"
+            ) from missing
+        found = hashlib.sha256(data).hexdigest()
+        if found != shown.sha256:
+            raise Unanswerable(
+                f"screenshot {shown.path} hashes to {found}, expected {shown.sha256}:"
+                " take the screenshot again, and check the disk that holds the run's blobs"
+            )
+        return self.codec.screen(shown.sha256, data)
