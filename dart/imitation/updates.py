@@ -22,7 +22,7 @@ def run_updates(
     """Make one optimizer step for each learning rate of `lrs`.
 
     weights        whose gradient is clipped to `max_grad_norm`
-    add_gradient   adds the gradient of one update to the weights and returns its loss in words
+    add_gradient   adds the gradient of one update to the weights and returns its loss as a text
 
     Raises FloatingPointError when a gradient is not finite.
     """

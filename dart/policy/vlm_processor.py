@@ -113,8 +113,8 @@ def _processor_class(folder: Path, config: Any) -> Any:
     if type(config) in PROCESSOR_MAPPING:
         return PROCESSOR_MAPPING[type(config)]
     raise UnsupportedCheckpoint(
-        f"{folder} names no processor of transformers {transformers.__version__}, which knows none for a "
-        f"model of type {config.model_type!r} either"
+        f"{folder} names no processor class of transformers {transformers.__version__}, which has no default "
+        f"for a model of type {config.model_type!r}; name its processor_class in processor_config.json"
     )
 
 

@@ -64,15 +64,15 @@ def special_tokens() -> tuple[str, ...]:
 
 @cache
 def special_ids() -> dict[str, int]:
-    """Id by special token."""
+    """Return the id of every special token."""
     return {token: index for index, token in enumerate(special_tokens())}
 
 
 def bin_center_px(bin_index: int, frame_px: int) -> int:
-    """The pixel a bin stands for: its middle, inside a frame of `frame_px`."""
+    """Return the pixel in the middle of a bin, inside a screenshot with `frame_px` pixels on this side."""
     return min(bin_index * BIN_PX + BIN_PX // 2, frame_px - 1)
 
 
 def quoted_spans(instruction: str) -> tuple[str, ...]:
-    """The first `MAX_COPIES` double-quoted spans of the instruction, without their quotes."""
+    """Return the first `MAX_COPIES` double-quoted spans of the instruction, without their quotes."""
     return tuple(_QUOTED.findall(instruction)[:MAX_COPIES])

@@ -44,7 +44,7 @@ class Family:
     """Further tokens that end an answer."""
     begin: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens by the names under which the processor asks the tokenizer for them."""
+    """Special tokens by the names of the tokenizer's attributes that the processor reads."""
     chat_template: str
     configuration: Mapping[str, Any]
     """Its `config.json` without the model type. A special token stands for its id; `text_config` holds what

@@ -1,4 +1,4 @@
-"""Trajectories made up for tests: valid, and different wherever a mix-up could hide."""
+"""Trajectories for tests. They are valid, and their values differ, so that a test notices exchanged ones."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from dart.core.types import Outcome, RolloutLease, Step, Trajectory
 
 
 def step_at(version: int, number: int = 0) -> Step:
-    """A step sampled by a policy version."""
+    """Return a step of a policy version; its number determines screenshot, prompt and answer."""
     return Step(
         screenshot_sha256=f"{number:064x}",
         prompt_ids=tuple(range(number, number + 20)),
@@ -24,7 +24,7 @@ def step_at(version: int, number: int = 0) -> Step:
 def trajectory_for(
     lease: RolloutLease, reward: float = 1.0, versions: Sequence[int] = (0, 0), environment: str = "env-000"
 ) -> Trajectory:
-    """What an environment would report for a lease; one step for each of the versions."""
+    """Return the trajectory that an environment would report for a lease, with a step of each version."""
     return Trajectory(
         rollout_id=lease.rollout_id,
         group_id=lease.group_id,

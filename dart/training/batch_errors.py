@@ -13,7 +13,7 @@ from dart.store.errors import BlobDamage
 from dart.training.advantage import group_members
 
 MAX_TRIES = 2
-"""Number of updates on one batch that may meet a number that is not finite."""
+"""Number of times that one batch is tried while its loss or gradient is not finite."""
 
 MAX_REFUSED_IN_A_ROW = 3
 """Number of batches in a row whose loss may be not finite in every group. One more ends training, because
