@@ -214,8 +214,7 @@ class DesktopEnvironment:
         if found["window_manager"]:
             raise MachineNotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
         _refuse_dead(found)
-        unexpected = _unexpected(msgspec.convert(found, State), instance, classes)
-        if unexpected:
+        if unexpected := _unexpected(msgspec.convert(found, State), instance, classes):
             raise DirtyStart(machine.name, unexpected)
 
     @contextlib.asynccontextmanager

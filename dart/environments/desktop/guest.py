@@ -34,6 +34,7 @@ from Xlib.protocol import event, rq
 from dart.environments.desktop.openbox import openbox_rc
 from dart.environments.desktop.windows import (
     active_id,
+    class_of,
     described_windows,
     managed_windows,
     process_state,
@@ -320,10 +321,7 @@ class GuestDesktop:
 
     def _active_class(self) -> list[str]:
         """Return the names of the class of the window that has the focus; none without one."""
-        window = self._x.create_resource_object("window", active_id(self._x))
-        with contextlib.suppress(XError):
-            return list(window.get_wm_class() or ())
-        return []
+        return class_of(self._x, self._x.create_resource_object("window", active_id(self._x)))
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> list[str]:
         """Ping the windows that support it. Returns the titles of those that are still open and did not

@@ -61,6 +61,11 @@ def title_of(screen: Any, window: Any) -> str:
     return _text(property_of(screen, window, "_NET_WM_NAME") or property_of(screen, window, "WM_NAME"))
 
 
+def class_of(screen: Any, window: Any) -> list[str]:
+    """Return the two names of a window's class; none when it has no class or is gone."""
+    return [name for name in _text(property_of(screen, window, "WM_CLASS")).split("\0") if name]
+
+
 def _described(screen: Any, window: Any) -> dict[str, Any]:
     size, place = window.get_geometry(), window.translate_coords(screen.screen().root, 0, 0)
     pid = property_of(screen, window, "_NET_WM_PID")
@@ -68,7 +73,7 @@ def _described(screen: Any, window: Any) -> dict[str, Any]:
     return {
         "id": int(window.id),
         "title": title_of(screen, window),
-        "window_class": list(window.get_wm_class() or ()),
+        "window_class": class_of(screen, window),
         "kind": "" if kind is None else screen.get_atom_name(kind[0]).rpartition("_")[2].lower(),
         "pid": 0 if pid is None else int(pid[0]),
         "state": "" if pid is None else process_state(int(pid[0])),

@@ -276,8 +276,7 @@ class OSWorldEnvironment(Breakable):
 
     def _refuse_dirty(self, guest: Guest, state: GuestState) -> None:
         assert self._clean is not None
-        differences = state.differences(self._clean)
-        if differences:
+        if differences := state.differences(self._clean):
             raise DirtyStart(guest.name, differences)
 
     def _setting(self, task: OSWorldTask, guest: Guest) -> Setting:
