@@ -1,4 +1,4 @@
-"""Who plays what next, and what is trained next: decisions over an index that mirrors the record.
+"""Which rollouts are played and which groups trained next, decided from an index that mirrors the record.
 
 The index is built from a snapshot. It is kept current with rows that are read again (`group_seen`,
 `rollout_seen`) and with what was carried out. It is never ahead of the record, so a restarted curator

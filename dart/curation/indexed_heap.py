@@ -1,4 +1,4 @@
-"""An index that knows its first key: O(log n) to put, take out and read, memory for what is in it.
+"""A priority queue whose keys can get another rank or be removed, each in O(log n).
 
 A heap whose outdated entries are skipped when they come up, and removed when they are the majority.
 """

@@ -141,7 +141,7 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
-    """Who may wait, for how long, that in words, and the curator's reason."""
+    """Who may wait, for how long, the same as text, and the curator's reason."""
     batch_s, answer_s = facts.trainer_waits_s, _unanswered_s(facts)
     what = f"the trainer has waited {batch_s:.0f} s for a batch"
     yield Starving.TRAINER, batch_s, what, facts.trainer_waits_because
@@ -277,7 +277,7 @@ CAUSES: tuple[tuple[Part, Callable[[RunFacts], str]], ...] = (
     (Part.CURATOR, _dropped),
     (Part.ENVIRONMENTS, _slow_episode),
 )
-"""Each part with what may be wrong with it, in words or empty; the one that stops the others first."""
+"""Each part with a function that returns what is wrong with it, or an empty text; in order of precedence."""
 
 
 WORK_TEXTS: Mapping[str, str] = {

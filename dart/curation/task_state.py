@@ -211,7 +211,7 @@ class TaskTable:
     # ---- internal ----
 
     def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
-        """Kind, before, after and reason of what is different from now on."""
+        """Kind, before, after and reason of each change that is due."""
         rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
         if rollouts != task.rollouts:
             s = success(task.rewards, task.rollouts)

@@ -134,7 +134,7 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
     parts = [
         f"the engine is gone: {ends or 'vLLM reports it'}",
         SHORT_OF_MEMORY if killed and _were_killed(gone, exits) else "",
-        f"its last words: {words}" if words else "",
+        f"the last error in its log: {words}" if words else "",
         f"its log is {log}",
     ]
     return "; ".join(part for part in parts if part)

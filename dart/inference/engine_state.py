@@ -54,5 +54,5 @@ def state_of(
     if doubt:
         return EngineState.SUSPECT, doubt
     if unready_s > UNREADY_S:
-        return EngineState.SUSPECT, "it says that it takes no requests"
+        return EngineState.SUSPECT, "its rollout actor shows that it takes no requests"
     return EngineState.HEALTHY, ""

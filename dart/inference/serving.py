@@ -19,7 +19,7 @@ from dart.store.blobs import BlobStore
 from dart.telemetry.load_meter import LoadMeter
 
 GRACE_S = 5.0
-"""An engine reports by itself what is late; its thread is given up this much later."""
+"""An engine raises an error for an answer that is late; its thread is given up this much later."""
 
 ENGINE_CHECK_S = 0.5
 """How often the processes of an engine are checked."""
@@ -132,7 +132,7 @@ class Serving:
         self._finish(batch, answers)
 
     async def _refuse(self, batch: list[WaitingRequest], why: str) -> None:
-        """One request of the batch cannot be answered. The engine does not say which, so try each alone."""
+        """One request of the batch cannot be answered. Which one is not known, so try each alone."""
         if len(batch) > 1:
             for one in batch:
                 await self._answer([one])

@@ -36,7 +36,7 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
             continue
         failures += 1
         if failures > MOST_FAILURES:
-            raise EngineError(f"vLLM ended a request by {reason!r} {failures} times, its log says why")
+            raise EngineError(f"vLLM ended a request by {reason!r} {failures} times; its log has the reason")
 
 
 class AssembledAnswer:
@@ -81,5 +81,5 @@ def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[Ver
 
 
 def oldest(spans: Iterable[VersionSpan]) -> int:
-    """The version an answer counts as: the freshness bound holds for every token of it."""
+    """The version of an answer is its oldest: the staleness bound holds for every token of it."""
     return min(span.version for span in spans)

@@ -50,7 +50,7 @@ class _Engine:
 
 
 class WeightSyncActor(Actor):
-    """Carries out what `weight_sync_plan` decides and shows what `engine_state` says."""
+    """Carries out the decisions of `weight_sync_plan`, and reports the states of `engine_state`."""
 
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
