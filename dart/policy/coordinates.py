@@ -6,6 +6,7 @@ whole pixels of the resized image; Qwen3-VL, InternVL and GLM-V write thousandth
 need pixels of the screen.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -51,12 +52,25 @@ class ResizeRule:
                 f"expected a screenshot with sides in a ratio of at most {MAX_RATIO}, "
                 f"got {width_px}x{height_px}"
             )
-        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
-
-        height, width = smart_resize(height_px, width_px, self.factor_px, self.min_area_px, self.max_area_px)
+        width, height = self._nearest(width_px), self._nearest(height_px)
+        if width * height > self.max_area_px:
+            shrink = math.sqrt(width_px * height_px / self.max_area_px)
+            width, height = self._below(width_px / shrink), self._below(height_px / shrink)
+        elif width * height < self.min_area_px:
+            grow = math.sqrt(self.min_area_px / (width_px * height_px))
+            width, height = self._above(width_px * grow), self._above(height_px * grow)
         return CoordinateFrame(
             width_px=width_px, height_px=height_px, shown_width_px=width, shown_height_px=height
         )
+
+    def _nearest(self, side: float) -> int:
+        return round(side / self.factor_px) * self.factor_px
+
+    def _below(self, side: float) -> int:
+        return max(1, math.floor(side / self.factor_px)) * self.factor_px
+
+    def _above(self, side: float) -> int:
+        return math.ceil(side / self.factor_px) * self.factor_px
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
