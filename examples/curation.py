@@ -7,7 +7,7 @@ from pathlib import Path
 from dart.core.records import TaskDecision
 from dart.core.types import Demonstration, RolloutLease
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan, Quota
+from dart.curation.quota import Quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
@@ -19,7 +19,8 @@ from dart.testing.trajectories import step_at, trajectory_for
 SETTINGS = CuratorSettings(
     tasks=("easy", "half", "never"),
     seeds=range(100),
-    quota=Quota(group=GroupPlan(rollouts=8, step_cap=10), minimum=2, threshold=0.6),
+    quota=Quota(most=8, minimum=2, threshold=0.6),
+    largest_step_cap=10,
     step_cap=StepCap(largest=10, slack=1, probe_share=0.0),
     pool=PoolRule(max_uses=16),
     groups_per_update=4,

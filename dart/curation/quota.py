@@ -24,20 +24,11 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
-    """The size of the largest groups."""
-
-    rollouts: int
-    """N_max, at least 2."""
-    step_cap: int
-    """Most environment steps of one episode."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Fewer rollouts for tasks that mostly succeed; `group.rollouts` is N_max."""
+    """Fewer rollouts for tasks that mostly succeed."""
 
-    group: GroupPlan
+    most: int
+    """N_max, at least 2."""
     minimum: int
     """N_min: with N_min = N_max every task has the same number, whatever it did."""
     threshold: float
@@ -47,8 +38,7 @@ class Quota:
 
         Settings may have changed since it was decided.
         """
-        most = self.group.rollouts
-        return most if decided is None else min(most, max(self.minimum, decided))
+        return self.most if decided is None else min(self.most, max(self.minimum, decided))
 
     def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
         """N of the task's next groups, from N now and its rewards, newest last.
@@ -61,19 +51,18 @@ class Quota:
 
     def for_success(self, s: float) -> int:
         """N at a success of s, in [0, 1]."""
-        most = self.group.rollouts
         if s < self.threshold:
-            return most
+            return self.most
         if self.threshold == 1:
             return self.minimum
-        a = (most - FEWEST) * self.threshold / (1 - self.threshold)
+        a = (self.most - FEWEST) * self.threshold / (1 - self.threshold)
         wanted = math.floor(a / s - (a - FEWEST) + ROUNDING)
-        return min(most, max(self.minimum, wanted))
+        return min(self.most, max(self.minimum, wanted))
 
 
-def fixed_quota(group: GroupPlan) -> Quota:
+def fixed_quota(rollouts: int) -> Quota:
     """The same number of rollouts for every task."""
-    return Quota(group=group, minimum=group.rollouts, threshold=1.0)
+    return Quota(most=rollouts, minimum=rollouts, threshold=1.0)
 
 
 def success(recent_rewards: Sequence[float], last: int) -> float:

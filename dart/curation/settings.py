@@ -11,7 +11,7 @@ from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan, Quota, fixed_quota
+from dart.curation.quota import Quota, fixed_quota
 from dart.curation.run_phases import RunPlan
 from dart.curation.step_cap import StepCap
 
@@ -24,6 +24,8 @@ class CuratorSettings:
     seeds: Sequence[int]
     """Training seeds; may be a range."""
     quota: Quota
+    largest_step_cap: int
+    """The global step cap, in environment steps."""
     groups_per_update: int
     staleness_bound: int
     """K, in policy versions."""
@@ -44,15 +46,15 @@ class CuratorSettings:
     @property
     def kept_rewards(self) -> int:
         """Newest rewards of each task that are read from the record; N is decided from the last N of them."""
-        return max(RECENT_REWARDS, self.quota.group.rollouts)
+        return max(RECENT_REWARDS, self.quota.most)
 
 
 def settings_of(config: Config) -> CuratorSettings:
     """The curator's settings from the configuration; a switch that is off leaves its rule out."""
     curation, seed = config.curation, config.run.seed
     number, length = curation.rollout_number, curation.trajectory_length
-    group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
-    dynamic = Quota(group=group, minimum=number.minimum, threshold=number.threshold)
+    most = curation.rollouts_per_group
+    dynamic = Quota(most=most, minimum=number.minimum, threshold=number.threshold)
     cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
     experience = curation.experience_pool
     pool = PoolRule(
@@ -66,7 +68,8 @@ def settings_of(config: Config) -> CuratorSettings:
     return CuratorSettings(
         tasks=config.tasks.train,
         seeds=TRAINING_SEEDS,
-        quota=dynamic if number.enabled else fixed_quota(group),
+        quota=dynamic if number.enabled else fixed_quota(most),
+        largest_step_cap=curation.step_cap,
         step_cap=cap if length.enabled else None,
         pool=pool if experience.enabled else None,
         task_quarantine=curation.task_quarantine if curation.task_quarantine.enabled else None,

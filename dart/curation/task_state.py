@@ -153,7 +153,7 @@ class TaskTable:
             task_id=task_id,
             seed=self._seed_of(task),
             rollouts_wanted=task.rollouts,
-            step_cap=self._rules.quota.group.step_cap if probes else task.step_cap,
+            step_cap=self._rules.largest_step_cap if probes else task.step_cap,
             policy_version=policy_version,
             probes_length=probes,
         )
@@ -234,7 +234,7 @@ class TaskTable:
         """A task as the record knows it."""
         rules, decided = self._rules, statistics.decided
         number, cap, quarantine = (decided.get(kind) for kind in DecisionKind)
-        largest = rules.quota.group.step_cap
+        largest = rules.largest_step_cap
         task = TaskState(
             task_id=statistics.task_id,
             groups_opened=statistics.groups_opened,

@@ -18,7 +18,7 @@ from dart.curation.admission import Scheduling, can_all_be_fresh
 from dart.curation.curator import Curator
 from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import version_floor
-from dart.curation.quota import GroupPlan, Quota
+from dart.curation.quota import Quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
@@ -33,11 +33,12 @@ MOMENTS = 250
 
 def rules(chance: Random) -> CuratorSettings:
     """Everything that can be on, on or off."""
-    group = GroupPlan(rollouts=chance.randint(2, 4), step_cap=10)
+    most = chance.randint(2, 4)
     return CuratorSettings(
         tasks=tuple(f"task-{number}" for number in range(chance.randint(1, 5))),
         seeds=range(20),
-        quota=Quota(group=group, minimum=2, threshold=0.6),
+        quota=Quota(most=most, minimum=2, threshold=0.6),
+        largest_step_cap=10,
         groups_per_update=chance.randint(1, 3),
         staleness_bound=chance.randint(0, 3),
         max_attempts=2,

@@ -35,7 +35,7 @@ from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import groups_admissible, most_groups
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan, Quota, fixed_quota
+from dart.curation.quota import Quota, fixed_quota
 from dart.curation.service import CurationService, Record, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
@@ -137,11 +137,12 @@ class Training(RuleBasedStateMachine):
     ) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.path = shutil.copy(new_record(), self.folder / "store.db")
-        plan = GroupPlan(rollouts=rollouts, step_cap=5)
+        dynamic_quota = Quota(most=rollouts, minimum=2, threshold=0.6)
         self.settings = CuratorSettings(
             tasks=TASKS,
             seeds=range(50),
-            quota=Quota(group=plan, minimum=2, threshold=0.6) if dynamic else fixed_quota(plan),
+            quota=dynamic_quota if dynamic else fixed_quota(rollouts),
+            largest_step_cap=5,
             step_cap=StepCap(largest=5, slack=1, probe_share=0.3) if dynamic else None,
             pool=PoolRule(max_uses=MAX_USES) if dynamic else None,
             task_quarantine=TaskQuarantineSettings(

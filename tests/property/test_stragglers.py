@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dart.core.messages import NoWorkYet
 from dart.core.types import RolloutLease
-from dart.curation.quota import GroupPlan, fixed_quota
+from dart.curation.quota import fixed_quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.store.store import Store
@@ -74,7 +74,8 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
     rules = CuratorSettings(
         tasks=("click-test", "login-user"),
         seeds=range(50),
-        quota=fixed_quota(GroupPlan(rollouts=2, step_cap=5)),
+        quota=fixed_quota(2),
+        largest_step_cap=5,
         groups_per_update=groups_per_update,
         staleness_bound=bound,
         max_attempts=3,

@@ -10,7 +10,7 @@ from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan, Quota, fixed_quota
+from dart.curation.quota import Quota, fixed_quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
@@ -18,17 +18,18 @@ from dart.store.store import Store
 from dart.testing.local_record import at_once
 from tests.scratch_record import ScratchRecord
 
-PLAN = GroupPlan(rollouts=4, step_cap=10)
+ROLLOUTS = 4
 SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
-    quota=fixed_quota(PLAN),
+    quota=fixed_quota(ROLLOUTS),
+    largest_step_cap=10,
     groups_per_update=1,
     staleness_bound=3,
     max_attempts=3,
     lease_s=60.0,
 )
-DYNAMIC = replace(SETTINGS, quota=Quota(group=PLAN, minimum=2, threshold=0.6))
+DYNAMIC = replace(SETTINGS, quota=Quota(most=ROLLOUTS, minimum=2, threshold=0.6))
 SHORT = replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=0.0))
 POOL = replace(SETTINGS, pool=PoolRule(max_uses=1))
 LIMITS = TaskQuarantineSettings(
@@ -168,7 +169,7 @@ def test_nothing_probes_before_there_is_a_cap_to_probe() -> None:
     assert not world.group_of(world.lease()).probes_length
 
 
-@pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=fixed_quota(PLAN))])
+@pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=fixed_quota(ROLLOUTS))])
 def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(
     switched_off: CuratorSettings,
 ) -> None:

@@ -14,14 +14,15 @@ from dart.core.messages import (
 from dart.core.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
 from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, Liveness, RevokeLease
-from dart.curation.quota import GroupPlan, fixed_quota
+from dart.curation.quota import fixed_quota
 from dart.curation.settings import CuratorSettings
 
 NOW = 1000.0
 SETTINGS = CuratorSettings(
     tasks=("click-test", "login-user"),
     seeds=range(100),
-    quota=fixed_quota(GroupPlan(rollouts=2, step_cap=10)),
+    quota=fixed_quota(2),
+    largest_step_cap=10,
     groups_per_update=2,
     staleness_bound=1,
     max_attempts=3,

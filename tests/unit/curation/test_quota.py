@@ -2,15 +2,14 @@
 
 import pytest
 
-from dart.curation.quota import GroupPlan, Quota, fixed_quota
+from dart.curation.quota import Quota, fixed_quota
 
-PLAN = GroupPlan(rollouts=8, step_cap=10)
-PAPER = Quota(group=PLAN, minimum=2, threshold=0.6)
+PAPER = Quota(most=8, minimum=2, threshold=0.6)
 
 
 @pytest.mark.parametrize("rewards", [(), (0.0,) * 8, (1.0,) * 8])
 def test_the_fixed_quota_is_the_same_whatever_a_task_did(rewards: tuple[float, ...]) -> None:
-    quota = fixed_quota(PLAN)
+    quota = fixed_quota(8)
     assert quota.at_first(3) == quota.rollouts(8, rewards) == 8
 
 
@@ -25,7 +24,7 @@ def test_the_number_at_each_success_is_the_papers(success: float, rollouts: int)
 @pytest.mark.parametrize("most", [2, 3, 4, 8, 16, 64])
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.6, 0.9, 1.0])
 def test_other_settings_begin_at_the_largest_end_at_two_and_never_rise(most: int, threshold: float) -> None:
-    quota = Quota(group=GroupPlan(rollouts=most, step_cap=1), minimum=2, threshold=threshold)
+    quota = Quota(most=most, minimum=2, threshold=threshold)
     numbers = [quota.for_success(s / 1000) for s in range(1001)]
     assert numbers == sorted(numbers, reverse=True)
     assert (numbers[0], numbers[-1]) == (most, 2)
@@ -34,7 +33,7 @@ def test_other_settings_begin_at_the_largest_end_at_two_and_never_rise(most: int
 
 
 def test_the_minimum_holds() -> None:
-    assert Quota(group=PLAN, minimum=4, threshold=0.6).for_success(1.0) == 4
+    assert Quota(most=8, minimum=4, threshold=0.6).for_success(1.0) == 4
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from dart.core.messages import NoWorkYet
 from dart.core.records import Batch, Release
 from dart.core.types import FaultKind, RolloutLease, RolloutState
-from dart.curation.quota import GroupPlan, fixed_quota
+from dart.curation.quota import fixed_quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.store.store import Store
@@ -21,7 +21,8 @@ NOW = 1000.0
 SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
-    quota=fixed_quota(GroupPlan(rollouts=2, step_cap=10)),
+    quota=fixed_quota(2),
+    largest_step_cap=10,
     groups_per_update=1,
     staleness_bound=0,
     max_attempts=2,
@@ -245,6 +246,6 @@ def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store)
 
 
 def test_a_restarted_curator_remembers_as_many_rewards_as_a_group_has_rollouts(store: Store) -> None:
-    settings = replace(SETTINGS, quota=fixed_quota(GroupPlan(rollouts=40, step_cap=10)))
+    settings = replace(SETTINGS, quota=fixed_quota(40))
     lease = played(reopened(store, settings), store, *[1.0, 0.0] * 20)
     assert len(reopened(store, settings).curator.tasks[lease.task_id].rewards) == 40

@@ -6,7 +6,7 @@ from dart.config.config import load_config
 from dart.config.sections import TaskQuarantineSettings
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan, Quota, fixed_quota
+from dart.curation.quota import Quota, fixed_quota
 from dart.curation.settings import CuratorSettings, settings_of
 from dart.curation.step_cap import StepCap
 
@@ -17,7 +17,7 @@ def settings_with(*overrides: str) -> CuratorSettings:
 
 def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
     settings = settings_with()
-    assert settings.quota == fixed_quota(GroupPlan(rollouts=8, step_cap=10))
+    assert settings.quota == fixed_quota(8)
     assert (settings.step_cap, settings.pool) == (None, None)
     assert settings.task_quarantine == TaskQuarantineSettings(
         groups_without_success=0, failed_attempts=20, lost_environments=5, duration_s=300.0
@@ -31,7 +31,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
         (
             "rollout_number.enabled=true",
             "quota",
-            Quota(group=GroupPlan(rollouts=8, step_cap=10), minimum=2, threshold=0.6),
+            Quota(most=8, minimum=2, threshold=0.6),
         ),
         ("trajectory_length.enabled=true", "step_cap", StepCap(largest=10, slack=1, probe_share=0.1)),
         ("experience_pool.enabled=true", "pool", PoolRule(max_uses=16, matches_seeds=True)),
