@@ -382,9 +382,8 @@ class Curator:
         Also None when some group will be stale with any choice: then waiting gains nothing. The trainer asks
         again and again while it waits, so this counts groups and visits none.
         """
-        live = self._live_groups.floors()
-        left = Counter(live)
-        left.subtract(self._live_groups.oldest_ready(wanted))
+        live = self._live_groups.floors
+        left = live - Counter(self._live_groups.oldest_ready(wanted))
         if self._can_all_be_fresh(left, updates_from_now=1) or not self._can_all_be_fresh(
             live, updates_from_now=0
         ):

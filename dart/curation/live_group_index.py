@@ -30,7 +30,8 @@ class LiveGroupIndex:
         self.untrainable: dict[int, DropReason] = {}
         """Complete groups that teach nothing."""
         self._by_oldest_step: IndexedHeap[int] = IndexedHeap()
-        self._floors: Counter[int] = Counter()
+        self.floors: Counter[int] = Counter()
+        """How many groups there are of each version floor, without those at the trainer."""
         self._ready_floors: Counter[int] = Counter()
         self._played: dict[str, dict[int, RolloutRecord]] = {}
         """The rollouts that each environment plays."""
@@ -74,10 +75,6 @@ class LiveGroupIndex:
         """Groups that have a step of an older version."""
         return self._by_oldest_step.up_to(oldest_allowed - 1)
 
-    def floors(self) -> Mapping[int, int]:
-        """How many groups there are of each version floor, without those at the trainer."""
-        return self._floors
-
     def oldest_ready(self, count: int) -> Mapping[int, int]:
         """The version floors of the first `count` groups in `ready`, without visiting any of them."""
         left, found = count, {}
@@ -89,7 +86,7 @@ class LiveGroupIndex:
     @property
     def unbatched(self) -> int:
         """Groups in flight or ready."""
-        return self._floors.total()
+        return self.floors.total()
 
     # ---- changes ----
 
@@ -133,7 +130,7 @@ class LiveGroupIndex:
 
     def _index(self, before: GroupRecord | None, after: GroupRecord | None) -> None:
         if before is not None and before.batch_id is None:
-            _count(self._floors, groups.version_floor(before), -1)
+            _count(self.floors, groups.version_floor(before), -1)
         known = after or before
         assert known is not None
         key = known.group_id
@@ -144,7 +141,7 @@ class LiveGroupIndex:
             self.untrainable.pop(key, None)
             return
         floor = groups.version_floor(after)
-        _count(self._floors, floor, 1)
+        _count(self.floors, floor, 1)
         self._index_unbatched(after, (floor, key))
 
     def _index_unbatched(self, group: GroupRecord, rank: tuple[int, int]) -> None:

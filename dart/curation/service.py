@@ -11,7 +11,7 @@ was read again, or a call does not end, the exception passes; the next service s
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dart.core.messages import (
     Call,
@@ -25,7 +25,15 @@ from dart.core.messages import (
     RefuseBatch,
     ReleaseRollout,
 )
-from dart.core.records import Batch, DemonstrationSummary, Release, RolloutRecord, Snapshot, TaskDecision
+from dart.core.records import (
+    Batch,
+    DemonstrationSummary,
+    Release,
+    RolloutChange,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation.curator import Curator, RevokeLease
 from dart.curation.groups import DropReason
@@ -92,31 +100,18 @@ class CurationService:
         """What an idle environment plays next."""
         while True:
             decision = self.curator.work_for(environment, self._clock())
-            if isinstance(decision, NoWorkYet):
-                return decision
-            lease = await self._carry_out(decision)
-            if lease is not None:
-                return lease
-
-    async def _carry_out(
-        self, decision: RevokeLease | ReassignRollout | LeaseRollout | OpenGroup
-    ) -> RolloutLease | None:
-        """One step towards a lease; None when it only prepared one."""
-        match decision:
-            case RevokeLease():
-                await self._revoke(decision.release, environment_lost=decision.environment_lost)
-                return None
-            case OpenGroup():
-                self.curator.group_seen(await self.record.write(decision))
-                return None
-            case ReassignRollout():
-                reassigned = await self.record.write(decision)
-                await self._seen(reassigned.rollout)
-                return reassigned.result if isinstance(reassigned.result, RolloutLease) else None
-            case LeaseRollout():
-                leased = await self.record.write(decision)
-                await self._seen(leased.rollout)
-                return leased.result
+            match decision:
+                case NoWorkYet():
+                    return decision
+                case RevokeLease():
+                    await self._revoke(decision.release, environment_lost=decision.environment_lost)
+                case OpenGroup():
+                    self.curator.group_seen(await self.record.write(decision))
+                case ReassignRollout() | LeaseRollout():
+                    change: RolloutChange[Any] = await self.record.write(decision)
+                    await self._seen(change.rollout)
+                    if isinstance(change.result, RolloutLease):
+                        return change.result
 
     async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
         """An environment gives up its lease."""
