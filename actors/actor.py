@@ -35,7 +35,7 @@ from actors.board import Board, Heartbeat
 from actors.clock import Clock
 from actors.codec import Envelope, MessageKind
 from actors.definition import check_names, handlers_in, is_overwritten, receives, taken_names
-from actors.envelopes import EnvelopeWriter
+from actors.envelope_writer import EnvelopeWriter
 from actors.errors import ActorDied, ActorError, MailboxFull
 from actors.exit_watch import ExitWatcher
 from actors.future import Future, settle

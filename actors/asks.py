@@ -11,7 +11,7 @@ from typing import Any
 from actors.board import Board
 from actors.clock import Clock
 from actors.codec import Envelope, MessageKind, UndecodedMessage
-from actors.envelopes import EnvelopeWriter
+from actors.envelope_writer import EnvelopeWriter
 from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused
 from actors.exit_watch import ExitWatcher
 from actors.future import Future

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from actors.asks import PendingAsks
 from actors.board import Heartbeat
 from actors.codec import Envelope, MessageKind, UndecodedMessage
-from actors.envelopes import EnvelopeWriter
+from actors.envelope_writer import EnvelopeWriter
 from actors.errors import ActorDied, MailboxFull, MessageTooLarge
 from actors.future import settle
 from actors.lifecycle import Lifecycle

@@ -15,7 +15,7 @@ import psutil
 
 from actors.board import ActorState, Board, Vitals
 from benchmarks import runs
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 
 JUDGED_FROM_MINUTES = 20.0
 """A shorter run has too few updates to compare throughputs, and its faults are denser."""

@@ -28,7 +28,6 @@ from actors.monitors import Exit
 from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
-from supervision.patch import parse
 from supervision.placement import (
     INCARNATIONS_PER_PLACEMENT,
     CallOff,
@@ -38,6 +37,7 @@ from supervision.placement import (
     PlacementCore,
     Start,
 )
+from supervision.spec_parsing import parse
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 
 HOSTS, PLACED, HOST, BRIDGE = "hosts", "placed", "host", "bridge"

@@ -56,8 +56,8 @@ from supervision.messages import (
     UpdateFlags,
     WhichChildren,
 )
-from supervision.patch import changed, parse
 from supervision.reports import Death, Offender, SupervisorReport
+from supervision.spec_parsing import changed, parse
 
 STARTING_CHECK_S = 0.25
 """How often a starting child's row is read, in case its `ChildReady` got lost."""

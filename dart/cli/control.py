@@ -12,8 +12,8 @@ from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
+    from dart.run.actor_conditions import Quarantined
     from dart.run.control_protocol import ControlAnswer
-    from dart.run.preconditions import Quarantined
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
@@ -133,7 +133,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
     * `dartrl quarantine list`
     * `dartrl quarantine list -o jsonl | jq -r .name`
     """
-    from dart.run.preconditions import quarantined
+    from dart.run.actor_conditions import quarantined
 
     found = quarantined(chosen(run_dir))
     print_list(found, QUARANTINE_COLUMNS, output, empty="no actor is in quarantine")

@@ -56,7 +56,7 @@ def import_folder(
         from dart.policy.prompt_spec import (
             prompt_spec_of,
         )  # takes seconds; a run that is running is refused before
-        from dart.training.demonstrations import import_demonstrations
+        from dart.training.demonstration_import import import_demonstrations
 
         prompt_spec = prompt_spec_of(config.context)
         added, known = import_demonstrations(

@@ -8,7 +8,7 @@ from pathlib import Path
 from actors.board import LIVING, ActorState, Board, Vitals
 from dart.curation.curator import Liveness
 from dart.curation.stall_diagnosis import Playing
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 SCREENSHOT_MAX_BYTES = 2**18

@@ -24,8 +24,8 @@ from dart.curation.stall_diagnosis import (
     diagnose,
 )
 from dart.store.reader import StoreReader
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import STARVED
-from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 CHECK_S = 2.0

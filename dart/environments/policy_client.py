@@ -13,7 +13,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4

@@ -22,7 +22,7 @@ from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.protocols import Codec, Screen, screenshots_of
 from dart.policy.sampling import teacher_forced
 from dart.training.demonstration_format import BadDemonstrations, DemonstrationEpisode, screenshot_path
-from dart.training.demonstrations import demonstration_of, read_episodes
+from dart.training.demonstration_import import demonstration_of, read_episodes
 
 
 def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[DemonstrationEpisode]:

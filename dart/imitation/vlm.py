@@ -1,8 +1,8 @@
 """Imitation of demonstrations by a vision-language policy, before it is trained by reward. Imports torch.
 
-Prompts and answer tokens are those that an engine would use (`dart.training.demonstrations`). The loss is the
-mean over answers of their mean negative log-prob per token. `python -m dart.imitation.vlm FOLDER POLICY OUT`
-writes a checkpoint to start a run from.
+Prompts and answer tokens are those that an engine would use (`dart.training.demonstration_import`). The loss
+is the mean over answers of their mean negative log-prob per token. `python -m dart.imitation.vlm FOLDER
+POLICY OUT` writes a checkpoint to start a run from.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen
-from dart.training.demonstrations import read_demonstrations
+from dart.training.demonstration_import import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
 
 

@@ -26,8 +26,8 @@ from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest
 from dart.store.reader import StoreReader
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
-from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 HOLD_LOADS = 2.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, format_action
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.checkpoint_verify import verify_policy
 from dart.inference.protocol import Engine
+from dart.inference.version_check import verify_policy
 
 WIDTH_PX, HEIGHT_PX = 160, 210
 """Clicks are inside this frame."""

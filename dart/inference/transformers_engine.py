@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.checkpoint_verify import verify_policy
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Engine
+from dart.inference.version_check import verify_policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 

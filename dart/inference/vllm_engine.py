@@ -38,8 +38,6 @@ from actors.process import exit_reason_of
 from dart.config.sections import RolloutSettings
 from dart.core.errors import DartError
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
-from dart.inference.checkpoint_verify import refuse_other_bytes, verify_policy
 from dart.inference.engine_processes import (
     EngineDied,
     EngineWedged,
@@ -52,6 +50,8 @@ from dart.inference.engine_processes import (
 )
 from dart.inference.prompts import PendingRequest, Prompts
 from dart.inference.protocol import Engine, EngineError, Unanswerable
+from dart.inference.tensor_layout import layout_of, refuse_other_layout
+from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec

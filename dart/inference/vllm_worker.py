@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.process import die_with_parent
-from dart.inference.checkpoint_layout import weight_files
+from dart.inference.tensor_layout import weight_files
 
 ENTROPY_UNITS_PER_NAT = 10**8
 """Entropies travel as integers in the place of the sampled token's rank, which is not needed. 32 bits hold 21

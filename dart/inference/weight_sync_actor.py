@@ -19,9 +19,9 @@ from dart.core import messages as m
 from dart.inference.engine_state import EngineState, state_of
 from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
 from dart.store.reader import StoreReader
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import log_event, send_events
 from dart.telemetry.events import ENGINE_STATE
-from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 BOARD_CHECK_S = 0.1

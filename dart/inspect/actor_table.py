@@ -17,7 +17,7 @@ from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import ancestors_of, restarts_by_child
 from dart.inspect.processes import GONE, Process, ProcessState, process_at
 from dart.inspect.snapshot import ActorRow
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 

@@ -23,8 +23,8 @@ from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.task_reports import TaskReport, state, task_reports
 from dart.inspect.time_budget import read_session
 from dart.store.reader import StoreReader
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import USER_VISIBLE
-from dart.telemetry.gauges import Gauge
 
 RECENT = 200
 """Trajectories behind the success rate of the live view."""

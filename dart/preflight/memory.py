@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.core.errors import DartError
-from dart.inference.checkpoint_layout import Layout, layout_of
+from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
 
 MIB = 2**20

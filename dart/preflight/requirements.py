@@ -22,7 +22,7 @@ from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.miniwob.environment import CHROMIUM
 from dart.environments.miniwob.pages import miniwob_html_dir
-from dart.inference.checkpoint_layout import OtherLayout, weight_files
+from dart.inference.tensor_layout import OtherLayout, weight_files
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")

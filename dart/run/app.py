@@ -38,7 +38,7 @@ from dart.store.reader import StoreReader
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.telemetry.events import POOLS_SIZED
-from dart.training.demonstration_loading import fill_pool
+from dart.training.demonstration_import_process import fill_pool
 
 SNAPSHOT_S = 1.0
 """Interval of the snapshots that the listener of a run gets."""

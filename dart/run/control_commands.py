@@ -16,7 +16,7 @@ from dart.config.sections import POOLS
 from dart.core import messages as m
 from dart.core.errors import ConfigurationError
 from dart.inspect.utilisation import sizes_in
-from dart.run import preconditions, reload
+from dart.run import actor_conditions, reload
 from dart.run.control_protocol import (
     ControlAnswer,
     ControlOutcome,
@@ -94,7 +94,7 @@ class Commands:
         who, work = self._work_of(call)
 
         def is_due() -> None:
-            how = preconditions.condition(who, self._actors())
+            how = actor_conditions.condition(who, self._actors())
             answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet: {how}"))
 
         async def to_its_end() -> None:
@@ -152,7 +152,9 @@ class Commands:
     async def _supervisor_of(self, call: RestartActor | StopActor | ReleaseActor) -> str:
         """The supervisor to ask. Raises NotDone for a request that makes no sense, AskError if it hangs."""
         actors = self._actors()
-        why_not = preconditions.why_not_stop if isinstance(call, StopActor) else preconditions.why_not_restart
+        why_not = (
+            actor_conditions.why_not_stop if isinstance(call, StopActor) else actor_conditions.why_not_restart
+        )
         if reason := why_not(call.name, actors):
             raise NotDone(reason)
         await self._reach(actors[call.name].parent, call)
@@ -340,7 +342,7 @@ class Commands:
         return self._actor.ask(to, call, deadline_s=deadline_s)
 
     def _actors(self) -> dict[str, Vitals]:
-        return preconditions.known(self._actor.board.rows())
+        return actor_conditions.known(self._actor.board.rows())
 
 
 def _going_on(held: m.WorkPaused) -> str:

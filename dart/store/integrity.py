@@ -13,7 +13,6 @@ from dart.config.config import Config
 from dart.core.errors import DiskError, NotRunningError
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths, holder
-from dart.store.audit import Finding, findings_of
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
     STATE_FILE,
@@ -25,6 +24,7 @@ from dart.store.checkpoints import (
 )
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
+from dart.store.record_rules import Finding, findings_of
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
 
 SHA256 = re.compile("[0-9a-f]{64}")

@@ -27,7 +27,7 @@ from dart.core.records import (
     Version,
 )
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
-from dart.store import audit, queries, row_damage, sqlite_checks
+from dart.store import queries, record_rules, row_damage, sqlite_checks
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current, refuse_absent
 from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
@@ -180,20 +180,22 @@ class StoreReader:
     def conservation(self) -> Conservation:
         """Rollouts by fate (invariant one-fate), from the tallies; `integrity` counts the rows instead."""
         with self._reading() as connection:
-            return audit.conservation(connection, queries.tally(connection, "state"))
+            return record_rules.conservation(connection, queries.tally(connection, "state"))
 
     def integrity(
         self, staleness_bound: int | None = None, since_version: int = 0
-    ) -> tuple[audit.Finding, ...]:
+    ) -> tuple[record_rules.Finding, ...]:
         """Every contradiction in the record; empty when it is sound.
 
         With a staleness bound, also rollouts that were trained too late into versions after `since_version`.
         """
         with self._reading() as connection:
-            references = audit.findings_of("the references", sqlite_checks.broken_references, connection)
-            return (*audit.violations(connection, staleness_bound, since_version), *references)
+            references = record_rules.findings_of(
+                "the references", sqlite_checks.broken_references, connection
+            )
+            return (*record_rules.violations(connection, staleness_bound, since_version), *references)
 
-    def damaged_rows(self, *, full: bool) -> list[audit.Finding]:
+    def damaged_rows(self, *, full: bool) -> list[record_rules.Finding]:
         """Rows that differ from what was written; without `full` only rows that the run still needs."""
         with self._reading() as connection:
             return row_damage.damaged_rows(connection, full=full)
@@ -222,7 +224,8 @@ class StoreReader:
                 outcomes=queries.tally(connection, "outcome"),
                 faults=queries.tally(connection, "fault"),
                 drops=queries.tally(connection, "drop"),
-                fenced=audit.counter(connection, "fenced") + audit.counter(connection, "fenced_commits"),
+                fenced=record_rules.counter(connection, "fenced")
+                + record_rules.counter(connection, "fenced_commits"),
             )
 
     def steps_played(self) -> int:

@@ -1,7 +1,7 @@
 """Rows that are not what was written.
 
-`dart.store.audit` checks whether the facts of the record agree with each other; here each row is checked for
-being what its writer wrote.
+`dart.store.record_rules` checks whether the facts of the record agree with each other. Here each row is checked
+for being what its writer wrote.
 """
 
 import json
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dart.core.types import Demonstration, RolloutState, Trajectory
-from dart.store.audit import Check, Finding, findings_of
 from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, scalars, select
+from dart.store.record_rules import Check, Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
@@ -41,7 +41,7 @@ class Content:
     columns: Sequence[str]
     """Those that the checksum is of."""
     read: Callable[[Row], object]
-    """Reads a row back. Raises what `audit.findings_of` makes a finding of."""
+    """Reads a row back. Raises what `record_rules.findings_of` makes a finding of."""
 
 
 TRAJECTORIES = Content(

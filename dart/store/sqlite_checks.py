@@ -1,12 +1,12 @@
 """Checks of the record that only SQLite has: its pages, references, definitions and types.
 
-Checks that work with any database are in `dart.store.audit` and `dart.store.row_damage`.
+Checks that work with any database are in `dart.store.record_rules` and `dart.store.row_damage`.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from dart.store.audit import Finding
+from dart.store.record_rules import Finding
 from dart.store.sqlite import Connection, schema_of
 
 FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"

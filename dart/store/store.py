@@ -4,7 +4,7 @@ Every public method is one transaction: whatever dies, it happens completely or 
 result may get lost can be called again: the second call changes nothing and says so. `Store.write` carries
 out a message, which is a call of one of these methods.
 
-Rollouts are counted apart from their states; `dart.store.audit` compares the two.
+Rollouts are counted apart from their states; `dart.store.record_rules` compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from sqlalchemy import text
 from dart.core import messages as m
 from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
 from dart.store import schema, step_files
-from dart.store.batch_writer import BatchWriter
+from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
-from dart.store.rollout_writer import RolloutWriter
+from dart.store.rollout_leases import RolloutLeases
 from dart.store.serialization import row_of
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ THIN_EVENTS = text("""
 """)
 
 
-class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
+class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
     """The record of one run, opened for writing. Creates the database, unless `create` is false; migrates it.
 
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the

@@ -25,9 +25,9 @@ from dart.core.types import Group
 from dart.store.client import write
 from dart.store.disk_wait import await_room
 from dart.store.reader import StoreReader
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import BATCH_REFUSED
-from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
     MAX_REFUSED_IN_A_ROW,

@@ -21,7 +21,7 @@ from dart.inference.weight_sync_actor import BOARD_CHECK_S
 from dart.inspect.snapshot import EngineRow
 from dart.inspect.snapshot_reader import _engine_row
 from dart.store.store import Store
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 from dart.training.simulated_learner import SimulatedLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running

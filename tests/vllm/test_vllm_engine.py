@@ -11,8 +11,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm`
 
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, scores
 from dart.core.types import GenerateRequest, Generation, VersionSpan
-from dart.inference.checkpoint_layout import OtherLayout
 from dart.inference.protocol import Unanswerable
+from dart.inference.tensor_layout import OtherLayout
 from dart.inference.vllm_engine import VllmEngine
 from dart.store.checkpoints import CorruptCheckpoint
 

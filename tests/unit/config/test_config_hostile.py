@@ -17,7 +17,7 @@ from dart.config.config import PROBLEMS_SHOWN, Config, ConfigError, load_config
 from dart.config.problems import SHOWN_CHARACTERS, dotted
 from dart.core.errors import RunDirectoryError
 from dart.core.run_directory import RunPaths, refuse_unfit
-from dart.inference.checkpoint_layout import OtherLayout
+from dart.inference.tensor_layout import OtherLayout
 from dart.preflight import memory, requirements
 from tests.examples import examples
 

@@ -17,8 +17,8 @@ from dart.curation.actor import CuratorActor
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import EVALUATION_FAILED, STARVED
-from dart.telemetry.gauges import Gauge
 from dart.testing.trajectories import step_at, trajectory_for
 
 TASK = "simulated/0"

@@ -22,7 +22,7 @@ from dart.store import step_files
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.load_meter import LOAD
 
 TASK, SEED = "simulated/0", 3

@@ -20,7 +20,7 @@ from dart.inference.protocol import Engine, Unanswerable
 from dart.inference.serving import ENGINE_CHECK_S
 from dart.store.checkpoints import CorruptCheckpoint
 from dart.store.store import Store
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 
 NAME = "rollout-0"
 PATIENCE_S = 20.0

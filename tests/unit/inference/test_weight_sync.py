@@ -13,7 +13,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.inference.weight_sync_actor import BOARD_CHECK_S, WeightSyncActor
 from dart.store.store import Store
-from dart.telemetry.gauges import Gauge
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]

@@ -18,8 +18,8 @@ from dart.inspect.evaluation_scores import final_report
 from dart.inspect.report import EvaluationResult
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
-from dart.telemetry.gauges import Gauge
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
 SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}

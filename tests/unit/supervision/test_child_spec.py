@@ -29,8 +29,8 @@ from supervision.child_spec import (
 )
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
-from supervision.patch import changed
 from supervision.run import worker
+from supervision.spec_parsing import changed
 from supervision.supervisor import supervisor_args, supervisor_spec
 
 

@@ -20,7 +20,7 @@ from supervision.child_spec import (
 )
 from supervision.errors import InvalidChildSpec
 from supervision.messages import TerminateChild, start_child
-from supervision.patch import changed, parse
+from supervision.spec_parsing import changed, parse
 from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_args, supervisor_spec
 from tests.conformance.world import SUBJECT, BenchWorld, case, child
 

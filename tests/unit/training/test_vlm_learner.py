@@ -13,7 +13,7 @@ from PIL import Image
 from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
-from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
+from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec

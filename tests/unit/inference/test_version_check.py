@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.inference.checkpoint_verify import refuse_other_bytes, verify_policy
+from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.store.checkpoints import (
     CheckpointState,
     CorruptCheckpoint,

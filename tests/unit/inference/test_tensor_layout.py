@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dart.inference.checkpoint_layout import INDEX, OtherLayout, layout_of, refuse_other_layout
+from dart.inference.tensor_layout import INDEX, OtherLayout, layout_of, refuse_other_layout
 
 
 def checkpoint(folder: Path, **shapes: tuple[int, ...]) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors.board import LAUNCHER, ActorState, Board, Vitals
-from dart.run.preconditions import (
+from dart.run.actor_conditions import (
     condition,
     known,
     why_not_restart,

@@ -33,7 +33,7 @@ TRAIN_MEMBERS = (
 )
 
 
-class BatchWriter(RecordWriter):
+class BatchLeases(RecordWriter):
     """Batches and policy versions."""
 
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:

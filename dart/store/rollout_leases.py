@@ -38,7 +38,7 @@ COUNT_TRAJECTORY = text("""
 """`success_steps` is the number of its steps if the episode is a success, else 0."""
 
 
-class RolloutWriter(RecordWriter):
+class RolloutLeases(RecordWriter):
     """Groups and rollouts."""
 
     def open_group(

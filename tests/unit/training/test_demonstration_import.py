@@ -24,7 +24,7 @@ from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
-from dart.training.demonstrations import import_demonstrations, main, read_demonstrations
+from dart.training.demonstration_import import import_demonstrations, main, read_demonstrations
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
 

@@ -10,7 +10,7 @@ import pytest
 from dart.config.sections import ContextSettings
 from dart.core.errors import DiskError, UnavailableError
 from dart.core.run_directory import RunPaths
-from dart.training.demonstration_loading import fill_pool
+from dart.training.demonstration_import_process import fill_pool
 
 FOLDERS = (Path("/somewhere/one"), Path("/somewhere/two"))
 CONTEXT = ContextSettings(turns=3)

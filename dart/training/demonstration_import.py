@@ -17,7 +17,7 @@ exactly as the policy's engine makes them. Screenshots are copied into the run, 
 folder.
 
 This module loads the policy's processor, so a launcher runs it in another process
-(`dart.training.demonstration_loading`, `python -m dart.training.demonstrations`).
+(`dart.training.demonstration_import_process`, `python -m dart.training.demonstration_import`).
 """
 
 import argparse

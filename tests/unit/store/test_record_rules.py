@@ -10,7 +10,7 @@ import pytest
 
 from dart.core.records import Conservation, DecisionKind, TaskDecision
 from dart.core.types import Demonstration
-from dart.store.audit import is_well_formed
+from dart.store.record_rules import is_well_formed
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
 
