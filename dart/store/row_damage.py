@@ -1,7 +1,7 @@
 """Rows that are not what was written.
 
-`dart.store.record_rules` checks whether the facts of the record agree with each other. Here each row is checked
-for being what its writer wrote.
+`dart.store.record_rules` checks whether the facts of the record agree with each other. Here each row is
+checked for being what its writer wrote.
 """
 
 import json
