@@ -1,7 +1,8 @@
-"""The actors of a run, from the board, the process table and the supervisors' reports: never from themselves.
+"""Read the actors of a run from the board, the process table and the supervisors' reports.
 
-It works while all of them hang. It reads neither the record nor the configuration's models, which would take
-most of the time of `tree`, `actors` and completion.
+No actor is asked, so this works while all actors hang. This module neither reads the record nor imports the
+models of the configuration: that would take most of the time of `dartrl tree`, `dartrl actors` and shell
+completion.
 """
 
 import time
@@ -23,9 +24,9 @@ _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 
 
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
-    """Read every actor of the run in a directory, in the order they were started.
+    """Read every actor of the run in a directory, in the order in which the actors were started.
 
-    raises    NotRunningError where no run has left a board
+    raises    NotRunningError if the directory has no board
     """
     paths = RunPaths(run_dir)
     if not paths.board.exists():
@@ -36,9 +37,9 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
 
 
 def is_of_earlier_part(paths: RunPaths) -> bool:
-    """Whether the board was left by an earlier start of the run.
+    """Whether the board is that of an earlier start of the run.
 
-    It is older than the lock then: the process that holds the run has not started its tree yet.
+    Then the board is older than the lock: the process that holds the lock has not started its tree yet.
     """
     if not paths.board.exists():
         return False
@@ -47,17 +48,18 @@ def is_of_earlier_part(paths: RunPaths) -> bool:
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:
-    """Read the resolved configuration of a run. It is not checked: that would take a tenth of a second."""
+    """Read the resolved configuration of a run, without the check, which would take a tenth of a second."""
     try:
         return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotRunningError(
-            f"there is no run in {run_dir}: it has no config.toml; name the directory of one with --run-dir"
+            f"there is no run in {run_dir}, because it has no config.toml; "
+            "name the directory of a run with --run-dir"
         ) from None
 
 
 def windows_s(config: Mapping[str, Any]) -> Mapping[str, float]:
-    """The window of each supervisor's restart budget."""
+    """Return the window of each supervisor's restart budget in seconds, by the supervisor's name."""
     limits: Mapping[str, Any] = config.get("supervision", {})
     return {name: each["max_seconds"] for name, each in limits.items() if "max_seconds" in each}
 
@@ -68,9 +70,9 @@ def actor_rows(
     windows: Mapping[str, float],
     now_unix_s: float | None = None,
 ) -> tuple[ActorRow, ...]:
-    """Combine what the board, the kernel and the reports say of each actor.
+    """Combine what the board, the kernel and the supervisors' reports say of each actor.
 
-    windows   of the supervisors' restart budgets, in seconds
+    windows   for each supervisor, the window of its restart budget in seconds
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     shown = [row for row in vitals if is_shown(row)]
@@ -81,9 +83,10 @@ def actor_rows(
 
 
 def is_shown(row: Vitals) -> bool:
-    """Whether a row shows an actor.
+    """Whether a row of the board shows an actor.
 
-    Rows of callers and free rows do not, nor does an actor's second row while there is no process in it.
+    A free row does not, and neither does the row of a client, which only asks actors. An actor's second row,
+    for the process that will replace it, does so only while there is such a process.
     """
     is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
@@ -121,7 +124,7 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
 
 
 def process_of(row: Vitals) -> Process:
-    """The process of an actor; one on another machine, or not forked yet, counts as alive."""
+    """Return the process of an actor. A process on another machine, or not forked yet, counts as alive."""
     if row.state not in LIVING:
         return GONE
     if row.route or not row.pid:
@@ -130,7 +133,7 @@ def process_of(row: Vitals) -> Process:
 
 
 def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
-    """The policy version that each engine serves, by name; of the engines that take requests now."""
+    """Return the policy version of each engine that takes requests now, by the engine's name."""
     return {
         row.name: row.gauges[Gauge.SERVED_VERSION]
         for row in vitals
@@ -144,16 +147,16 @@ def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
 
 
 def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
-    """An actor and all actors below it."""
+    """Choose an actor and all actors below it in the tree."""
     rows = list(actors)
     parents = {row.name: row.parent for row in rows}
     return [row for row in rows if name in (row.name, *ancestors_of(row.name, parents))]
 
 
 def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
-    """Every actor with its depth, below its supervisor and in start order.
+    """Return every actor and its depth in the tree: each below its supervisor, in start order.
 
-    An actor whose supervisor is not among them has depth 0, so none is left out.
+    An actor whose supervisor is not among `actors` has depth 0, so that no actor is left out.
     """
     rows = list(actors)
     names = {actor.name for actor in rows}
@@ -173,7 +176,7 @@ UNWELL = "unwell"
 
 
 def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:
-    """Choose the actors in one state, or all that are unwell.
+    """Choose the actors in one state, or with `unwell` all that cannot work.
 
     raises    UsageError for an unknown state
     """
@@ -186,7 +189,7 @@ def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:
 def find_actor(name: str, actors: Sequence[ActorRow]) -> ActorRow:
     """Find the actor of this name.
 
-    raises    UsageError with the names that look like it
+    raises    UsageError if there is none; the message suggests similar names
     """
     from dart.core.suggestions import did_you_mean, near
 

@@ -24,7 +24,7 @@ FAILURES_MAX = 100_000
 def scores(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool = False
 ) -> dict[str, Score]:
-    """Successes and episodes of one evaluation, by task."""
+    """Count the episodes of one evaluation and their successes, by task."""
     played = [one for one in _measured(store, phase) if one.is_greedy == is_greedy]
     episodes = Counter(one.task_id for one in played)
     successes = Counter(one.task_id for one in played if one.reward > config.curation.success_above)
@@ -65,13 +65,16 @@ def _result(
 
 
 def still_missing(store: StoreReader, plan: RunPlan, phase: EvaluationPhase) -> int:
-    """How many episodes of an evaluation are still to be played; one that failed too often is not."""
+    """Count the episodes that an evaluation still has to play.
+
+    An episode that failed too often is not played again and does not count.
+    """
     given_up = {one for one, why in failures(store, phase).items() if why["is_left_out"]}
     return sum(one not in given_up for one in missing(plan, _measured(store, phase)))
 
 
 def _measured(store: StoreReader, phase: EvaluationPhase) -> tuple[Evaluation, ...]:
-    """The episodes of an evaluation that count."""
+    """Return the played episodes of an evaluation; after training only those of the newest version."""
     return that_count(store.evaluations(phase), phase, _newest(store))
 
 
@@ -81,7 +84,7 @@ def _newest(store: StoreReader) -> int | None:
 
 
 def failures(store: StoreReader, phase: EvaluationPhase) -> dict[EvaluationEpisode, Mapping[str, Any]]:
-    """The last failure of each episode that had any."""
+    """Return the last failure of each episode of an evaluation that has failed."""
     newest = _newest(store)
     return {
         EvaluationEpisode(one.subject, int(str(one.data["seed"])), bool(one.data["is_greedy"])): one.data

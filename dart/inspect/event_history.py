@@ -34,11 +34,11 @@ def read_events(
     since_unix_s: float = 0.0,
     limit: int = LIMIT,
 ) -> list[Event]:
-    """Read the newest events and reports that are chosen, oldest first.
+    """Read the newest events and supervisors' reports about a subject and of some kinds, oldest first.
 
-    subject   an actor, a task, or another subject of events; None for all
-    kinds     None for all but `load`, which every actor records every few seconds, and engines that take
-              over a version as they should
+    subject   an actor, a task, or another subject of events; None for all subjects
+    kinds     None for all kinds of news: without `load`, which every actor records every few seconds, and
+              without the events of engines that load a new version as they should
     raises    StoreUnavailable
     """
     with StoreReader(paths.store) as store:
@@ -57,7 +57,7 @@ def read_events(
 
 
 def is_news(event: Event) -> bool:
-    """Whether an event is shown by default. That an engine loads a version, as all do, is not."""
+    """Whether an event is shown by default: all but those of an engine that loads a version as it should."""
     states = {event.data.get("state"), event.data.get("before")}
     return event.kind != ENGINE_STATE or not states <= ROUTINE
 
@@ -82,9 +82,9 @@ def event_of(report: SupervisorReport) -> Event:
 
 
 def refuse_unknown(kinds: Collection[str]) -> None:
-    """Check that there are events of these kinds.
+    """Check that every one of these kinds of events exists.
 
-    raises    UsageError
+    raises    UsageError for an unknown kind
     """
     known = [*KINDS, *REPORTS]
     for kind in kinds:
@@ -96,8 +96,8 @@ def refuse_unknown(kinds: Collection[str]) -> None:
 class EventFollower:
     """Returns each new event once.
 
-    read   the events since a moment
-    Make it before the first events are read and shown: then it misses none that happens meanwhile.
+    read   reads the events since a moment, given in unix seconds
+    Make the follower before the first events are read and shown, so that it misses no event in between.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class EventFollower:
         self.new()
 
     def has_shown(self, shown: Collection[Event]) -> None:
-        """Leave these out of what `new` returns."""
+        """Note that these events were shown, so that `new` does not return them."""
         self._seen |= {_identity(event) for event in shown}
 
     def new(self) -> list[Event]:
-        """Events since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
         # A clock that was put back must not hide what happens after that.
         found = self._read(min(self._newest_unix_s, self._now_unix_s()) - OVERLAP_S)
         fresh = [event for event in found if _identity(event) not in self._seen]
@@ -133,13 +133,13 @@ def _identity(event: Event) -> _Identity:
 
 
 def event_line(event: Event) -> str:
-    """One line: when, which kind, about whom, and the fields."""
+    """Format an event as one line: time, kind, subject and fields."""
     fields = "  ".join(f"{name}={value}" for name, value in fields_of(event))
     return one_line(f"{clock(event.unix_s)}  {event.kind:16}  {event.subject:16}  {fields}".rstrip())
 
 
 def fields_of(event: Event) -> Iterator[tuple[str, str]]:
-    """The fields of an event that are not empty, as text; of a report, its incarnation and its reason."""
+    """Yield the non-empty fields of an event as text; of a report only the incarnation and the reason."""
     names = ("incarnation", "reason") if event.kind in REPORTS else tuple(event.data)
     for name in names:
         value = event.data.get(name)

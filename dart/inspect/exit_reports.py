@@ -18,7 +18,7 @@ _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
 
 
 def restarts_by_child(run_dir: Path, supervisor: str, since_unix_s: float) -> Counter[str]:
-    """How often each child of a supervisor failed since a moment."""
+    """Count how often each child of a supervisor failed since a moment."""
     since = read(run_dir, supervisor, since_unix_s)
     return Counter(report.offender.id for report in since if report.context == RESTARTED)
 
@@ -53,13 +53,13 @@ def ends(
     *,
     is_up: bool = True,
 ) -> list[ActorEnd]:
-    """Why each incarnation but the present one ended, oldest first.
+    """Return why each earlier incarnation of an actor ended, oldest first.
 
-    parents   every actor to its supervisor; empty for the root's
-    starts    the lines of the actor's log with which its incarnations got ready, oldest first
-    is_up     whether there is a present incarnation
-    An incarnation that did not fail itself was ended by the last death before its next start that could end
-    it.
+    parents   the supervisor of every actor; an empty name for the root
+    starts    the lines of the actor's log that say that an incarnation is ready, oldest first
+    is_up     whether an incarnation of the actor is running; it has not ended
+    If an incarnation did not fail itself, the newest death that could end it, before the next incarnation
+    began, is taken as the cause.
     """
     above = ancestors_of(name, parents)
     deaths = [one for one in reports if one.context in _DEATHS and _ends(one, name, above)]
@@ -78,17 +78,19 @@ def ends(
 
 
 def _ends(death: SupervisorReport, name: str, above: Sequence[str]) -> bool:
-    """Whether a death ended this actor: its own, that of a supervisor above it, or one whose report says that
-    it ended the actor's branch.
+    """Whether a death ended this actor.
+
+    That is its own death, the death of a supervisor above it, and any death whose report lists the actor or a
+    supervisor above it among those taken along.
     """
     return death.offender.id in (name, *above) or not {name, *above}.isdisjoint(death.taken_along)
 
 
 def _end(start: LogLine, next_s: float, name: str, deaths: Sequence[SupervisorReport]) -> ActorEnd:
-    """How the incarnation that began with `start` ended, before the next one began.
+    """Find how the incarnation ended that began with the log line `start`; the next one began at `next_s`.
 
-    deaths   that ended the actor, oldest first. An incarnation's number alone does not identify it: each
-             start of the run counts from 1.
+    deaths   the deaths that ended the actor, oldest first. The number of an incarnation does not identify its
+             death, because each start of the run counts from 1.
     """
     first = bisect_left(deaths, start.unix_s, key=lambda one: one.unix_s)
     latest = deaths[first : bisect_right(deaths, next_s, key=lambda one: one.unix_s)][::-1]
@@ -103,7 +105,10 @@ def _end(start: LogLine, next_s: float, name: str, deaths: Sequence[SupervisorRe
 
 
 def ancestors_of(name: str, parents: Mapping[str, str]) -> list[str]:
-    """The supervisors above an actor, nearest first; a board read while it changes may show a cycle."""
+    """Return the supervisors above an actor, nearest first.
+
+    A board that is read while it changes may show a cycle; then each supervisor is returned once.
+    """
     found: list[str] = []
     while (name := parents.get(name, "")) and name not in found:
         found.append(name)

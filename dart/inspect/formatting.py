@@ -24,7 +24,7 @@ def percent(rate: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number with so many decimals; a dash for None."""
+    """A number with `digits` decimals; a dash for None."""
     return DASH if value is None else f"{value:.{digits}f}"
 
 
@@ -89,7 +89,7 @@ def parse_span(text: str) -> float:
 
 
 def state_text(actor: "ActorRow") -> str:
-    """The state of an actor, and why it cannot work although it runs."""
+    """The state of an actor; if it is `running` and cannot work, also why."""
     if actor.state != "running":
         return actor.state
     if actor.process != "alive":
@@ -98,7 +98,7 @@ def state_text(actor: "ActorRow") -> str:
 
 
 def activity(actor: "ActorRow") -> str:
-    """What an actor is busy with and for how long; for one that is not up, why it ended."""
+    """What an actor is busy with and for how long; for an actor that is not up, why it ended."""
     if actor.state not in ("running", "starting", "stopping"):
         return actor.last_reason
     if actor.process == "gone":

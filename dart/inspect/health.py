@@ -64,9 +64,9 @@ def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:
 
 
 def _loads(engine: ActorRow) -> bool:
-    """Whether an engine loads another version; requests wait for it meanwhile, as planned.
+    """Whether an engine loads another version. Its requests wait meanwhile, which is no problem.
 
-    An engine that is starting does no such work: it is created with its version. One that takes longer than
-    `rollout.load_deadline_s` ends itself.
+    An engine that is starting does not count, because it is created with its version. An engine that loads
+    for longer than `rollout.load_deadline_s` ends itself.
     """
     return replace(engine, ready=True).is_well and engine.work in LOADING

@@ -67,12 +67,12 @@ def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) ->
 
 
 def window_for(episodes: int, window: int) -> int:
-    """The window for a run of so many episodes: smaller when the run is short."""
+    """Return how many episodes each point of the curve covers: `window`, or fewer if the run is short."""
     return max(1, min(window, episodes // POINTS_MIN))
 
 
 def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Path) -> None:
-    """Draw the curve, each task faintly, and the two measurements on held-out seeds.
+    """Draw the curve over all tasks, a faint curve for each task, and the two evaluations on held-out seeds.
 
     raises    ModuleNotFoundError if matplotlib is not installed (extra `train`)
     """
@@ -123,14 +123,14 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
 
 
 def _resample(points: CurvePoints, columns: int) -> list[float]:
-    """The newest rate at the end of each of `columns` equal stretches of time; 0 before the first one."""
+    """Return the newest rate at the end of each of `columns` equal spans of time; 0 before the first rate."""
     times = [elapsed_s for elapsed_s, _ in points]
     places = (bisect_right(times, times[-1] * (column / columns)) for column in range(1, columns + 1))
     return [points[place - 1][1] if place else 0.0 for place in places]
 
 
 def _plot_row(rates: Sequence[float], row: int) -> str:
-    """One line of the plot, from 0 at the bottom: each column is filled in eighths of a character."""
+    """Draw one row of the plot; row 0 is at the bottom. Each column is filled in eighths of a character."""
     is_labelled = (row + 1) % ROWS_PER_LABEL == 0
     label = f"{100 * (row + 1) / PLOT_ROWS:3.0f}┤" if is_labelled else "   │"
     eighths = (round(8 * (rate * PLOT_ROWS - row)) for rate in rates)

@@ -55,13 +55,13 @@ def open_view(
 
 
 def _draw(view: Live, snapshot: RunSnapshot) -> None:
-    """Draw the snapshot. A terminal that was closed ends only the view: the run gets a SIGHUP for it."""
+    """Draw the snapshot, or nothing if the terminal was closed: the run learns of that by SIGHUP."""
     with suppress(OSError):
         view.update(Printable(screen(snapshot)), refresh=True)
 
 
 class PlainLines:
-    """One line every `LINE_EVERY_S` seconds, and at every change of phase."""
+    """Prints a line every `LINE_EVERY_S` seconds, and at every change of phase."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -89,7 +89,7 @@ class PlainLines:
         self._notices = notices
 
     def _print(self, text: str) -> None:
-        """A full disk behind the output, or a reader that left, must not end the run."""
+        """Print one line. A full disk or a closed pipe is ignored, because it must not end the run."""
         with suppress(OSError):
             self._console.file.write(f"{one_line(text)}\n")
             self._console.file.flush()
@@ -101,9 +101,9 @@ def summary_line(snapshot: RunSnapshot) -> str:
 
 
 def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Group:
-    """One run for `dartrl status`: the screen below its directory, its health and its process.
+    """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`.
 
-    main_is   what is wrong with its main process: suspended or gone
+    main_is   what is wrong with the main process: `suspended` or `gone`; empty if it is well
     """
     state = "NOT RUNNING" if pid is None else snapshot.health if snapshot.is_healthy else "DEGRADED"
     if main_is:
@@ -114,7 +114,7 @@ def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Grou
 
 
 def screen(snapshot: RunSnapshot) -> RenderableType:
-    """One run on one screen."""
+    """Draw a run on one screen: the header, the tasks and the actors."""
     tables = [table(snapshot.tasks, TASK_COLUMNS), actor_table(snapshot.actors)]
     return Group(header(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
 
@@ -132,7 +132,7 @@ def header(snapshot: RunSnapshot) -> RenderableType:
 
 
 class Flow:
-    """Figures beside one another; a line ends between two of them, where it can."""
+    """Figures side by side. Lines break between figures, except in a figure that is wider than the screen."""
 
     def __init__(self, figures: Sequence[str]) -> None:
         self._figures = figures
@@ -149,7 +149,7 @@ class Flow:
 
 
 def _remarks(snapshot: RunSnapshot) -> Iterator[Text]:
-    """The sidecars, the engines that are not healthy, and the notices."""
+    """Yield a line for each sidecar, each engine that is not healthy, and each notice."""
     yield from map(_sidecar_text, snapshot.sidecars)
     for engine in snapshot.engines:
         if engine.reason:
@@ -200,7 +200,7 @@ def _staleness(snapshot: RunSnapshot) -> str:
 
 
 def _curation(snapshot: RunSnapshot) -> Iterator[str]:
-    """Averages over tasks, what was dropped and why, the pool, tasks in quarantine."""
+    """Yield averages over tasks, drops by reason, use of the experience pool, and tasks in quarantine."""
     if snapshot.rollouts_mean is not None and snapshot.step_cap_mean is not None:
         yield f"N {snapshot.rollouts_mean:.1f}  step cap {snapshot.step_cap_mean:.1f}"
     if snapshot.steps_mean is not None:
@@ -295,7 +295,7 @@ def _vitals(actor: ActorRow) -> Iterator[str]:
 
 
 def vitals(actor: ActorRow) -> list[str]:
-    """One actor in a few lines."""
+    """Describe one actor in a few lines: its state, work, memory, and why it ended the last time."""
     lines = [
         "  ".join([actor.name, state_text(actor), *_vitals(actor)]),
         f"supervisor {actor.parent or 'none: it is the root'}, incarnation {actor.incarnation}",

@@ -1,4 +1,4 @@
-"""The log of one actor, line by line, with the incarnation that wrote each.
+"""The log of one actor, line by line, with the incarnation that wrote each line.
 
 An actor's incarnations share a file (`actors.log`). When it is full, it is renamed and a new one begins; one
 older file is kept. `crash/` has what an incarnation printed when it crashed.
@@ -35,7 +35,7 @@ class LogLine:
 
 
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
-    """Read the lines that are kept of an actor, oldest first, but for those that a full disk cut short."""
+    """Read the kept lines of an actor's log, oldest first, without lines that a full disk cut short."""
     newest = paths.logs / f"{name}.jsonl"
     return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
 

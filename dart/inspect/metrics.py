@@ -1,8 +1,8 @@
 """Every metric of a run: declared in one table, read from the board and the record at each scrape.
 
-Nothing is counted here: supervisors count on the board, the store in its record. The figures are therefore
-those of `status`, also while actors hang or after a restart of this process. docs/reference/metrics.md is
-generated from the table. A test compares the table with the dashboard.
+Nothing is counted here: supervisors count on the board, and the store counts in the record. So the metrics
+agree with `dartrl status`, and they stay right while actors hang and after this process restarts.
+docs/reference/metrics.md is generated from the table. A test compares the table with the dashboard.
 """
 
 import math
@@ -18,7 +18,7 @@ from dart.inspect.snapshot import RunSnapshot
 
 
 class MetricKind(StrEnum):
-    """What a scraper may do with the numbers."""
+    """Prometheus's type of a metric, which says how its numbers may change."""
 
     COUNTER = "counter"
     """Only grows, until the process that counts is restarted."""
@@ -44,7 +44,7 @@ class Metric:
 
     @property
     def exposed(self) -> str:
-        """The name that queries use."""
+        """The full name of the metric, as queries use it."""
         return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
@@ -244,8 +244,8 @@ METRICS: tuple[Metric, ...] = (
 def exposition(snapshot: RunSnapshot) -> str:
     """The metrics of one snapshot in Prometheus's text format 0.0.4.
 
-    Written here and not by its client library, which takes three times as long: at a thousand actors that
-    would be most of a scrape. A test reads it with the library's own parser.
+    Prometheus's client library is not used: it takes three times as long, at a thousand actors most of the
+    time of a scrape. A test reads the text with the library's parser.
     """
     return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
 

@@ -1,4 +1,4 @@
-"""Notices: problems of a run that are not those of one actor, for `status`, the live view and the page."""
+"""Notices: problems of a whole run, not of one actor, for `status`, the live view and the web page."""
 
 import shutil
 import signal
@@ -14,7 +14,7 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HE
 
 
 def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> Iterator[str]:
-    """What an operator should know besides the states of actors, a sentence each."""
+    """Yield a text for each thing that an operator should know besides the states of actors."""
     if (ends := signals.read(paths)) is not None:
         yield (
             f"the run ends: it received {signal.Signals(ends.signal).name} at {clock(ends.since_unix_s)}. "
@@ -37,7 +37,7 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
-    """A notice that lasts until a person removes the damaged folder."""
+    """Yield a notice of a damaged checkpoint that was replaced, until a person removes the damaged folder."""
     event = store.newest_event(CHECKPOINT_RESTORED)
     if event is not None and (folder := paths.root / str(event.data["damaged_folder"])).exists():
         what = event.data
@@ -49,7 +49,7 @@ def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
 
 
 def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
-    """A notice that lasts until a person removes the copy of the damaged log."""
+    """Yield a notice of a damaged write-ahead log, until a person removes the copy of it."""
     event = store.newest_event(LOG_CUT)
     if event is not None and (copy := paths.root / str(event.data["copy"])).exists():
         yield (
@@ -59,7 +59,7 @@ def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
 
 
 def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
-    """Notices of the store and the trainer while they wait for room on the disk."""
+    """Yield notices that the store or the trainer cannot write, because the disk is full or a file locked."""
     free = f"{size(shutil.disk_usage(paths.root).free)} are free at {paths.root}"
     if "store" in waiting:
         yield (

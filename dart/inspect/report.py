@@ -1,7 +1,7 @@
 """The final tables: success of each task before and after, on held-out seeds, with 95 % intervals.
 
-An episode without a result is left out of the rates. How many were, and why, stands below each table, next to
-the rates with those counted as failures.
+An episode without a result is left out of the rates. Below each table stand the number of such episodes, the
+reasons, and the rates that would result if these episodes were failures.
 """
 
 import json
@@ -42,7 +42,7 @@ class MeanScore:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One task, or the mean over all of them. A side is None if it was not measured."""
+    """One task, or the mean over all tasks. `before` or `after` is None if it was not measured."""
 
     name: str
     before: Score | MeanScore | None
@@ -52,7 +52,7 @@ class ReportRow:
 
     @property
     def verdict(self) -> ChangeVerdict:
-        """What may be said about the change."""
+        """What the interval of the difference says about the change."""
         if self.difference is None:
             return ChangeVerdict.NOT_COMPARED
         if self.difference.low > 0:
@@ -75,7 +75,7 @@ class EvaluationResult:
 
     @property
     def episodes_left_out(self) -> int:
-        """How many in all."""
+        """The number of episodes without a result, over all tasks."""
         return sum(self.left_out.values())
 
     @property
@@ -95,7 +95,7 @@ class EvaluationResult:
 
     @property
     def mean(self) -> MeanScore | None:
-        """The mean over tasks; None without a result."""
+        """The mean over tasks; None if no episode has a result."""
         scores = list(self.scores.values())
         return MeanScore(mean_rate(scores), mean_interval(scores)) if scores else None
 
@@ -136,9 +136,10 @@ class SuccessReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A run measured in both ways.
+    """The success of a run, measured both with sampled and with greedy answers.
 
-    Training may raise the sampled success by certainty alone, which leaves the greedy one as it was.
+    Training may only make the policy surer of its most likely answers. This raises sampled success and leaves
+    greedy success as it was.
     """
 
     sampled: SuccessReport
@@ -148,7 +149,7 @@ class RunReport:
 
     @property
     def measured(self) -> list[SuccessReport]:
-        """Those that hold a measurement."""
+        """The reports that hold a measurement."""
         return [report for report in (self.sampled, self.greedy) if report.tasks]
 
 
@@ -164,7 +165,7 @@ def to_json(report: SuccessReport) -> dict[str, Any]:
 
 
 def _left_out_json(result: EvaluationResult) -> dict[str, Any] | None:
-    """None for a side that was not measured."""
+    """The episodes without a result as plain data; None for an evaluation that was not measured."""
     if not result.planned:
         return None
     return {
@@ -197,7 +198,8 @@ def _side_json(score: Score | MeanScore | None) -> dict[str, Any] | None:
 def write_json(report: RunReport, path: Path, *, about: Mapping[str, Any]) -> None:
     """Write the tables as JSON, with facts `about` the run (seed, seconds, restarts, fates).
 
-    The table of sampled answers is at the top, that of greedy ones under `greedy`; null if there is none.
+    The table of sampled answers is at the top level. The table of greedy answers is under `greedy`, which is
+    null if there is no such table.
     """
     greedy = to_json(report.greedy) if report.greedy.tasks else None
     text = json.dumps({**about, **to_json(report.sampled), "greedy": greedy}, indent=2)
@@ -215,7 +217,7 @@ STYLES: Mapping[ChangeVerdict, str] = {
 def render(report: SuccessReport) -> "Group":
     """The table for people, 80 columns wide, and below it how many episodes were left out.
 
-    Where all tasks are of one family, only the header names it.
+    If the ids of all tasks begin with the same family, such as `miniwob/`, only the header names the family.
     """
     from rich import box
     from rich.console import Group
@@ -253,13 +255,13 @@ def _left_out_of(result: EvaluationResult) -> str:
 
 
 def family_of(tasks: Iterable[str]) -> str:
-    """What all tasks have before the slash; empty when they differ."""
+    """Return the part of the task ids before the last slash; empty if the tasks differ in it."""
     families = {task.rpartition("/")[0] for task in tasks}
     return families.pop() if len(families) == 1 else ""
 
 
 def _cells(row: ReportRow) -> list[str]:
-    """Before, after, change and verdict."""
+    """Return the cells of a row: before, after, change and verdict."""
     change = DASH
     if row.before and row.after and row.difference:
         change = f"{100 * (row.after.rate - row.before.rate):+.0f}"

@@ -29,7 +29,7 @@ class Staleness:
 
 
 def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
-    """Over all updates of a run, from the figures kept with each."""
+    """Summarise staleness over all updates of a run, given the metrics of each; None without an update."""
     figures = [metrics for metrics in updates if "staleness_mean" in metrics]
     if not figures:
         return None
@@ -83,13 +83,13 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
 
 
 def books_line(result: TrainResult) -> str:
-    """The fates of all rollouts, and whether the data are sound."""
+    """Return one line about the fates of all rollouts, whether the data are sound, and restarts."""
     verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
     return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
 
 
 def curation_lines(result: TrainResult) -> list[str]:
-    """What curation did; lines about what did not happen are left out."""
+    """Return lines about what curation did, without lines about what did not happen."""
     snapshot, old = result.snapshot, result.staleness
     lines = []
     if old is not None:

@@ -1,4 +1,4 @@
-"""The status of the sidecars. Each writes its own into a file, which counts only while its process runs."""
+"""The status of sidecars: each writes its status into a file, which counts only while the sidecar runs."""
 
 import json
 import os

@@ -11,7 +11,7 @@ from dart.core.run_directory import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A main process that received a signal to end."""
+    """The signals to end that a main process received."""
 
     signal: int
     """The first one."""
@@ -35,7 +35,7 @@ def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
 
 
 def read(paths: RunPaths) -> Ending | None:
-    """What the running process received; None if it received no signal, or has ended."""
+    """Return the signals that the main process received; None if it received none, or has ended."""
     with suppress(OSError, LookupError, ValueError):
         received = [line.split() for line in _file(paths).read_text().splitlines()]
         pid, ticks, number, unix_s = received[0]

@@ -60,7 +60,7 @@ class ActorRow:
 
     @property
     def is_well(self) -> bool:
-        """Whether it is up and ready, beats, and is not suspended."""
+        """Whether the actor is up and ready, beats, and is not suspended."""
         is_up = self.state == "running" and self.ready and self.process == "alive"
         return is_up and self.beat_age_s <= ACTOR_SILENT_S
 

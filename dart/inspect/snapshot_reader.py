@@ -34,7 +34,7 @@ class SnapshotReader:
     """Reads snapshots of one run; opened once, read many times."""
 
     def __init__(self, paths: RunPaths, config: Config, known_events: EventCounts = NO_EVENTS) -> None:
-        """known_events   the `events` of an earlier reader of the same run"""
+        """known_events   the `events` of an earlier reader of the same run: only newer events are counted"""
         self.paths = paths
         self.events = known_events
         self.store = StoreReader(paths.store)
@@ -48,7 +48,7 @@ class SnapshotReader:
         self.store.close()
 
     def read(self) -> RunSnapshot:
-        """How the run stands now."""
+        """Read a snapshot of the run as it is now."""
         session = read_session(self.paths)
         vitals = rows_of(self.paths.board)
         totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
@@ -105,7 +105,7 @@ class SnapshotReader:
         )
 
     def _progress(self, session: dict[str, float], updates: int, actions: int) -> tuple[RunPhase, int, int]:
-        """The phase, and of its evaluation the episodes done and planned.
+        """Return the phase and, if it is an evaluation, its episodes done and planned; else two zeros.
 
         The phase of a run that has ended is that of the last moment in which it ran.
         """

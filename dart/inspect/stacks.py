@@ -1,4 +1,4 @@
-"""Stacks of a process, read from its memory by py-spy; the process need not cooperate, or even run."""
+"""Stacks of a process, read from its memory by py-spy, so the process may hang or be suspended."""
 
 import shutil
 import subprocess
@@ -14,8 +14,8 @@ DEADLINE_S = 10.0
 def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool = False) -> str:
     """Read the stacks of all threads of an actor's process.
 
-    stands_still  the process is suspended, so py-spy need not pause it
-    native        with the frames of compiled code
+    stands_still  whether the process is suspended, so that py-spy need not pause it
+    native        whether to show the frames of compiled code, too
     raises        UnavailableError when py-spy is missing or not allowed; TemporaryError when it took too long
     """
     command = [_py_spy(), "dump", "--pid", str(pid)]

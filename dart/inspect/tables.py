@@ -53,7 +53,7 @@ def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool =
 
 
 def _cell(value: Any) -> "RenderableType":
-    """Text is printed as it is: what actors and pages say may look like markup."""
+    """Make a cell of a value. Text is shown literally: texts of actors and pages may look like markup."""
     from rich.text import Text
 
     if value is None:

@@ -54,7 +54,7 @@ class TaskReport:
 def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
     """Read every task of the run, in the order of its configuration.
 
-    The curator's present rules are applied to its past decisions: the configuration may have changed.
+    The present configuration is applied to the record, even if it has changed since a decision was made.
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     statistics = store.task_statistics(RECENT_PER_TASK)
@@ -80,9 +80,9 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
 def _report(
     task: TaskState, recent: Sequence[bool], *, drops: Mapping[str, int], finished: int, now_s: float
 ) -> TaskReport:
-    """One task.
+    """Report on one task.
 
-    recent   which of its newest trajectories are successes
+    recent   for each of its newest trajectories, whether it is a success
     """
     quarantine = task.health.quarantine if task.health.is_quarantined(now_s) else None
     pool = task.demonstrations.values()
@@ -106,7 +106,7 @@ def _report(
 def find_task(name: str, tasks: Sequence[str]) -> str:
     """Find the task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
 
-    raises    UsageError
+    raises    UsageError if there is none; the message suggests similar names
     """
     if name in tasks:
         return name
@@ -134,7 +134,7 @@ def state(report: TaskReport) -> str:
 
 
 def about(report: TaskReport) -> list[str]:
-    """A few lines on one task."""
+    """Describe one task in a few lines."""
     lines = [
         f"{report.task_id}  {state(report)}",
         f"success {percent(report.success_rate)} over the newest {report.recent}"
@@ -159,7 +159,7 @@ def history(decisions: Iterable[TaskDecision]) -> list[str]:
 
 
 def decision_text(decision: TaskDecision) -> str:
-    """`N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
+    """A decision as text, such as `N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
     if decision.kind is not DecisionKind.QUARANTINE:
         change = f"{KIND_NAMES[decision.kind]} {decision.before} -> {decision.after}"
     elif decision.after:
@@ -175,14 +175,19 @@ def decision_text(decision: TaskDecision) -> str:
 def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
     """Check that the pool has a demonstration, dropped or not.
 
-    raises    UsageError
+    raises    UsageError if it has none of this id
     """
     if pool_id not in {one.pool_id for one in held}:
         raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
 
 
 def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str]:
-    """What hinders the use of demonstrations that are not dropped, a line each with the remedy."""
+    """Return what a person should know about the demonstrations in use: one line for each point.
+
+    A line says why some of them are not trained on, or only in some groups. Where a setting helps, the line
+    names it.
+    held   the demonstrations that are not dropped
+    """
     pool, lines = config.curation.experience_pool, []
     if idle := sum(one.task_id not in config.tasks.train for one in held):
         lines.append(f"{idle} of them are of tasks this run does not train")
@@ -211,7 +216,7 @@ def _without_thought(config: Config) -> str:
 
 
 def remarks(one: DemonstrationSummary) -> str:
-    """What is special about a demonstration, for a list."""
+    """Say what is special about a demonstration, for a list: such as `self-rolled …` or `dropped`."""
     found = [
         f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
         f"guided {one.rolls} times" if one.rolls else "",

@@ -14,20 +14,20 @@ MINUTE_S = 60.0
 
 
 def session_file(paths: RunPaths) -> Path:
-    """Where a session keeps its times."""
+    """Return the file in which a session keeps its times."""
     return paths.root / "session.json"
 
 
 class TimeBudget:
-    """The times of one session of a run, from a start to an end.
+    """The times of one session: the part of a run from one start to its end.
 
-    Its file, which `read_session` reads, also has the time of all sessions together.
+    The file, which `read_session` reads, also has the time of all sessions together.
     """
 
     def __init__(self, paths: RunPaths, config: Config, *, reserve_s: float) -> None:
         """Start the clock at the time that earlier sessions used.
 
-        reserve_s   time of the budget in which the run does not train
+        reserve_s   time at the end of the budget without training: the last update and the final evaluation
         """
         self._path = session_file(paths)
         self.used_before_s = _used_s(paths)
@@ -38,7 +38,7 @@ class TimeBudget:
         self.keep()
 
     def keep(self) -> None:
-        """Replace the file. While the disk is full, the file stays as it is, and the run waits for space."""
+        """Write the times into the file. While the disk is full, the file keeps the earlier times."""
         content = {
             "elapsed_s": self.used_before_s + time.time() - self.started_unix_s,
             "budget_s": self._budget_s,

@@ -30,7 +30,7 @@ Wait = Callable[[float], bool]
 
 
 def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]:
-    """How much of a processor each process used since the snapshot before, by pid; 1 is a whole one."""
+    """Return each process's share of a processor since the snapshot before, by pid; 1 is all of it."""
     passed_s = now.taken_unix_s - before.taken_unix_s if before is not None else 0.0
     if before is None or passed_s <= 0:
         return {}
@@ -69,7 +69,7 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
 
 @contextmanager
 def keys() -> Iterator[Wait]:
-    """Read single keys inside the block where the input is a terminal; elsewhere only wait."""
+    """Yield a function that waits. On a terminal, it returns early when the user presses an end key."""
     if not sys.stdin.isatty():
         yield Event().wait  # nothing ever sets it
         return

@@ -45,11 +45,11 @@ class TimeWindow:
         return self.ends_unix_s - self.begins_unix_s
 
     def holds(self, unix_s: float | None) -> bool:
-        """Whether a moment lies after its begin and not after its end: windows in a row share no moment."""
+        """Whether a moment lies after the begin and not after the end; windows in a row share no moment."""
         return unix_s is not None and self.begins_unix_s < unix_s <= self.ends_unix_s
 
     def share(self, begins_unix_s: float, ends_unix_s: float) -> float:
-        """Which share of an interval lies in it."""
+        """Return which share of an interval lies in the window."""
         if ends_unix_s <= begins_unix_s:
             return float(self.holds(ends_unix_s))
         begins, ends = max(begins_unix_s, self.begins_unix_s), min(ends_unix_s, self.ends_unix_s)
@@ -67,8 +67,9 @@ class UtilisationInterval:
 
 
 def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
-    """From each load event of an actor to its next, and from the start of an incarnation to its first.
+    """Yield what each actor counted between two load events in a row.
 
+    The first interval of an incarnation begins at its start and ends at its first load event.
     load   load events in any order
     """
     in_order = sorted(load, key=lambda event: (event.subject, event.unix_s))
@@ -89,7 +90,7 @@ def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
 
 
 def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, float]]:
-    """What each actor counted within the window: actor to name to amount, over all its incarnations."""
+    """Sum what each actor counted within the window, over all its incarnations: {actor: {name: amount}}."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for interval in intervals(load):
         share = window.share(interval.begins_unix_s, interval.ends_unix_s)
@@ -99,7 +100,7 @@ def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, floa
 
 
 def total(counted: Mapping[str, Mapping[str, float]], prefix: str, name: str) -> float:
-    """Sum what `spent` found under one name over all actors whose names begin so."""
+    """Sum the amounts of `name` that `spent` found, over all actors whose names begin with `prefix`."""
     return sum(amounts.get(name, 0.0) for actor, amounts in counted.items() if actor.startswith(prefix))
 
 
@@ -114,7 +115,7 @@ class Sizes:
     """(unix seconds, number), oldest first; the first number also holds for the time before."""
 
     def mean(self, begins_unix_s: float, ends_unix_s: float) -> float:
-        """The mean number between two moments."""
+        """The mean number of actors between two moments."""
         if ends_unix_s <= begins_unix_s:
             return float(self._at(begins_unix_s))
         inside = [at for at, _ in self.changes if begins_unix_s < at < ends_unix_s]
@@ -122,7 +123,7 @@ class Sizes:
         return sum(self._at(low) * (high - low) for low, high in parts) / (ends_unix_s - begins_unix_s)
 
     def most(self) -> int:
-        """The largest number."""
+        """The largest number of actors at any time."""
         return max(count for _, count in self.changes)
 
     def _at(self, unix_s: float) -> int:
@@ -130,14 +131,14 @@ class Sizes:
 
 
 def sizes_in(config: "Config") -> dict[str, int]:
-    """The numbers in a configuration, as the fields of an event `pools_sized`."""
+    """Count the environments and engines of a configuration, as the fields of an event `pools_sized`."""
     return {"environments": config.environments.count, "engines": config.rollout.count}
 
 
 def sizes_of(events: Sequence[Event], config: "Config") -> dict[str, Sizes]:
-    """The numbers over time by kind of actors, the trainer included.
+    """Return how many actors the run had over time, by kind: trainer, environments and engines.
 
-    events   of the kind `pools_sized`, oldest first
+    events   the events `pools_sized`, oldest first
     config   has the numbers for a record without such events
     """
     found = {"trainer": Sizes(((0.0, 1),))}

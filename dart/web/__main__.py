@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
 
 
 def access_of(web: WebSettings, paths: RunPaths) -> Access:
-    """The access rules by the configuration. Raises DiskError, UsageError."""
+    """Return the access rules that the configuration sets. Raises DiskError, UsageError."""
     file = Path(web.token_file).expanduser() if web.token_file else paths.root / "web.token"
     token, _ = token_of(file)
     names = [*web.allow_hosts, *own_names(web.host)]
@@ -37,7 +37,7 @@ def access_of(web: WebSettings, paths: RunPaths) -> Access:
 
 
 def _listening(web: WebSettings, paths: RunPaths) -> socket:
-    """The listening socket. While its port is taken, the sidecar reports that and tries again."""
+    """Open the listening socket. While that fails, for instance on a taken port, report it and try again."""
     while True:
         try:
             listener = listen(web.host, web.port)

@@ -1,4 +1,4 @@
-"""What the page can change of a run: the requests that the command line makes. Pure."""
+"""What the web page can change in a run, by the same requests as the command line. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        """The request to the run. Raises UsageError where it needs the name of an actor, or takes none."""
+        """The request to the run. Raises UsageError if it needs an actor's name or takes none."""
         return request_of(self.do, **({"name": self.name} if self.name else {}))
 
     @property
@@ -83,12 +83,12 @@ class RequestedAction:
 
     @property
     def place(self) -> str:
-        """Address of the page it belongs to."""
+        """Address of the page that offers the change: the actor's page, or the overview."""
         return f"/actor?{urlencode({'name': self.name})}" if self.name else "/"
 
 
 def wanted(values: Mapping[str, str]) -> RequestedAction:
-    """Read a change from the fields of a form or an address. Raises UsageError for an unknown one."""
+    """Read a change from the fields of a form or an address. Raises UsageError for an unknown change."""
     asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
     if asked.do not in ACTIONS:
         raise UsageError(f"there is no action {asked.do!r}; there are {', '.join(ACTIONS)}")

@@ -1,4 +1,4 @@
-"""An actor as the pages show it. Pure."""
+"""An actor as the web pages show it. Pure."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,10 @@ class ActorView:
 
 
 def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:
-    """An actor as it is shown. is_running: whether the run keeps its board up to date."""
+    """Return an actor as it is shown.
+
+    is_running   whether the run is running and keeps its board up to date
+    """
     if not is_running:
         return ActorView(actor=actor, state="ended", tone="idle", doing="")
     again = "" if actor.retry_in_s is None else f", next try in {age(actor.retry_in_s)}"

@@ -1,9 +1,9 @@
 """The web page of a run as an ASGI application. Its addresses:
 
 /             overview            /trajectories   list, newest first
-/tree         supervision tree    /trajectory     one, step by step
-/actor        one actor           /compare        two beside one another
-/tasks        all tasks           /export         one, as a file
+/tree         supervision tree    /trajectory     one trajectory, step by step
+/actor        one actor           /compare        two trajectories side by side
+/tasks        all tasks           /export         one trajectory, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
 /stream       what changes on a page, as server-sent events
 /confirm, /do asks for a confirmation; does what the command line would do
@@ -92,11 +92,11 @@ class Site:
         return self._page(request, page, parts, stream, actions.offers(name, values["name"]))
 
     async def _part(self, name: str, values: Values, part: PagePart) -> str:
-        """A part of a page, or the text of an error that may pass while the page is open."""
+        """Return a part of a page, or the text of an error that may go away while the page is open."""
         return await part_or_error(self._html(name, values, part), () if part.every_s == STILL else PASSING)
 
     async def _html(self, name: str, values: Values, part: PagePart) -> str:
-        """A part of a page, rendered once for all clients that show it."""
+        """Return a part of a page, rendered once for all clients that show the page."""
         place = "every page" if part is HEAD else f"/{name}?{urlencode(sorted(values.items()))}"
         kept_s = 0.0 if part.every_s == STILL else GOOD_FOR * part.every_s
         return await self.blocking.shared(
@@ -120,7 +120,7 @@ class Site:
         return HTMLResponse(render("page.html", **values, can_steer=can_steer, is_known=is_known))
 
     def _is_known(self, request: Request) -> bool:
-        """Whether the client may change the run."""
+        """Whether the client sent the token or a valid session cookie, and so may change the run."""
         return rules.is_known(self._access, asked_of(request.scope), time.time())
 
     # actions
@@ -132,7 +132,7 @@ class Site:
         return await self._about(request, wanted, "_confirm.html", may=may, can=can)
 
     async def do(self, request: Request) -> Response:
-        """Do an action, by the request that the command line would make, and show its outcome."""
+        """Carry out an action by the same request as the command line, and show its outcome."""
         wanted = actions.wanted(await _form(request))
         answer = await self.blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
         tone = "" if answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY) else "bad"
@@ -143,7 +143,7 @@ class Site:
     async def _about(
         self, request: Request, wanted: RequestedAction, template: str, **values: object
     ) -> HTMLResponse:
-        """A page about an action, which is in no menu; only its head follows the run."""
+        """Return a page about an action. It is in no menu, and only its head follows the run."""
         head = await self._part("head", Values(), HEAD)
         parts = {"head": head, "action": render(template, wanted=wanted, **values)}
         return self._page(request, WebPage(wanted.title, "", (HEAD,)), parts)
@@ -158,10 +158,12 @@ class Site:
         return HTMLResponse(html, headers={"content-disposition": disposition})
 
     async def blob(self, request: Request) -> Response:
-        """A screenshot, addressed by its sha256 alone, so no address leads out of the blobs."""
+        """Send a screenshot. Its address holds only a sha256, so no address leads to another file."""
         sha256 = request.path_params["sha256"]
         if not BLOB.fullmatch(sha256):
-            raise UsageError(f"a screenshot is named by its sha256, 64 hexadecimal digits, got {sha256!r}")
+            raise UsageError(
+                f"expected the sha256 of a screenshot, which has 64 hexadecimal digits, got {sha256!r}"
+            )
         blobs = BlobStore(self._paths.blobs, read_only=True)
         content = await self.blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
@@ -169,7 +171,7 @@ class Site:
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in STATIC:
-            raise UsageError(f"there is no file {name!r}")
+            raise UsageError(f"there is no file {name!r} at /static/; there are {', '.join(STATIC)}")
         return Response(static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
 
     # following
@@ -179,7 +181,9 @@ class Site:
         name = values.pop("page", "")
         page = page_of(name, values)
         if self._streams >= STREAMS_MOST:
-            raise TemporaryError(f"{STREAMS_MOST} pages follow the run already; close one")
+            raise TemporaryError(
+                f"this page cannot follow the run, because {STREAMS_MOST} pages already do; close one of them"
+            )
         self._streams += 1  # before the first await, or all requests that come at once would pass
         events = changes(page, partial(self._html, name, values))
         return _Stream(events, self._stream_ended)
@@ -215,7 +219,7 @@ class Site:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; calls `ended` at its end, also when it never began."""
+    """A stream of server-sent events. It calls `ended` when it ends, and also if it never began."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -258,9 +262,9 @@ async def changes(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[str]:
-    """The parts of a page as server-sent events: each when it is rendered, and again when it has changed.
+    """Yield the parts of a page as server-sent events: each part when first rendered, and at each change.
 
-    A slow part delays no other. The stream ends after `STREAM_S`; browsers then ask again.
+    A slow part delays no other part. The stream ends after `STREAM_S`; browsers then ask for a new stream.
     """
     sent: dict[str, str] = {}
     following = [part for part in page.parts if part.every_s < STILL]
@@ -293,7 +297,7 @@ PASSING = (TemporaryError, DiskError, RunDirectoryError, NotRunningError)
 
 
 async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...] = PASSING) -> str:
-    """A part of a page, or its error if that is one of `shown`."""
+    """Return a part of a page as HTML, or the text of its error if that is one of `shown`."""
     try:
         return await html
     except shown as error:
@@ -301,7 +305,7 @@ async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...]
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, the first value of each. Raises HTTPException if too large or slow."""
+    """Read the fields of a form, the first value of each. Raises HTTPException if it is too large or slow."""
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_S):
@@ -330,7 +334,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
-    """Show a defect; the server logs its traceback."""
+    """Show a page that says that a defect was met; the server logs its traceback."""
     text = (
         f"this page cannot be shown ({type(error).__name__}): `dartrl doctor --data --full` says whether the "
         "data of the run are damaged; if not, it is a defect, and the log of the page has its traceback"

@@ -10,7 +10,7 @@ rules, in this order:
     token    needed for changes, and for all requests if the page listens beyond loopback or is configured so;
              sent in `Authorization: Bearer`, or as the session cookie of the login form
 
-A change with the cookie also needs an `Origin`, the page's own one: browsers send it with every POST,
+A change with the cookie also needs an `Origin` that names this page: browsers send it with every POST,
 and no page can forge it. Browsers do not send the cookie for other sites.
 
 The cookie holds an expiry and a keyed hash of it, not the token: it is worthless after its time, and a new
@@ -83,7 +83,7 @@ class AccessRefusal:
 
 
 def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_open: bool = False) -> Access:
-    """The rules for a page that listens at `host`.
+    """Return the rules for a web page that listens at `host`.
 
     names    further host names that requests may use, such as the name of a proxy
     is_open  whether reading needs no token though there is one, which only a loopback address allows
@@ -97,8 +97,8 @@ def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_op
         )
     if token is not None and len(token) < TOKEN_CHARACTERS_MIN:
         raise UsageError(
-            f"the token has {len(token)} characters and needs {TOKEN_CHARACTERS_MIN}: delete its file, and a "
-            "new token is made"
+            f"expected a token of at least {TOKEN_CHARACTERS_MIN} characters, got {len(token)}; "
+            "delete the token file, and the next start makes a new one"
         )
     own = {"localhost", *(name.lower() for name in names)}
     return Access(
@@ -168,7 +168,10 @@ def _foreign_origin(asked: RequestFacts) -> AccessRefusal | None:
 
 
 def _authority(origin: str) -> str:
-    """`localhost:8700` for `http://localhost:8700`; behind a proxy the scheme may be https."""
+    """Return the host and port of an `Origin`: `localhost:8700` for `http://localhost:8700`.
+
+    Behind a proxy the scheme may be https.
+    """
     scheme, separator, authority = origin.partition("://")
     return authority.lower() if separator and scheme in ("http", "https") else ""
 
@@ -210,7 +213,8 @@ def _bearer(asked: RequestFacts) -> str:
 def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
     """Refuse a change with a session cookie and without `Origin`.
 
-    Browsers never add a token in `Authorization` by themselves, so a change with that needs no `Origin`.
+    A change with a token in `Authorization` needs no `Origin`, because browsers never add such a header by
+    themselves.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None

@@ -24,7 +24,7 @@ KEPT_MOST = 128
 
 
 class Busy(TemporaryError):
-    """There are too many jobs, or one takes too long."""
+    """There are too many jobs, or a job takes too long."""
 
 
 class BlockingPool:
@@ -39,7 +39,7 @@ class BlockingPool:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Close the pool when the application that it is passed to ends."""
+        """Close the pool when the ASGI application ends that has this as its `lifespan`."""
         yield
         self.close()
 
@@ -47,11 +47,11 @@ class BlockingPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, what: str, job: Callable[[], T]) -> T:
-        """The result of a blocking function. Raises Busy, and what the function raises."""
+        """Run a blocking function in a thread and return its result. Raises Busy, and what `job` raises."""
         return await self._in_time(what, self._start(what, job))
 
     async def shared(self, key: Hashable, fresh_s: float, job: Callable[[], T]) -> T:
-        """The result of a blocking function, computed once for all calls with `key` within `fresh_s`.
+        """Return the result of a blocking function, run once for all calls with this `key` within `fresh_s`.
 
         Failures are not kept. Raises as `run` does.
         """

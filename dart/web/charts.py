@@ -50,11 +50,11 @@ class Bins:
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The moment at which each part ends: where its figure is drawn."""
+        """The moment at which each part ends, where its value is drawn."""
         return tuple(self.begins_unix_s + (index + 1) * self.width_s for index in range(self.count))
 
     def index(self, unix_s: float) -> int:
-        """The part a moment lies in; the nearest one for a moment outside."""
+        """Return the number of the part in which a moment lies; the nearest part for a moment outside."""
         return min(self.count - 1, max(0, int((unix_s - self.begins_unix_s) / self.width_s)))
 
 
@@ -70,11 +70,12 @@ class EpisodeCounts:
 def utilisation_over_time(
     load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes
 ) -> Points:
-    """The share of time that a kind of actors spent in an activity, in each bin; None without a load event.
+    """Return the share of time that a kind of actors spent in an activity, for each bin.
 
     prefix   how the names of these actors begin
-    sizes    how many of them there were
-    The time after the last load event that all live actors have sent is not drawn.
+    sizes    how many of these actors there were
+    A bin without load events has None. Nothing is drawn after the time up to which all live actors have sent
+    their load.
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)
@@ -94,7 +95,7 @@ def utilisation_over_time(
 
 
 def _known_until(load: Iterable[Event]) -> float:
-    """The time up to which every actor has reported; actors that are silent for long are left out."""
+    """Return the time up to which every actor has sent its load, apart from actors that are long silent."""
     last: dict[str, float] = {}
     for event in load:
         last[event.subject] = max(event.unix_s, last.get(event.subject, 0.0))
@@ -103,7 +104,7 @@ def _known_until(load: Iterable[Event]) -> float:
 
 
 def _shares(interval: UtilisationInterval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
-    """The bins an interval overlaps before a moment, and which share of it lies in each."""
+    """Yield each bin that an interval overlaps before `until_s`, and which share of the interval is in it."""
     begins, ends = interval.begins_unix_s, interval.ends_unix_s
     for index in range(bins.index(begins), bins.index(ends) + 1):
         low = bins.begins_unix_s + index * bins.width_s
@@ -115,9 +116,9 @@ def _shares(interval: UtilisationInterval, bins: Bins, until_s: float) -> Iterab
 def success_over_time(
     played: Mapping[int, EpisodeCounts], bins: Bins, *, episodes: int = EPISODES_PER_POINT
 ) -> list[tuple[float, Score]]:
-    """The success of the newest episodes at the end of each bin in which one ended.
+    """Return the success of the newest episodes at the end of each bin in which an episode ended.
 
-    episodes   behind each point, at least; fewer where the whole stretch has few
+    episodes   least number of episodes behind each point; fewer if all bins together have few
     """
     total = sum(one.episodes for one in played.values())
     wanted = max(1, min(episodes, total // POINTS_MIN))
@@ -154,7 +155,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line."""
+    """One line of a chart."""
 
     name: str
     points: Points
@@ -167,7 +168,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A measurement with its interval."""
+    """A single measurement in a chart, with its confidence interval."""
 
     unix_s: float
     value: float
@@ -201,7 +202,7 @@ class Chart:
         return math.ceil(most / tick_step(most) - 1e-9) * tick_step(most)
 
     def x(self, unix_s: float) -> float:
-        """The place of a moment."""
+        """Return the x coordinate of a moment."""
         begins, ends = self.span
         return round(SIZE * (unix_s - begins) / (ends - begins), 1)
 
@@ -209,7 +210,7 @@ class Chart:
         return min(SIZE - DOT_MARGIN, max(DOT_MARGIN, self.x(dot.unix_s)))
 
     def y(self, value: float) -> float:
-        """The place of a value; one outside of the plot is moved to its edge."""
+        """Return the y coordinate of a value; a value outside the plot is moved to its edge."""
         share = min(1.0, max(0.0, value / self.top))
         return round(PLOT_BOTTOM - share * (PLOT_BOTTOM - PLOT_TOP), 1)
 
@@ -217,11 +218,11 @@ class Chart:
         return f"{100 * value:.0f} %" if self.is_percent else figure(value)
 
     def path(self, points: Points) -> str:
-        """The attribute `d` of a line."""
+        """Return the attribute `d` of the SVG path of a line."""
         return path((self.x(at), None if value is None else self.y(value)) for at, value in points)
 
     def band(self, one: Series) -> str:
-        """The attribute `d` of the band around a line; empty for none."""
+        """Return the attribute `d` of the SVG path of the band around a line; empty without a band."""
         if len(one.low_high) < 2:
             return ""
         there = [(self.x(at), self.y(high)) for at, _, high in one.low_high]
@@ -239,14 +240,14 @@ class Chart:
 
     @property
     def x_ticks(self) -> list[tuple[float, str, str]]:
-        """(unix time, label, anchor of the label) of begin, middle and end."""
+        """(unix time, label, SVG text anchor) for the begin, middle and end of the time axis."""
         begins, ends = self.span
         places = (begins, "start"), ((begins + ends) / 2, "middle"), (ends, "end")
         return [(at, self._time(at), anchor) for at, anchor in places]
 
     @property
     def readout(self) -> str:
-        """JSON for the pointer: for each moment its place, its label, and the values of all lines."""
+        """JSON for the text at the mouse pointer: each moment's x, its label, and the values of all lines."""
         texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
         moments = sorted({at for one in self.series for at, _ in one.points})
         rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
@@ -260,12 +261,12 @@ class Chart:
 
 
 def sparkline(points: Points, span: tuple[float, float]) -> str:
-    """The path of a share between 0 and 1, in a box of 1000 by 1000; empty when there is nothing to draw."""
+    """Return the SVG path of a small chart of shares, in a box of 1000 by 1000; empty without points."""
     return Chart("", (), span, is_percent=True).path(points)
 
 
 def path(points: Iterable[tuple[float, float | None]]) -> str:
-    """The attribute `d` of a line with gaps; a single point between gaps is a short dash."""
+    """Return the attribute `d` of the SVG path of a line with gaps; a single point is a short dash."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
         if y is None:
@@ -281,14 +282,14 @@ def _run(run: Sequence[tuple[float, float]]) -> str:
 
 
 def tick_step(top: float) -> float:
-    """The distance between about four ticks up to a value: 1, 2 or 5 times a power of ten."""
+    """Return the distance between ticks, about four up to `top`: 1, 2 or 5 times a power of ten."""
     rough = top / TICKS
     unit = 10.0 ** math.floor(math.log10(rough))
     return next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
 
 
 def figure(value: float) -> str:
-    """`12 k`, `340`, `1.5`, `0.02`."""
+    """A number as short text: `12 k`, `340`, `1.5` or `0.02`."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
     if abs(value) >= 1e4:

@@ -23,7 +23,7 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application: refuses requests and adds headers to responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -43,7 +43,10 @@ class Guard:
 
 
 def asked_of(scope: Scope) -> RequestFacts:
-    """The parts of a request that the rules use; a repeated header that must be unique counts as missing."""
+    """Return the parts of a request that the rules use.
+
+    Some headers may occur only once; such a header counts as missing if it is repeated.
+    """
     headers = Headers(scope=scope)
 
     def one(name: str) -> str | None:

@@ -52,7 +52,7 @@ STILL = math.inf
 
 
 class Values(dict[str, str]):
-    """The names and values in an address, such as `/actor?name=env-003`; one that is missing is empty."""
+    """The names and values in an address such as `/actor?name=env-003`; a missing name has an empty value."""
 
     def __missing__(self, _: str) -> str:
         return ""
@@ -111,7 +111,7 @@ def _charts(run: RunView, values: Values) -> str:
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
-    """The time that is drawn: up to now, or to the end of a run that has ended."""
+    """Return the time that is drawn, cut into bins: up to now, or to the end of a run that has ended."""
     last = run.store.last_unix_s()
     ends = time.time() if run.pid is not None or last is None else last
     began = run.store.began_unix_s()
@@ -149,7 +149,7 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
 
 
 def _measured(run: RunView, bins: Bins) -> list[Dot]:
-    """The measurements on held-out seeds, at both ends."""
+    """Return the evaluations before and after training, as dots at the two ends of the time that is drawn."""
     found = []
     for at, phase in zip(bins.span, EvaluationPhase, strict=True):
         mean = EvaluationResult(scores(run.store, run.config, phase)).mean
@@ -215,14 +215,14 @@ def _newest(run: RunView, _: Values) -> str:
 
 
 def _news(run: RunView) -> list[Event]:
-    """Events worth reading and the supervisors' reports, newest first."""
+    """Read the events that are shown by default and the supervisors' reports, newest first."""
     news = [event for event in run.store.find_events(kinds=USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
     news += [event_of(report) for report in all_reports(run.paths.root, time.time() - NEWS_S)]
     return sorted(news, key=lambda event: -event.unix_s)
 
 
 def event_text(event: Event) -> str:
-    """The data of an event on one line: its text where it has one, else its fields."""
+    """Return the data of an event on one line: its field `text` if there is one, else all fields."""
     text = event.data.get("text")
     return text if isinstance(text, str) else ", ".join(map(" ".join, fields_of(event)))
 
@@ -348,7 +348,7 @@ PAGES: Mapping[str, WebPage] = {
 
 
 def page_of(name: str, values: Values) -> WebPage:
-    """The page of an address. Raises UsageError for one that does not exist."""
+    """Return the page with a name. Raises UsageError for a page that does not exist."""
     page = PAGES.get(name)
     if page is None:
         raise UsageError(f"there is no page {name!r}; there are {', '.join(PAGES)}")

@@ -15,7 +15,7 @@ STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "ima
 
 @cache
 def static(name: str) -> bytes:
-    """The content of a file of `STATIC`."""
+    """Return the content of a file that `STATIC` names."""
     return (files("dart.web") / "static" / name).read_bytes()
 
 
@@ -44,7 +44,7 @@ def _templates() -> Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """One template as text."""
+    """Render a template with these values, and return the HTML."""
     return _templates().get_template(template).render(**values)
 
 

@@ -30,7 +30,7 @@ PNG_HEAD_BYTES = 24
 
 
 class RunView:
-    """A run as one response shows it; every part is read on first use."""
+    """A run as one HTTP response shows it. Every part is read when it is first used."""
 
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
@@ -52,7 +52,7 @@ class RunView:
 
     @cached_property
     def pid(self) -> int | None:
-        """Number of the main process; None when the run is not running."""
+        """Pid of the main process, 0 before the process has written it; None if the run is not running."""
         return holder(self.paths.root)
 
     @cached_property
@@ -75,7 +75,7 @@ class RunView:
 
     @cached_property
     def actors(self) -> tuple[ActorRow, ...]:
-        """Every actor, from the board. Raises NotRunningError before the run has one."""
+        """Every actor, from the board. Raises NotRunningError before the run has a board."""
         self._refuse_earlier_board()
         return read_actors(self.paths.root)
 
@@ -108,9 +108,9 @@ class RunView:
         return [report for report in reversed(found) if report.offender.id == actor.name][:REPORTS_MOST]
 
     def token_texts(self) -> dict[int, str]:
-        """The texts of the policy's tokens; all checkpoints of a run have the tokenizer of its base policy.
+        """Return the text of each token id. All checkpoints of a run have the tokenizer of its base policy.
 
-        Engines without a policy have none.
+        The result is empty for engines without a policy.
         """
         if self.config.rollout.engine in ("simulated", "oracle"):
             return {}
@@ -119,7 +119,7 @@ class RunView:
         return next((texts for folder in folders if (texts := token_texts(folder))), {})
 
     def size_of(self, sha256: str) -> tuple[int, int] | None:
-        """Width and height of a screenshot, from its first bytes; None where it is missing or none."""
+        """Read width and height of a screenshot from its first bytes; None if it is missing or no picture."""
         try:
             with BlobStore(self.paths.blobs, read_only=True).path(sha256).open("rb") as file:
                 return png_size(file.read(PNG_HEAD_BYTES))
@@ -138,7 +138,7 @@ def _config(path: Path, mtime_ns: int) -> Config:
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """The last lines of a log, which may be 4 MiB long; the first may be cut."""
+    """Read the last lines of a log, which may be 4 MiB long. The first of these lines may be cut."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, SEEK_END) - LOG_BYTES))

@@ -29,7 +29,7 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def scrape_routes(paths: RunPaths, blocking: BlockingPool) -> list[Route]:
-    """The three pages of a run, for any Starlette application."""
+    """Return the routes of the three pages of a run, for any Starlette application."""
 
     def route(path: str, job: Callable[[], tuple[int, str]], media_type: str = "text/plain") -> Route:
         async def respond(_: Request) -> Response:
@@ -58,7 +58,7 @@ def _verdict(problems: list[str]) -> tuple[int, str]:
 
 
 def scrape_app(paths: RunPaths) -> Starlette:
-    """An ASGI application of the three pages alone. It needs no token."""
+    """Make an ASGI application of these three pages alone. Its pages need no token."""
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 

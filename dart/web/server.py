@@ -1,7 +1,7 @@
-"""The HTTP server of a run: the socket, uvicorn with limits on idle connections, the file with the token.
+"""The HTTP server of a run: its socket, uvicorn with limits on idle connections, and the token file.
 
-uvicorn counts every connection against its limit and has no deadline for a request to arrive, so idle
-connections could keep out the pages that follow the run.
+uvicorn alone counts every connection against its limit and has no deadline for a request to arrive. Idle
+connections could then keep out the pages that follow the run.
 """
 
 import asyncio
@@ -89,8 +89,8 @@ END_S = 1
 def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None = None) -> None:
     """Serve an application until SIGINT or SIGTERM.
 
-    beat   called every few seconds; a caller that passes it has configured logging for its process, and
-           uvicorn's warnings go to that log
+    beat   called every few seconds. A caller that passes it must have configured logging for the process;
+           uvicorn's warnings then go to that log
     """
 
     async def notify() -> None:
@@ -118,7 +118,7 @@ def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at an address; port 0 takes a free one. Raises UnavailableError."""
+    """Open a listening socket at an address; port 0 takes a free port. Raises UnavailableError."""
     try:
         (family, *_, place), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -137,12 +137,12 @@ def address(host: str, port: int) -> str:
 
 
 def own_names(host: str) -> list[str]:
-    """The names under which other machines reach a server at `host`; none for a loopback address."""
+    """Return this machine's names, by which others may reach a server at `host`; none for loopback."""
     return [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
 
 
 def token_of(path: Path) -> tuple[str, bool]:
-    """The token in a file, and whether this call made it because there was no file.
+    """Return the token in a file, and whether this call made the file because there was none.
 
     raises   UsageError for a file that other users can read, DiskError
     """
@@ -151,7 +151,9 @@ def token_of(path: Path) -> tuple[str, bool]:
     except FileExistsError:
         return _read(path), False
     except OSError as error:
-        raise DiskError(f"token file {path} cannot be made: {error.strerror}") from error
+        raise DiskError(
+            f"token file {path} cannot be made: {error.strerror}; name a file in a folder you can write to"
+        ) from error
     with os.fdopen(fd, "w") as file:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         file.write(f"{token}\n")
@@ -166,6 +168,7 @@ def _read(path: Path) -> str:
         raise DiskError(f"token file {path} cannot be read: {error}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(
-            f"token file {path} can be read by others: chmod 600 {path}, or delete it for a new one"
+            f"token file {path} can be read by other users: run `chmod 600 {path}`, or delete the file, and "
+            "the next start makes a new one"
         )
     return token

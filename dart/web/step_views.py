@@ -1,4 +1,4 @@
-"""An episode as it is shown, step by step: picture and marks, answer, tokens, versions.
+"""An episode as the pages show it, step by step: screenshot with marks, answer, tokens, versions.
 
 The marks show an action on the screenshot that the policy saw. A click is a cross, a drag an arrow, a scroll
 an arrow in its direction. Typed text and pressed keys, which have no place on the screen, are a label at the
@@ -56,7 +56,7 @@ class Mark:
 
     @property
     def is_stroke(self) -> bool:
-        """Whether it is drawn twice: a dark line over a wider light one, visible on every picture."""
+        """Whether it is drawn twice, as a dark line over a wider light one, to be visible on any picture."""
         return self.tag in ("line", "circle")
 
 
@@ -73,7 +73,7 @@ class Overlay:
 
 
 def overlay(answer: str, width: int, height: int) -> Overlay:
-    """The marks of a policy's answer. Never raises: an answer that is no action says so."""
+    """Return the marks and the caption of an answer. If the answer is no action, the caption says why."""
     try:
         action = parse_action(answer)
     except ActionParseError as error:
@@ -87,7 +87,7 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
 
 
 def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
-    """Where an action points on a picture; a point outside is drawn at the edge."""
+    """Return the marks that show an action on a picture; a point outside the picture is drawn at its edge."""
     arm = ARM * max(width, height)
 
     def inside(x: int, y: int) -> tuple[float, float]:
@@ -127,7 +127,7 @@ CAPTIONS: Mapping[type[Action], str] = {
 
 
 def caption_of(action: Action) -> str:
-    """What an action does, as text."""
+    """Describe an action in words."""
     fields = asdict(action)
     if isinstance(action, Hotkey):
         fields["keys"] = " + ".join(action.keys)
@@ -147,7 +147,7 @@ def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
-    """A line that ends in a head; nothing where both ends are one point."""
+    """Draw an arrow as a line and its head; nothing if it begins and ends in the same point."""
     length = math.hypot(x2 - x1, y2 - y1)
     if length == 0:
         return ()
@@ -160,7 +160,7 @@ def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark
 
 
 def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...]:
-    """As much of a text as fits, in letters of a height, on a plate at the lower edge."""
+    """Draw a text on a plate at the lower edge, in letters of height `letter`, cut to the picture's width."""
     fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
     place = {"x": letter, "y": height - letter}
@@ -200,7 +200,7 @@ class Token:
 
     @property
     def tone(self) -> str:
-        """Class of the style sheet, by the probability of the token."""
+        """The style sheet's class for the probability of the token."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
@@ -237,7 +237,7 @@ class StepView:
 
     @property
     def probability(self) -> float | None:
-        """Probability of the whole answer; None where it was not sampled by a known policy."""
+        """Probability of the whole answer; None if the answer was not sampled by a known policy."""
         return math.exp(min(0.0, sum(self.step.logprobs))) if self.step.has_behaviour else None
 
 
@@ -247,11 +247,11 @@ def views(
     token_texts: Mapping[int, str],
     trained_version: int | None,
 ) -> tuple[StepView, ...]:
-    """The steps of one episode.
+    """Return the steps of one episode as they are shown.
 
-    size_of           of a screenshot by its sha256
-    token_texts       texts of tokens; a token without one is shown by its number
-    trained_version   the version that the update with this episode made
+    size_of           returns the size of a screenshot, given its sha256
+    token_texts       text of each token id; a token without a text is shown by its id
+    trained_version   the version made by the update that trained this episode; None if it was not trained
     """
     sizes = {sha256: size_of(sha256) for sha256 in {step.screenshot_sha256 for step in steps}}
     return tuple(
@@ -274,7 +274,7 @@ def _tokens(step: Step, texts: Mapping[int, str]) -> tuple[Token, ...]:
 
 
 def first_difference(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """The number of the first step whose picture or answer is not the same; None where all are."""
+    """Return the number of the first step whose screenshots or answers differ; None if there is none."""
     pairs = enumerate(zip_longest(first, second), start=1)
     return next((number for number, (one, other) in pairs if _seen(one) != _seen(other)), None)
 
@@ -292,7 +292,7 @@ _BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
 
 
 def token_texts(policy: Path) -> dict[int, str]:
-    """Texts by token id; empty where the policy's folder has no readable tokenizer.json."""
+    """Read the text of each token id; empty if the policy's folder has no readable tokenizer.json."""
     path = policy / FILE
     try:
         status = path.stat()

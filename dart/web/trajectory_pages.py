@@ -1,4 +1,4 @@
-"""Trajectories as pages: the list, one episode step by step, two side by side, one as a file.
+"""Trajectories as pages: the list, one episode step by step, two episodes side by side, one as a file.
 
 Everything here blocks.
 """
@@ -33,10 +33,13 @@ OTHERS_MOST = 30
 
 
 def number(values: Mapping[str, str], name: str) -> int:
-    """Read a whole number from an address. Raises UsageError."""
+    """Read the whole number with this name from an address. Raises UsageError."""
     text = values.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
-        raise UsageError(f"{name} is a whole number, got {text[:40]!r}")
+        raise UsageError(
+            f"expected a whole number of at most {ID_DIGITS} digits for {name!r} in the address, "
+            f"got {text[:40]!r}"
+        )
     return int(text)
 
 
@@ -47,7 +50,7 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
         raise UsageError(f"there is no outcome {outcome[:40]!r}; there are {', '.join(Outcome)}")
     result = values.get("result", "")
     if result not in RESULTS:
-        raise UsageError(f"result is success or failure, got {result[:40]!r}")
+        raise UsageError(f"expected success or failure for 'result' in the address, got {result[:40]!r}")
     task = values.get("task")
     return TrajectoryFilter(
         task_id=find_task(task, tuple(config.tasks.train)) if task else None,
@@ -59,7 +62,7 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
 
 
 def trajectories(run: RunView, values: Mapping[str, str]) -> str:
-    """A page of the list, with its filters."""
+    """Render a page of the list of trajectories, with its filters."""
     tasks = tuple(run.config.tasks.train)
     rows = run.store.trajectory_page(wanted(values, run.config))
     kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
@@ -104,7 +107,7 @@ class EpisodePage:
         return self.trajectory is not None and self.trajectory.reward > self._success_above
 
     def lines(self) -> list[str]:
-        """The episode as text: a head, failed attempts, one line for each step."""
+        """Return the episode as text: its rollout and outcome, failed attempts, and a line for each step."""
         fate, played = self.fate, self.trajectory
         state = fate.rollout.state.value + (f", {fate.drop_reason}" if fate.drop_reason else "")
         rollout = (
@@ -125,7 +128,7 @@ def _step_line(step: StepView) -> str:
 
 
 def trajectory(run: RunView, values: Mapping[str, str]) -> str:
-    """One episode step by step."""
+    """Render one episode step by step."""
     rollout_id = number(values, "id")
     episode = EpisodePage(run, rollout_id)
     page = run.store.trajectory_page(TrajectoryFilter(task_id=episode.fate.task_id), OTHERS_MOST)
@@ -135,7 +138,7 @@ def trajectory(run: RunView, values: Mapping[str, str]) -> str:
 
 
 def compare(run: RunView, values: Mapping[str, str]) -> str:
-    """Two episodes of one task side by side. Raises UsageError for episodes of two tasks."""
+    """Render two episodes of one task side by side. Raises UsageError if their tasks differ."""
     first, second = pair = [EpisodePage(run, number(values, name)) for name in ("a", "b")]
     if first.fate.task_id != second.fate.task_id:
         raise UsageError(
@@ -147,15 +150,15 @@ def compare(run: RunView, values: Mapping[str, str]) -> str:
 
 
 def address(sha256: str) -> str:
-    """The address of a screenshot on the page."""
+    """Return the address of a screenshot on the web page."""
     return f"/blobs/{sha256}.png"
 
 
 def trajectory_html(run: RunView, rollout_id: int) -> str:
-    """The viewer's page of a rollout with its pictures, style and script inside.
+    """Return the page of a rollout as one file, which contains the screenshots, the style and the script.
 
-    The content security policy of the file admits nothing but that style and script, by their hashes.
-    raises   UsageError when there is no such rollout
+    The content security policy of the file admits, by their hashes, only this style and this script.
+    raises   UsageError if the run has no such rollout
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
     blobs = BlobStore(run.paths.blobs, read_only=True)
@@ -171,17 +174,19 @@ def trajectory_html(run: RunView, rollout_id: int) -> str:
 
 
 def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
-    """Write a rollout of the run into a file. Raises UsageError, and DiskError when it cannot be written."""
+    """Write the page of a rollout into a file. Raises UsageError, and DiskError if it cannot be written."""
     with RunView(paths) as run:
         html = trajectory_html(run, rollout_id)
     try:
         file.write_text(html, encoding="utf-8")
     except OSError as error:
-        raise DiskError(f"{file} cannot be written: {error.strerror}; name another with --html") from error
+        raise DiskError(
+            f"{file} cannot be written: {error.strerror}; name another file with --html"
+        ) from error
 
 
 def _as_data(blobs: BlobStore, sha256: str) -> str:
-    """A screenshot as a data address; an empty one for a screenshot that is lost or damaged."""
+    """Return a screenshot as a `data:` address; an empty one if the screenshot is lost or damaged."""
     try:
         content = blobs.read(sha256)
     except BlobDamage:

@@ -167,7 +167,7 @@ def test_without_a_token_nobody_else_can_reach_it(host: str) -> None:
 
 
 def test_a_token_that_can_be_guessed_is_refused() -> None:
-    with pytest.raises(UsageError, match="6 characters"):
+    with pytest.raises(UsageError, match="24 characters, got 6"):
         access_for("127.0.0.1", "secret")
 
 
