@@ -126,7 +126,7 @@ class Actor:
         """Get ready. The actor takes no mail before this has returned. May be `async def`."""
 
     def on_probe(self) -> Any:
-        """Whether this actor can take work now: a bool, or a coroutine of one that does a little real work.
+        """Whether this actor can take work now, shown by a little real work. May be `async def`.
 
         Called every `Identity.probe_every_s`; the first True makes the actor ready. False takes it out of
         rotation (`ready` on the board) without a restart, and so does a probe that lasts until the next one
@@ -135,10 +135,13 @@ class Actor:
         return True
 
     def on_stop(self) -> Any:
-        """Release what outlives the process. May be `async def`; bounded by the child spec's shutdown."""
+        """Release what outlives the process. It may last as long as the child spec's `shutdown`.
+
+        May be `async def`.
+        """
 
     def on_foreign(self, envelope: Envelope) -> None:
-        """Refuse mail for another name, its message not decoded; bridges between hosts override this."""
+        """Refuse mail for another name; its message is not decoded. Bridges between hosts override this."""
         self.__mail.refused += 1
         self.refuse(envelope, f"{self.__writer.name!r} is not {envelope.to!r}")
 
@@ -147,7 +150,7 @@ class Actor:
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
         """Send without waiting. False, and a log line, when no actor has the name or its mailbox is full.
 
-        incarnation   the only incarnation that may take it; 0 for the one that has the name now
+        incarnation   the only incarnation that may take the message; 0: the one that has the name now
         """
         envelope = self.__writer.write(MessageKind.TELL, to, content, to_incarnation=incarnation)
         try:
@@ -161,11 +164,11 @@ class Actor:
     def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
         """Send a message; await the future for its answer.
 
-        deadline_s   left out: the message's own `answer_within_s`, or ASK_DEADLINE_S when it has none
+        deadline_s   if left out, `answer_within_s` of the message, or ASK_DEADLINE_S when it has none
         Every ask ends: with the answer, ActorDied, AskTimeout, Refused or MailboxFull. If the future is not
         awaited, the error is dropped.
-        Raises at once, as mistakes of the caller: ActorError for a deadline that is no time, MessageTooLarge,
-        and TypeError for a message that cannot be packed.
+        Mistakes of the caller are raised at once: ActorError for a deadline that is negative, not a number or
+        over `actors.timers.LONGEST_S`, MessageTooLarge, and TypeError for a message that cannot be packed.
         """
         if deadline_s is None:
             deadline_s = getattr(content, "answer_within_s", ASK_DEADLINE_S)
@@ -187,7 +190,7 @@ class Actor:
     # ---- time and work ----
 
     def sleep(self, seconds: float) -> Future[None]:
-        """Await the passing of time; other mail is taken meanwhile. Raises ActorError as `after` does."""
+        """Wait `seconds`; other mail is taken meanwhile. Raises ActorError as `after` does."""
         self.__check_seconds("sleep(seconds)", seconds)
         over: Future[None] = Future()
         self.__timers.after(seconds, lambda: over.succeed(None))
@@ -202,7 +205,7 @@ class Actor:
         self.__timers.after(seconds, callback)
 
     def every(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call back for ever; the next call is timed from the end of the last, coroutine or not."""
+        """Call back again and again. Each wait begins when the last call, or its coroutine, has ended."""
 
         def again() -> None:
             settle(callback(), lambda _: self.after(seconds, again))
@@ -264,7 +267,10 @@ class Actor:
     # ---- its own life ----
 
     def enter_context(self, resource: AbstractContextManager[T]) -> T:
-        """Enter a context that is left when the actor is closed; the end of its process closes the rest."""
+        """Enter a context manager and return its value; `let_go` exits it.
+
+        When the actor's process ends it is not exited: the kernel releases what it holds.
+        """
         return self.__resources.enter_context(resource)
 
     def stop(self, *, finish: bool = False) -> None:
@@ -293,7 +299,7 @@ class Actor:
     # ---- what the board shows ----
 
     def used(self, n: int = 1) -> None:
-        """Count `n` uses on the board; a supervisor may replace an actor after so many."""
+        """Count `n` uses on the board. The supervisor may replace an actor after many (`Retirement`)."""
         before, self.__uses = self.__uses, self.__uses + n
         self.board.set(self.identity.slot, uses=self.__uses)
         if before < self.identity.max_uses <= self.__uses:
@@ -337,11 +343,11 @@ class Actor:
         self.__heartbeat.beat()
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle what the runtime, not mail, reports of another actor; before the start it is held."""
+        """Handle news of another actor from the runtime, which is no mail. Hold it before the start."""
         self.__mailbox.take_news(news, name, incarnation)
 
     def let_go(self) -> None:
-        """Close threads and descriptors without ending the process; for tests."""
+        """Close threads, descriptors and contexts without ending the process; for tests and clients."""
         self.__watcher.close()
         self.__work.close()
         self.__resources.close()

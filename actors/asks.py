@@ -1,7 +1,8 @@
 """The asks of one actor that wait for an answer. Every ask ends (invariant ask-ends).
 
-An ask ends with its answer, with a refusal, at its deadline, or when the asked actor ends: the kernel reports
-the end of a process of this machine at once, and the board is read every LIVENESS_CHECK_S for all others.
+An ask ends with its answer, with a refusal, at its deadline, or when the asked actor ends. The kernel reports
+the end of a process of this machine at once. For actors of other machines the board is read every
+LIVENESS_CHECK_S.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,10 @@ class PendingAsks:
         """Asked incarnations whose processes are watched."""
 
     def send(self, envelope: Envelope, limit_s: float) -> Future[Any]:
-        """Send an ask; the future is its answer. Raises what cannot be sent at all, as `Mail.send` does."""
+        """Send an ask; return the future of its answer.
+
+        Raises MessageTooLarge or TypeError, as `Mail.send` does, for a message that can be sent to no actor.
+        """
         answer: Future[Any] = Future()
         try:
             address = self._mail.send(envelope)
@@ -81,7 +85,7 @@ class PendingAsks:
         return answer
 
     def take_answer(self, envelope: Envelope) -> None:
-        """End the ask that this reply or refusal belongs to; one that has ended already stays as it is."""
+        """End the ask that this reply or refusal belongs to. An ask that has ended already stays as it is."""
         pending = self._pending.pop(envelope.id, None)
         if pending is None:
             return
@@ -111,7 +115,7 @@ class PendingAsks:
         return None
 
     def _watch(self, address: Address) -> None:
-        """Learn of the end of the asked process from the kernel, before the next check of the board."""
+        """Have the kernel report the end of the asked process, earlier than the next check of the board."""
         if self._board.get(address.slot, "pid") and not self._board.get(address.slot, "route"):
             self._watched.add(address)
             self._watcher.watch(

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class BackgroundWork:
-    """The background work of one actor. The oldest piece in a thread is on the board, with its name.
+    """The background work of one actor. The board shows the name of what has run longest in a thread.
 
     on_end   called on the actor's thread whenever a piece of work in a thread has ended
     """
@@ -140,7 +140,7 @@ class BackgroundWorker:
             self._results.popleft()()
 
     def close(self) -> None:
-        """End the loop. Threads that still work are left alone, like the descriptor they will write to."""
+        """End the loop. Threads that still work are left alone; the descriptor they write to stays open."""
         if self._loop is not None and self._loop_thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join()
@@ -168,7 +168,7 @@ class BackgroundWorker:
 
 
 def _outcome_of(work: Callable[[], T]) -> Callable[[Future[T]], None]:
-    """Do the work; returns the call that finishes its future."""
+    """Do the work; return a function that gives a future the work's value or its error."""
     try:
         value = work()
     except BaseException as error:

@@ -5,8 +5,9 @@ The board is the registry (name -> incarnation, pid, readiness) and the vitals
 readable by anyone with the run's rights while every actor hangs.
 
 Who writes what: the supervisor writes the first group of fields. The actor
-writes the second while it lives; before a start and after an end its supervisor
-does. The root writes its own pid, and its launcher the rest of the root's row.
+writes the second group while it lives; before its start and after its end the
+supervisor writes that too. The root writes its own pid, and its launcher the
+rest of the root's row.
 Rows below a dead supervisor are written by the supervisor or launcher above it,
 rows of other machines by the bridge. So there is one writer at a time, and a
 row changes hands when its last writer has ended.
@@ -48,7 +49,7 @@ LAUNCHER = "launcher"
 
 
 class ActorState(StrEnum):
-    """A child as its supervisor sees it (supervisord's states in OTP's spirit)."""
+    """The state of a child as its supervisor sees it; most names are supervisord's."""
 
     FREE = "free"
     """A row without a name, or the row of a child that was forgotten."""
@@ -63,12 +64,15 @@ class ActorState(StrEnum):
 
 
 def second_row(name: str) -> str:
-    """The name of the row beside an actor's own: its replacement starts there, then takes over the name."""
+    """The name of an actor's second row, in which its replacement starts before it takes over the name."""
     return f"{name}~"
 
 
 def row_beside(name: str) -> str:
-    """The name of the other of an actor's two rows; they swap names when a replacement takes over."""
+    """The name of the second row for the name of the first, and the reverse.
+
+    The two rows swap names when a replacement takes over.
+    """
     return name.removesuffix("~") if name.endswith("~") else second_row(name)
 
 
@@ -181,7 +185,7 @@ _STAYS = frozenset({"name", "incarnation"})
 
 
 class Heartbeat:
-    """What an actor writes with every message: that it runs, and what it handles. Takes about 1 us."""
+    """Writes what changes with every message: that the actor runs, and its handler. Takes about 1 us."""
 
     def __init__(self, board: "Board", slot: int) -> None:
         self._board = board
@@ -193,18 +197,18 @@ class Heartbeat:
         self._handler_bytes = handler.bytes
 
     def beat(self) -> None:
-        """The actor runs."""
+        """Note that the actor runs."""
         self._board.whole[self._beat] = self._board.now_ns()
 
     def busy(self, what: str) -> None:
-        """The actor runs, and is in this handler from now on."""
+        """Note that the actor runs, and is in this handler from now on."""
         size, now_ns = self._handler_bytes, self._board.now_ns()
         self._board.memory[self._handler] = what.encode()[:size].ljust(size, b"\0")
         self._board.whole[self._busy] = now_ns
         self._board.whole[self._beat] = now_ns
 
     def idle(self) -> None:
-        """The actor runs, and waits for something to do."""
+        """Note that the actor runs, and waits for something to do."""
         self._board.whole[self._beat] = self._board.now_ns()
         self._board.whole[self._busy] = 0
 
@@ -223,7 +227,7 @@ class Board:
 
     @classmethod
     def create(cls, path: Path) -> "Board":
-        """A fresh, empty board (0600), replacing an old one."""
+        """Make a fresh, empty board file (mode 0600) in place of an old one."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.fchmod(fd, 0o600)  # it may have been there before
         os.ftruncate(fd, SLOT_BYTES * SLOTS)
@@ -268,7 +272,7 @@ class Board:
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
-        """One field; text is decoded, without the half letter that a cut may have left at the end."""
+        """One field. Text is decoded, without an incomplete character that a cut may have left at its end."""
         layout = _LAYOUT[field]
         begins_at = slot * SLOT_BYTES + layout.offset
         if layout.kind == "q":
@@ -291,11 +295,11 @@ class Board:
                 self.memory[begins_at : begins_at + layout.bytes] = text.ljust(layout.bytes, b"\0")
 
     def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
-        """The supervisor's write."""
+        """Write the state of a child, and other fields. Called by its supervisor."""
         self.set(slot, state=_STATES.index(state), **fields)
 
     def set_gauges(self, slot: int, gauges: Mapping[int, int]) -> None:
-        """The actor's own write, by the index of the gauge."""
+        """Write gauges, by index. Called by the actor itself."""
         self.set(slot, **{f"gauge_{index:d}": value for index, value in gauges.items()})
 
     def gauge(self, slot: int, index: int) -> int:
@@ -303,11 +307,11 @@ class Board:
         return int(self.get(slot, f"gauge_{index:d}"))
 
     def clear_gauges(self, slot: int) -> None:
-        """A new process has published nothing yet."""
+        """Set all gauges to 0 for a new process, which has published nothing yet."""
         self.set_gauges(slot, dict.fromkeys(range(GAUGES), 0))
 
     def note_end(self, slot: int, incarnation: int, reason: str) -> None:
-        """Written by the supervisor, for monitors, before the row changes: why an incarnation ended.
+        """Write why an incarnation ended, for monitors; the supervisor does so before it changes the row.
 
         reason   `normal`, `shutdown` when it was asked to stop and did, or what went wrong
         """
@@ -329,7 +333,10 @@ class Board:
         return None
 
     def _scan_for(self, name: str) -> int | None:
-        """Compare bytes: decoding the name of each row would be most of the cost of starting 400 children."""
+        """Find the slot of a name by comparing bytes.
+
+        Decoding the name of each row would be most of the cost of starting 400 children.
+        """
         try:
             wanted = name.encode().ljust(64, b"\0")
         except UnicodeEncodeError:  # `claim` refuses such a name, so no row has it
@@ -386,7 +393,7 @@ class Board:
         return None
 
     def vitals(self, slot: int) -> Vitals:
-        """One row, ages computed now."""
+        """One row, with ages as of now."""
         return self._vitals(slot, self._raw(slot))
 
     def _raw(self, slot: int) -> Any:
@@ -446,7 +453,7 @@ def rows_of(path: Path) -> list[Vitals]:
 
 
 def _is_possible(raw: Any) -> bool:
-    """Whether a row can have been written: the file may be damaged."""
+    """Whether a row has only values that this code writes. A damaged file has others."""
     numbers = raw.pid, raw.restarts, raw.route
     times = raw.started_unix_s, raw.retry_unix_s
     return (
@@ -458,7 +465,7 @@ def _is_possible(raw: Any) -> bool:
 
 
 def _text(field: bytes) -> str:
-    """Without the half letter a cut may have left at the end."""
+    """Decode text, without an incomplete character that a cut may have left at its end."""
     return field.rstrip(b"\0").decode("utf-8", "ignore") if field[0] else ""
 
 
@@ -467,7 +474,10 @@ def _age_s(then_ns: int, now_ns: int) -> float | None:
 
 
 class _exclusive:
-    """flock with a deadline: a stopped holder must not block every process that starts an actor."""
+    """A file lock with a deadline.
+
+    A process that is suspended while it holds the lock must not block every process that starts an actor.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -481,7 +491,8 @@ class _exclusive:
             except BlockingIOError:
                 if time.monotonic() > give_up:
                     raise ActorError(
-                        f"the board's claim lock is held by another process for over {CLAIM_DEADLINE_S} s"
+                        f"the board's claim lock is held by another process for over {CLAIM_DEADLINE_S} s; "
+                        "if a process of this run is suspended, resume or end it"
                     ) from None
                 time.sleep(0.005)
 

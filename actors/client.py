@@ -71,7 +71,7 @@ class Client:
     mail_dir   folder of the system's mailboxes
     key        signs the system's mail
     actor      takes the client's mail while it serves; `args` are handed to it without packing
-    mail       of a sender that used this name and `incarnation` before; closed with the client
+    mail       the `Mail` of a sender that used this name and `incarnation` before; closed with the client
     Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
     """
 

@@ -3,7 +3,7 @@
 A message is a frozen dataclass (or a msgspec struct) marked with `@message`. On
 the wire it is its registered name and its fields; a receiver that does not know
 the name, or finds a field of another type, refuses the message with the reason.
-No class is ever instantiated because a sender said so.
+A sender cannot make the receiver instantiate any other class.
 
 A frame is `keyed BLAKE2b(body) + body`; the body is decoded only when the
 signature holds. The header is decoded apart from the message, so that the sender
@@ -94,7 +94,7 @@ def is_message(cls: type) -> bool:
 
 
 def module_name_of(cls: type) -> str:
-    """The name under which another process imports a class's module; that of a script is its file's."""
+    """The name under which another process imports a class's module; for a script, its file's name."""
     if cls.__module__ != "__main__":
         return cls.__module__
     script = sys.modules["__main__"]
@@ -185,7 +185,8 @@ def _packed(envelope: Envelope, name: str | None, content: Any) -> bytes:
 def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = None) -> Envelope:
     """Check the signature, then unpack.
 
-    The message stays `UndecodedMessage` when it is not understood or, by `is_mine`, for another.
+    The message stays `UndecodedMessage` when it is not understood, or when `is_mine` says that it is for
+    another actor.
 
     Raises Unauthenticated, or MalformedMessage when not even the header is understood.
     """

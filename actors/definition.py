@@ -42,7 +42,7 @@ def handlers_in(cls: type) -> dict[type, str]:
 
 
 def taken_names(base: type) -> frozenset[str]:
-    """The names of `Actor` itself that a subclass cannot use for its own; its private ones are mangled."""
+    """The names of `Actor` that a subclass must not define; its private names are free, because mangled."""
     mangled = f"_{base.__name__}__"
     names = {name for name in vars(base) if not name.startswith(("__", mangled)) and name not in HOOKS}
     return GIVEN_ATTRIBUTES | names
@@ -61,7 +61,10 @@ def check_names(cls: type, base: type, taken: frozenset[str]) -> None:
 
 
 def is_overwritten(attributes: Mapping[str, Any], name: str, value: object) -> bool:
-    """Whether setting a taken name on an actor hides what it had; another logger does not hide `log`."""
+    """Whether setting a taken name hides an attribute of `Actor`.
+
+    The first assignment, by `Actor` itself, does not; nor does another logger in `log`.
+    """
     if name in GIVEN_ATTRIBUTES and name not in attributes:
         return False
     # `bind` first: a lazy logger of structlog has it, and any other name makes it open its stream.

@@ -41,7 +41,7 @@ class EnvelopeWriter:
     def write(
         self, kind: MessageKind, to: str, content: Any, *, deadline_s: float = 0.0, to_incarnation: int = 0
     ) -> Envelope:
-        """A new envelope; the deadline counts from now, 0 for none."""
+        """A new envelope. `deadline_s` counts from now; 0: the envelope has no deadline."""
         return Envelope(
             kind=kind,
             id=next(self._ids),
@@ -68,10 +68,10 @@ class EnvelopeWriter:
 
     @property
     def unsent(self) -> int:
-        """Messages that could not be sent, and those whose receiver ended before it took them."""
+        """The number of messages that could not be sent, or whose receiver ended before it took them."""
         return self._unsent + self._mail.lost
 
     def count_unsent(self) -> None:
-        """Count one more, and show it on the board at once."""
+        """Count one more message that could not be sent, and show the number on the board at once."""
         self._unsent += 1
         self._board.set(self._slot, unsent=self.unsent)

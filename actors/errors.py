@@ -9,7 +9,7 @@ ActorError
 ├── MessageTooLarge          send a reference (a path, a hash) instead
 ├── MalformedMessage         signed bytes that this code cannot read
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
-├── LinkedActorEnded         an actor this one is linked to ended abnormally
+├── LinkedActorEnded         an actor ended abnormally that the raising actor is linked to
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
 ├── LinkNotAllowed           a link between machines lacks a key, or its key or address is not safe
 ├── NotReady                 actors did not get ready in time
@@ -19,7 +19,7 @@ ActorError
 
 
 class ActorError(Exception):
-    """Root of the tree."""
+    """The base of all errors of actors."""
 
 
 class AskError(ActorError):
@@ -51,11 +51,11 @@ class MalformedMessage(ActorError):
 
 
 class Unauthenticated(ActorError):
-    """The frame's signature is not this run's."""
+    """The frame is not signed with this run's key."""
 
 
 class LinkedActorEnded(ActorError):
-    """An actor this one is linked to ended abnormally; this one ends with it."""
+    """An actor ended abnormally, and the actor that raises this was linked to it and ends as well."""
 
 
 class WorkOverdue(ActorError):

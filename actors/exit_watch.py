@@ -87,7 +87,7 @@ class ExitWatcher:
     # ---- inside ----
 
     def _check(self, ref: int) -> None:
-        """While there is no descriptor: open one, check again later, or find that the process has ended."""
+        """Open a descriptor of the process, or try again later, or report that the process has ended."""
         watch = self._watches.get(ref)
         if watch is None:
             return
@@ -130,7 +130,7 @@ class ExitWatcher:
         return True
 
     def _ended(self, ref: int) -> None:
-        """Called between turns. The callback may crash the actor, so it is left to a turn."""
+        """Leave the callback to a turn of the actor, because it may crash the actor. Called between turns."""
         watch = self._watches.get(ref)
         if watch is not None:
             self._close(watch)

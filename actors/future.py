@@ -20,10 +20,10 @@ NO_LOOP = "no running event loop"
 
 
 class _Turns:
-    """Coroutines and callbacks that are due, one after the other, never one inside another.
+    """Coroutines and callbacks that are due. They run one after the other, never one inside another.
 
-    Run inside the coroutine that completed what it waited for, a coroutine would raise its errors in there,
-    and a thousand waiters for one lock would be a stack of a thousand.
+    Otherwise a coroutine would run inside the call that completed its future, and raise its errors there.
+    A thousand coroutines that wait for one lock would then be a thousand calls deep.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,10 @@ class _Turns:
         self._is_running = False
 
     def take(self, turn: Callable[[], None]) -> None:
-        """Run it now, or after the one that is running. An error ends the actor: what was due is dropped."""
+        """Run a turn now, or after the one that is running.
+
+        A turn that raises ends the actor, so what else is due is dropped.
+        """
         self._due.append(turn)
         if self._is_running:
             return
@@ -43,7 +46,7 @@ class _Turns:
             self.forget()
 
     def forget(self) -> None:
-        """Nothing is due and nothing runs."""
+        """Drop everything that is due, and take nothing for running."""
         self._is_running = False
         self._due.clear()
 
@@ -82,7 +85,7 @@ class Future(Generic[T]):
             self._then.append(callback)
 
     def result(self) -> T:
-        """The value; raises the error. Only once done."""
+        """Return the value or raise the error. To be called only when the future is done."""
         self._on_unseen_error = None
         if self._error is not None:
             raise self._error
@@ -148,7 +151,7 @@ def _needs_loop(coroutine: Coroutine[Any, Any, Any]) -> ActorError:
 
 
 class Lock:
-    """One coroutine of the actor at a time: `async with lock:`. First come, first served."""
+    """A lock that one coroutine of the actor holds at a time: `async with lock:`. Waiters get it in order."""
 
     def __init__(self) -> None:
         self._is_held = False

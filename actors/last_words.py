@@ -38,7 +38,7 @@ def crash_report(error: BaseException) -> str:
 
 
 def say_on_console(text: str) -> None:
-    """Print to the standard error if that is possible at once; the end of what is too long is kept."""
+    """Print to the standard error if that is possible at once; of a long text only the end is printed."""
     data = text.encode(errors="backslashreplace")
     if len(data) > CONSOLE_BYTES:
         data = b"[...] " + data[6 - CONSOLE_BYTES :]

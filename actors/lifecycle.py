@@ -87,7 +87,7 @@ class Lifecycle:
     # ---- stop ----
 
     def request_stop(self, *, finish: bool) -> None:
-        """The actor's own wish to stop, carried out at the end of a turn."""
+        """Have the actor stop at the end of the turn; the actor itself asked for it (`Actor.stop`)."""
         if self.is_started:
             self.is_finishing, self.is_stop_requested = finish, not finish
             self._wake_now()
@@ -95,14 +95,14 @@ class Lifecycle:
             self._begin_stop()
 
     def take_stop(self, stop: Stop) -> None:
-        """A `Stop` that came by mail."""
+        """Handle a `Stop` message: stop at once, or with `finish` when all mail is answered."""
         if stop.finish and self.is_started:
             self.is_finishing = True  # the end of this turn or a later one finds the mail taken
         else:
             self._begin_stop()
 
     def stop_if_due(self, *, is_all_answered: bool) -> None:
-        """Called at the end of each turn."""
+        """Stop if that was requested and, with `finish`, all mail is answered. Called after each turn."""
         if self.is_stop_requested or (self.is_finishing and is_all_answered):
             self._begin_stop()
 

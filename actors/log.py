@@ -1,7 +1,7 @@
 """One log file per actor, one JSON object per line; the previous incarnation's lines stay.
 
-Events are constant snake_case names in the past tense; everything else is a key. A log of LOG_BYTES becomes
-`<name>.jsonl.1` in the place of the one before and begins anew, so that no number of restarts fills a disk.
+Events are constant snake_case names in the past tense; everything else is a key. A log that reaches
+LOG_BYTES is renamed to `<name>.jsonl.1`, over the one renamed before. So no number of restarts fills a disk.
 Floods of one event are left out and counted.
 """
 
@@ -57,7 +57,7 @@ class LogFile:
         self.lost += not is_whole
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: no line is buffered."""
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -151,7 +151,7 @@ def log_to(path: Path, limit_bytes: int = LOG_BYTES) -> None:
 
 
 class _ToStructlog(logging.Handler):
-    """Sends what libraries log by the standard library to the actor's own file."""
+    """Writes what libraries log through `logging` to the actor's own file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(
@@ -160,7 +160,7 @@ class _ToStructlog(logging.Handler):
 
 
 def take_over_logging() -> None:
-    """Give this process a root logger of its own; its parent's sends records to Thespian."""
+    """Give this process a new root logger; the one that it inherited sends records to Thespian."""
     root = logging.RootLogger(logging.WARNING)
     root.addHandler(_ToStructlog())
     logging.root = logging.Logger.root = root

@@ -65,7 +65,7 @@ class Mail:
 
     @property
     def lost(self) -> int:
-        """Messages that were accepted for receivers which ended before they could be delivered."""
+        """The number of messages that were accepted, but whose receivers ended before the delivery."""
         return self._carrier.lost
 
     def bind(self, slot: int, incarnation: int, listener_fd: int | None = None) -> int:
@@ -122,15 +122,15 @@ class Mail:
         return None
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all that was sent has left this process; for senders without a loop. False: not yet."""
+        """Wait until all that was sent has left this process; False if not. For senders without a loop."""
         return self._carrier.flush(timeout_s)
 
     def close(self) -> None:
-        """Send what still waits, for a moment, then close everything."""
+        """Try for a moment to send what still waits, then close everything."""
         self._carrier.close()
 
     def _address_of(self, name: str, incarnation: int) -> Address:
-        """The address of a name, or of one incarnation, which may be in the second row of the name."""
+        """The address of a name (incarnation 0), or of one incarnation, which may be in the second row."""
         if incarnation == 0:
             return self.resolve(name)
         for row in (name, row_beside(name)):

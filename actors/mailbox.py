@@ -76,11 +76,11 @@ class Mailbox:
 
     @property
     def is_all_answered(self) -> bool:
-        """No mail waits, and no handler is open."""
+        """Whether no mail waits and no handler is open."""
         return self._is_drained and not self._open_handlers
 
     def note_progress(self) -> None:
-        """The actor finished a message or a piece of work now."""
+        """Note that the actor finished a message or a piece of work now."""
         self._progress_ns = self._board.now_ns()
 
     def drain(self) -> None:
@@ -119,7 +119,10 @@ class Mailbox:
         return self._mail.receive()
 
     def _waits_for_start(self, envelope: Envelope) -> bool:
-        """An `async` on_start gets answers and news of children, and can be stopped; other mail waits."""
+        """Whether an envelope must wait until `on_start` has ended.
+
+        Answers, news of children and `Stop` need not wait: an `async` on_start awaits them, or ends by them.
+        """
         return (
             not self._lifecycle.is_started
             and envelope.kind in (MessageKind.TELL, MessageKind.ASK)
@@ -135,7 +138,7 @@ class Mailbox:
             )
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle what the runtime reports of another actor; before the start it is held."""
+        """Handle news of another actor that comes from the runtime. Hold it before the start."""
         if not self._lifecycle.is_started:
             self._held_news.append((news, name, incarnation))
             return
@@ -144,7 +147,7 @@ class Mailbox:
         settle(handler(news, Sender(name, incarnation)))
 
     def release_held_news(self) -> None:
-        """The actor is started: its timers hand over each piece of news that was held."""
+        """After the start, hand over each piece of news that was held, by a timer."""
         for held in self._held_news:
             self._actor.after(0.0, lambda held=held: self.take_news(*held))  # type: ignore[misc]
 
@@ -172,7 +175,7 @@ class Mailbox:
             self._handle(envelope)
 
     def _is_expired(self, envelope: Envelope) -> bool:
-        """The sender has stopped waiting for the answer: the work is not begun."""
+        """Whether the sender has stopped waiting for the answer, so that the work need not begin."""
         return 0 < envelope.deadline_unix_ms < self._actor.clock.unix_s() * 1000
 
     def _handle(self, envelope: Envelope) -> None:
@@ -201,7 +204,7 @@ class Mailbox:
     # ---- answers ----
 
     def _answer(self, asked: Envelope, kind: MessageKind, content: Any) -> None:
-        """Send the answer; one that mail does not carry becomes a refusal with the reason."""
+        """Send the answer. If it is too large or cannot be packed, send a refusal with that reason."""
         try:
             self._mail.send(self._writer.answer(asked, kind, content))
         except (ActorDied, MailboxFull) as error:
@@ -217,7 +220,7 @@ class Mailbox:
         self._answer_refused(envelope, reason)
 
     def _turn_away(self, envelope: Envelope, reason: str) -> None:
-        """Refuse what may come in floods: each one is counted and answered, one per turn is logged."""
+        """Refuse a message that may come in floods: each is counted and answered, one per turn is logged."""
         self._mail.refused += 1
         if not self._has_logged_full:
             self._has_logged_full = True

@@ -41,7 +41,7 @@ class Down:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """An actor that this one is linked to ended; sent only to actors that trap exits."""
+    """Tells an actor that another one, linked to it, ended; sent only to an actor with `traps_exits`."""
 
     name: str
     incarnation: int
@@ -129,7 +129,7 @@ class MonitorsAndLinks:
                 self._send(name, slot, incarnation, Unlinked())
 
     def linked_by(self, name: str, incarnation: int) -> None:
-        """Another actor linked itself to this one."""
+        """Note that another actor linked itself to this actor."""
         slot = self._owner.board.find(name)
         if slot is None:
             self._exit(name, incarnation, NOPROC)

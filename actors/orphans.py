@@ -73,7 +73,7 @@ def reap(processes: Path, board: Path) -> tuple[Orphan, ...]:
 
 
 def _not_gone_by_itself(recorded: list[_Recorded]) -> list[_Recorded]:
-    """The processes that still run when a killed system would have ended."""
+    """Wait until all these processes have ended, at most `DYING_S`; return those that still run."""
     give_up = time.monotonic() + DYING_S
     while (left := [process for process in recorded if is_running(*process[1])]) and (
         time.monotonic() < give_up

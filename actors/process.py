@@ -1,4 +1,4 @@
-"""Processes as the kernel sees them: exits with one truth, nothing left behind."""
+"""Processes as the kernel sees them: whether one runs, how it ended, and how it dies with its parent."""
 
 import ctypes
 import gc
@@ -174,7 +174,7 @@ def can_open(count: int, like_fd: int) -> bool:
 
 
 def drop_parents_descriptors(except_fd: int) -> None:
-    """In a forked child: close the parent's sockets, pidfds and the like, and never collect its objects.
+    """In a forked child: close the parent's sockets, pidfds and the like; do not garbage-collect its objects.
 
     Files and pipes stay open. Collecting the parent's objects would close descriptors whose numbers are the
     child's by then, and copy every page that they are on.

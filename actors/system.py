@@ -325,8 +325,8 @@ class ActorSystem:
         except InvalidActorAddress as error:
             raise SystemStartFailed(
                 f"Thespian's admin did not answer on port {self.port} within "
-                f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; see what else the machine does, "
-                "or name another port"
+                f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; the machine "
+                "may be overloaded; try again, or name another port"
             ) from error
         finally:
             self._open_admin_pidfd()
@@ -357,7 +357,8 @@ class ActorSystem:
         while not self.board.get(self._slot, "pid"):
             if time.monotonic() > give_up:
                 raise SystemStartFailed(
-                    f"the root actor {self.root.name!r} did not start within {deadline_s} s"
+                    f"the root actor {self.root.name!r} did not start within {deadline_s} s; "
+                    "raise start_deadline_s"
                 )
             time.sleep(0.005)
         pid = self.board.get(self._slot, "pid")

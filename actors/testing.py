@@ -93,7 +93,7 @@ class MemoryCarrier:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 class InMemoryChild:
@@ -347,7 +347,7 @@ class InMemorySystem:
         self._pass(end_s - self.clock.monotonic_s())
 
     def finish_work(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Wait (really) for results from the actor's worker threads until it is done."""
+        """Wait in real time for results of the actor's worker threads, until `is_done()` is true."""
         self.settle()
         while not is_done():
             if not self._process(name).runtime.readable(WORK_DEADLINE_S):
@@ -521,7 +521,7 @@ class InMemorySystem:
 
 
 def _readable_of(fds: Iterable[int], timeout_s: float = 0.0) -> list[int]:
-    """The readable ones; a mailbox in memory has a negative number and is skipped."""
+    """The descriptors that are readable. A mailbox in memory has a negative number and is skipped."""
     real = [fd for fd in fds if fd >= 0]
     if not real:
         return []

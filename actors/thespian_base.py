@@ -164,7 +164,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
 
 
 class SignedFrames:
-    """Thespian's serializer with a signature in front."""
+    """Thespian's serializer, with a signature in front of each frame."""
 
     @staticmethod
     def dumps(value: object) -> bytes:
@@ -185,12 +185,15 @@ _stock_add_more = ReceiveBuffer.addMore
 
 
 def _add_more(self: Any, data: bytes) -> None:
-    """Refuse impossible lengths: a negative one ended the actor, a huge or endless one filled memory."""
+    """Refuse frames of impossible length.
+
+    In stock Thespian a negative length ends the actor, and a huge or endless one fills its memory.
+    """
     _stock_add_more(self, data)
     if self._size is None and len(self._buf) > LENGTH_BYTES:
         raise ValueError(f"a frame's length cannot begin with {self._buf[:LENGTH_BYTES]!r}")
     if self._size is not None and not 0 <= self._size <= MAX_FRAME_BYTES:
-        raise ValueError(f"a frame cannot have {self._size} bytes")
+        raise ValueError(f"expected a frame of 0 to {MAX_FRAME_BYTES} bytes, got {self._size}")
 
 
 _stock_accept = _tcp.TCPTransport._acceptNewIncoming
@@ -198,7 +201,10 @@ _stock_read = _tcp.TCPTransport._handleReadableIncoming
 
 
 def _accept(self: Any) -> None:
-    """Limit silent connections: they were kept for minutes, until the process ran out of descriptors."""
+    """Limit the number of silent connections.
+
+    Stock Thespian keeps each for minutes, until the process is out of descriptors.
+    """
     _stock_accept(self)
     if len(self._incomingSockets) > UNFINISHED_CONNECTIONS:
         silent_longest = next(iter(self._incomingSockets))  # one that sends is put back at the end
@@ -206,7 +212,10 @@ def _accept(self: Any) -> None:
 
 
 def _read(self: Any, connection: Any, has_exclusive_flag: bool = False) -> Any:
-    """Limit all unfinished frames together to the size of one: beginning many would fill memory."""
+    """Limit the sum of all unfinished frames to the size of one frame.
+
+    Otherwise a sender could fill the memory by beginning many.
+    """
     if connection._expires.view().expired():  # stock tries twenty times more
         connection.close()
         return None
@@ -227,7 +236,11 @@ _stock_start_child_actor = _common.MultiProcReplicator._startChildActor
 
 
 class _Children(dict[int, Any]):
-    """The addresses of an actor's children by number, instead of a list that never shrinks."""
+    """Thespian's list of the addresses of an actor's children, as a table from which entries can be deleted.
+
+    The keys are the instance numbers that Thespian gives to the children. Thespian itself never removes an
+    address, so its list grows with every restart.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +251,7 @@ class _Children(dict[int, Any]):
         self._next += 1
 
     def __len__(self) -> int:
-        """How many there ever were: Thespian uses this as the number of the next child."""
+        """The number of children there ever were. Thespian uses it as the number of the next child."""
         return self._next
 
     def __missing__(self, number: int) -> None:
@@ -251,7 +264,10 @@ def _init_address_manager(self: Any, *args: Any) -> None:
 
 
 def _start_child_actor(self: Any, address: Any, *args: Any, **kwargs: Any) -> None:
-    """Forget dead children first: Thespian keeps their addresses, and more when several die together."""
+    """Delete what Thespian keeps of dead children, then start the child.
+
+    Thespian keeps the address of each dead child, and more when several die together.
+    """
     started = address.addressDetails.addressInstanceNum
     _forget_all_but({started} | {info.childNum for info in getattr(self, "_child_procs", ())}, self)
     _stock_start_child_actor(self, address, *args, **kwargs)
@@ -301,7 +317,10 @@ def newborn(boot: bytes, live: Callable[[bytes], None]) -> Iterator[None]:
 
 
 def _start_child(*args: Any, **kwargs: Any) -> None:
-    """Thespian ends an actor's process with code 0 after a fault of its own, as if the actor were done."""
+    """Run a child's process, and end it with EXIT_LOOP_ENDED when Thespian's loop returns.
+
+    Stock Thespian ends the process with code 0 after a fault of its own, as if the actor were done.
+    """
     _die_with_parent()
     try:
         if _Newborn.live is not None and _Newborn.boot is not None:
@@ -315,7 +334,7 @@ _stock_run = _common.MultiProcManager.run
 
 
 def _run(self: Any) -> None:
-    """An actor's loop, its first message already in it."""
+    """Run an actor's loop with `Boot` as its first message if this process is a newborn child."""
     if _Newborn.boot is not None:
         own_address = self.transport.myAddress
         self.transport._incomingEnvelopes.append(ReceiveEnvelope(own_address, Boot(_Newborn.boot)))
@@ -338,11 +357,13 @@ def _launch(self: Any, *args: Any) -> None:
 
 
 def _start_admin(*args: Any, **kwargs: Any) -> Any:
-    """Keep the admin a child of the launcher that dies with it.
+    """Start Thespian's admin as a child of the launcher that dies with the launcher.
 
-    Stock Thespian forks once more to become a daemon, and then survives its
-    starter. That one fork is answered as if this process were the daemon.
-    The launcher's port is not its own: every process below would keep it open.
+    Stock Thespian forks once more to turn the admin into a daemon, which outlives its launcher. Here that one
+    fork does not happen: `os.fork` returns 0, and this process goes on as if it were the daemon.
+
+    This process first closes the sockets that it inherited from the launcher. Otherwise every process below
+    it would keep the launcher's port open.
     """
     _die_with_parent()
     close_transport(_launcher)

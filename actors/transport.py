@@ -249,7 +249,7 @@ class Transport:
         return can_open(SPARE_DESCRIPTORS, self._epoll.fileno())
 
     def _pause_accepting(self) -> None:
-        """Out of descriptors: ignore the listener for a while, instead of spinning on it."""
+        """Ignore the listener for a while when no descriptor is left. Otherwise the loop would spin on it."""
         assert self._listener is not None
         self._is_out_of_descriptors = True
         self._epoll.modify(self._listener, 0)
@@ -291,7 +291,7 @@ class Transport:
         return True
 
     def _end(self, slot: int) -> None:
-        """The receiver has ended: drop what waits for it."""
+        """Close the outbox of a receiver that has ended, and drop what waits for it."""
         outbox = self._outboxes.get(slot)
         if outbox is None:
             return
@@ -305,7 +305,7 @@ class Transport:
             outbox.socket = None
 
     def _connect_again(self) -> None:
-        """Try again: receivers that had not bound their inbox, and connections that had no descriptor."""
+        """Try again to reach receivers that had no inbox, and to open connections that had no descriptor."""
         self._retry_alarm().acknowledge()
         if self._is_out_of_descriptors and self._listener is not None:
             self._is_out_of_descriptors = False
@@ -332,7 +332,7 @@ class Transport:
 
 
 def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:
-    """A listening inbox that replaces the one before it; a sender connects to one or the other."""
+    """Open a listening inbox in place of the one before it; a sender always finds one of the two."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     place = mail_dir / str(slot)
     fresh = f"{place}.{incarnation}"
@@ -345,7 +345,10 @@ def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:
 
 
 def _close(epoll: select.epoll, connection: socket.socket) -> None:
-    """Unregister first: a forked child may have the socket open, and epoll would report it for ever."""
+    """Unregister a socket, then close it.
+
+    If a forked child has it open, epoll would report a socket that was only closed for ever.
+    """
     epoll.unregister(connection)
     connection.close()
 
