@@ -8,7 +8,7 @@ from supervision.circuit_breaker import Circuit, CircuitState
 
 
 class Status(StrEnum):
-    """Where a child's process is."""
+    """Whether a child's process runs, or is on its way up or down."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -17,7 +17,7 @@ class Status(StrEnum):
 
 
 class Target(StrEnum):
-    """Where a child should be."""
+    """Whether a child should run."""
 
     UP = "up"
     DOWN = "down"
@@ -187,7 +187,10 @@ class Child:
     """Its spec is removed when its last process has ended."""
 
     def own_clock_s(self, now_s: float) -> float:
-        """The child's clock, which dates its failures: it stops while the child waits for `start_at_s`."""
+        """The moment on the child's own clock, which stops while the child waits for `start_at_s`.
+
+        The moments of its failures are taken on this clock.
+        """
         is_waiting = self.status is Status.DOWN and self.target is Target.UP
         wait_s = min(now_s, self.start_at_s) - self.since_s if is_waiting else 0.0
         return now_s - self.waited_s - max(0.0, wait_s)
@@ -199,5 +202,5 @@ class Child:
 
     @property
     def is_gone(self) -> bool:
-        """The child has no process left."""
+        """Whether the child has no process left."""
         return self.status is Status.DOWN and self.spare is None and self.retiring is None

@@ -65,7 +65,7 @@ class ChildProcesses:
     # ---- names ----
 
     def known(self, id_: str) -> Known:
-        """What an earlier supervisor left under a name: numbers continue, and reasons stay.
+        """What an earlier supervisor left under a name: its incarnations are continued, its reason is kept.
 
         The name gets a row if it has none. Raises ActorError when the board is full.
         """
@@ -96,7 +96,7 @@ class ChildProcesses:
             name = str(self._board.get(slot, "name"))
             raise NameTaken(
                 f"already_started: the name {name!r} belongs to a child of {parent!r}; "
-                "names are unique in the whole tree"
+                "names are unique in the whole tree, so give the new child another"
             )
 
     def _runs(self, slot: int | None) -> bool:
@@ -112,7 +112,7 @@ class ChildProcesses:
     # ---- processes ----
 
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
-        """Start a process. Raises ActorError or OSError when none can be had, or the board is full."""
+        """Start a process. Raises ActorError or OSError when it cannot be forked, or the board is full."""
         spec = child.spec
         for module in spec.preload:
             _preload(module)
@@ -292,9 +292,9 @@ class ChildProcesses:
 
 
 def _preload(module: str) -> None:
-    """Import what children share. Raises ChildNotStarted for any error of the module.
+    """Import a module that children share. Raises ChildNotStarted when the module raises an error.
 
-    A missing module is left to the child, which fails if it needs it.
+    A module that cannot be found is no error here: a child that needs it fails by itself.
     """
     try:
         importlib.import_module(module)
@@ -305,7 +305,7 @@ def _preload(module: str) -> None:
 
 
 def _reason_for_monitors(ended: Ended, held: _Held) -> str:
-    """OTP's reason for an exit: a child that was asked to stop, and did, ended as `shutdown`."""
+    """The reason of an end in OTP's words. A child that was asked to stop, and did, ended as `shutdown`."""
     if ended.shutdown or (ended.normal and held.is_asked_to_stop):
         return "shutdown"
     return "normal" if ended.normal or ended.ignored else ended.reason

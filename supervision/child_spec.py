@@ -41,7 +41,7 @@ class Strategy(StrEnum):
 
 
 class ChildType(StrEnum):
-    """What `count_children` counts it as."""
+    """Whether `count_children` counts a child as a worker or as a supervisor."""
 
     WORKER = "worker"
     SUPERVISOR = "supervisor"
@@ -235,7 +235,8 @@ class SupervisorFlags:
         _check("max_failing", self.max_failing, 0 <= self.max_failing <= 1, "in [0, 1]")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
             raise InvalidChildSpec(
-                "strategy rest_for_one needs ordered=true: 'the rest' has no meaning otherwise"
+                "strategy rest_for_one needs ordered=true, because it restarts the children started after "
+                "the failed one; set ordered=true or choose another strategy"
             )
         if self.dynamic and (self.ordered or self.strategy is not Strategy.ONE_FOR_ONE):
             raise InvalidChildSpec(
@@ -254,7 +255,7 @@ def check_unique_ids(specs: tuple[ChildSpec, ...]) -> None:
 
 
 def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
-    """Raise InvalidChildSpec when a child cannot be what its spec says under these flags."""
+    """Raise InvalidChildSpec when a child's spec contradicts the flags of its supervisor."""
     if spec.significant and flags.auto_shutdown is AutoShutdown.NEVER:
         raise InvalidChildSpec(
             f"child {spec.id!r}: significant is true, but the supervisor's auto_shutdown is never; "
@@ -297,7 +298,7 @@ def _check_keys(who: str, args: Mapping[str, Any]) -> None:
 
 
 def _check_time(name: str, seconds: float, holds: bool, expected: str) -> None:
-    """A time that may be infinite; a finite one is short enough for a timer."""
+    """Raise InvalidChildSpec unless a time meets its rule, and is infinite or at most LONGEST_S."""
     _check(name, seconds, holds, expected)
     is_countable = seconds <= LONGEST_S or math.isinf(seconds)
     _check(name, seconds, is_countable, f"at most {LONGEST_S:g}, or inf for ever")

@@ -11,7 +11,7 @@ from supervision.child_spec import Breaker
 
 
 class CircuitState(StrEnum):
-    """Nygard's three states (Release It!, chapter 5)."""
+    """The three states of a circuit breaker, by Nygard's names (Release It!, chapter 5)."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -29,7 +29,7 @@ class Circuit:
 
 
 def failed(circuit: Circuit, policy: Breaker, now_s: float, *, own_clock_s: float) -> Circuit:
-    """The circuit after one more failure. On probation a single one opens it again.
+    """The circuit after one more failure. If it is half-open, one failure opens it again.
 
     own_clock_s   the moment on the child's own clock, which its backoffs do not move
     """
@@ -42,15 +42,15 @@ def failed(circuit: Circuit, policy: Breaker, now_s: float, *, own_clock_s: floa
 
 
 def opened(policy: Breaker, now_s: float) -> Circuit:
-    """Quarantine the child from now on."""
+    """An open circuit: the child is in quarantine from now on."""
     return Circuit(CircuitState.OPEN, open_until_s=now_s + policy.open_s)
 
 
 def on_probation(circuit: Circuit) -> Circuit:
-    """The one start after quarantine."""
+    """The circuit at a start of the child: an open one becomes half-open, any other stays as it is."""
     return Circuit(CircuitState.HALF_OPEN) if circuit.state is CircuitState.OPEN else circuit
 
 
 def after_running(circuit: Circuit, policy: Breaker, ran_s: float) -> Circuit:
-    """Closed again once the probation has lasted."""
+    """The circuit after the child ran for `ran_s`: a half-open one is closed if that was long enough."""
     return Circuit() if circuit.state is CircuitState.HALF_OPEN and ran_s >= policy.healthy_s else circuit

@@ -70,7 +70,7 @@ class SupervisorCore:
     # ---- events ----
 
     def tick(self, now_s: float) -> list[Action]:
-        """Time passed: start what is due, kill what is overdue, replace what is old."""
+        """Carry on after time has passed: start what is due, kill what is overdue, replace what is old."""
         actions = [*self._overdue(now_s), *self._outage_over(now_s)]
         for child in self.children.values():
             self._close_circuit(child, now_s)
@@ -78,7 +78,7 @@ class SupervisorCore:
         return [*actions, *self.reconcile(now_s)]
 
     def ready(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
-        """A child finished its start, or its replacement did."""
+        """Take note that a child, or its replacement, has finished its start."""
         child = self.children.get(id_)
         if child is None:
             return []
@@ -92,7 +92,7 @@ class SupervisorCore:
         return [*answer(child, ok=True), *self.reconcile(now_s)]
 
     def hung(self, id_: str, incarnation: int, why: str) -> list[Action]:
-        """A child stopped beating or is stuck. Its exit arrives as `exited` like any other."""
+        """Kill a child that hangs. Its end arrives as `exited`, like any other."""
         child = self.children.get(id_)
         if child is None or child.status is not Status.RUNNING or child.incarnation != incarnation:
             return []
@@ -102,7 +102,7 @@ class SupervisorCore:
         return [Kill(id_, incarnation, why)]
 
     def used(self, id_: str, incarnation: int, uses: int, now_s: float) -> list[Action]:
-        """A child has been used so often by now."""
+        """Take note of a child's number of uses; a child that reached its limit is replaced."""
         child = self.children.get(id_)
         if child is None or child.incarnation != incarnation:
             return []
@@ -111,7 +111,7 @@ class SupervisorCore:
         return [*self._outage_over(now_s), *retired, *self.reconcile(now_s)]
 
     def exited(self, id_: str, incarnation: int, ended: Ended, now_s: float) -> list[Action]:
-        """A child's process ended. A late notice of an older incarnation changes nothing."""
+        """Take note that a child's process ended. The end of an older incarnation changes nothing."""
         child = self.children.get(id_)
         if child is None:
             return []
@@ -129,7 +129,7 @@ class SupervisorCore:
         return [*self._stop_all(reason, normal=normal), *self.reconcile(now_s)]
 
     def next_wake_s(self) -> float:
-        """When `tick` has something to do even if nothing happens; infinity for never."""
+        """The moment at which `tick` has something to do even if nothing happens; infinity for never."""
         wakes = [self._wake_s(child) for child in self.children.values()]
         wakes.append(self.outage.wake_s(self.children))
         return min([*wakes, *(child.start_at_s for child in self._next_to_start())], default=math.inf)
@@ -160,7 +160,7 @@ class SupervisorCore:
     def _down_as_wanted(
         self, child: Child, ended: Ended, *, is_killed: bool, is_normal: bool
     ) -> list[Action]:
-        """The child was to go down anyway: its end, of any kind, is no failure."""
+        """Handle the end of a child that was to go down anyway. Such an end, of any kind, is no failure."""
         actions: list[Action] = []
         if not is_normal and (not is_killed or "did not stop" in ended.reason):
             actions.append(Report("shutdown_error", ended.reason, child.spec.id))
@@ -172,13 +172,19 @@ class SupervisorCore:
         return actions
 
     def _call_failed(self, child: Child, ended: Ended) -> list[Action]:
-        """Answer start_child or restart_child with the reason; no restart, and no budget is spent (OTP)."""
+        """Answer start_child or restart_child with the reason why the child did not start.
+
+        As in OTP, the child is not restarted and no budget is spent.
+        """
         child.is_forgotten = child.call is ManagementCall.START
         child.target = Target.DOWN
         return answer(child, ok=False, reason=ended.reason)
 
     def _failed_to_start(self, child: Child, ended: Ended) -> list[Action]:
-        """A first start that fails would fail the same way again: no budget is spent on it (OTP)."""
+        """Stop the supervisor after a first start that failed.
+
+        A second try would fail the same way, so none is made and no budget is spent (OTP).
+        """
         why = f"child {child.spec.id!r} failed to start: {ended.reason}"
         return [Report("start_error", ended.reason, child.spec.id), *self._stop_all(why, normal=False)]
 
@@ -222,7 +228,7 @@ class SupervisorCore:
         return self.outage.is_on or self.outage.begins(len(self.children), self.flags.max_failing)
 
     def _failed_in_outage(self, child: Child, report: Report, now_s: float) -> list[Action]:
-        """The canary is tried again, everyone else waits; one report, at the beginning."""
+        """Have the canary tried again and the others wait. Only the begin of the outage is reported."""
         child.restarts += 1
         reports: list[Action] = []
         if not self.outage.is_on:
@@ -372,7 +378,7 @@ class SupervisorCore:
     # ---- reconciliation ----
 
     def reconcile(self, now_s: float) -> list[Action]:
-        """What brings every child from its status towards its target, in order."""
+        """The actions that bring every child from its status towards its target, in order."""
         if self.is_finished:
             return []
         actions = [action for child in self.children.values() for action in replacement.drop_spare(child)]
@@ -436,7 +442,7 @@ class SupervisorCore:
         return actions
 
     def _next_to_start(self) -> Iterator[Child]:
-        """The children that may start now, or after their own backoff: no sibling must come first."""
+        """The children that may start, now or after their own backoff: no sibling must start before them."""
         if self.finishing is not None:
             return
         is_joint = self.flags.strategy is not Strategy.ONE_FOR_ONE
@@ -451,14 +457,17 @@ class SupervisorCore:
                 return
 
     def _is_waited_for(self, child: Child) -> bool:
-        """True while later children must not start. With one_for_one only a child's first start counts."""
+        """Whether later children must not start before this one runs.
+
+        With one_for_one that holds for a child's first start only.
+        """
         if not self.flags.ordered or child.status is Status.RUNNING:
             return False
         return self.flags.strategy is not Strategy.ONE_FOR_ONE or not (child.was_ready or child.call)
 
 
 def move(child: Child, status: Status, now_s: float) -> None:
-    """A change of status, and when."""
+    """Change a child's status, and note the time."""
     child.status, child.since_s = status, now_s
 
 

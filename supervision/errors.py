@@ -9,11 +9,11 @@ SupervisionError
 
 
 class SupervisionError(Exception):
-    """Root of the tree."""
+    """The base of all errors of supervision trees."""
 
 
 class InvalidChildSpec(SupervisionError):
-    """A child spec or flags field has a value that makes no sense."""
+    """A field of a child spec or of a supervisor's flags has a value that is not allowed."""
 
 
 class NameTaken(SupervisionError):

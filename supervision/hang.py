@@ -15,7 +15,10 @@ REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working(
 
 
 def beat_s(hang_deadline_s: float) -> float:
-    """Time between beats: as long as a late beat is still no hang, at least a quarter of the deadline."""
+    """The time between two beats of a child: its deadline less LATE_BEAT_S.
+
+    It is at least a quarter and at most half of the deadline, and never above MAX_BEAT_S.
+    """
     seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
     return min(MAX_BEAT_S, seldom_s)
 
@@ -31,7 +34,7 @@ class HangCheck:
 def check_hang(
     *, busy_s: float, handler: str, silent_s: float, beat_every_s: float, deadline_s: float
 ) -> HangCheck:
-    """A child hangs if it stays in one handler, or gives no beat, for longer than its deadline.
+    """Whether a child hangs: it stays in one handler, or gives no beat, for longer than its deadline.
 
     `beat_every_s` is the time between its beats, fixed at its start: a deadline that was lowered since does
     not make the process beat more often.

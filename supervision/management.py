@@ -109,15 +109,15 @@ def release_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
 
 
 def update_child(core: SupervisorCore, id_: str, spec: ChildSpec | None, now_s: float) -> Outcome:
-    """Give a running child another spec; what concerns its start holds from the next one.
+    """Give a running child another spec. Fields that concern its start take effect at its next start.
 
-    Raises InvalidChildSpec for a value that makes no sense, and for id and actor: another child has those.
+    Raises InvalidChildSpec for a value that is not allowed, and for a change of id or actor.
     """
     child = core.children.get(id_)
     if child is None or spec is None:
         return [], NOT_FOUND
     if (spec.id, spec.actor) != (id_, child.spec.actor):
-        raise InvalidChildSpec(f"id and actor of {id_!r} cannot be changed; start another child")
+        raise InvalidChildSpec(f"id and actor of {id_!r} cannot be changed; start another child with them")
     check_fits(spec, core.flags)
     if spec.retirement != child.spec.retirement and child.status is Status.RUNNING:
         child.retire_at_s = replacement.retire_at_s(spec.retirement, child.since_s, core.draw())
@@ -128,7 +128,7 @@ def update_child(core: SupervisorCore, id_: str, spec: ChildSpec | None, now_s: 
 
 
 def update_flags(core: SupervisorCore, flags: SupervisorFlags, now_s: float) -> Outcome:
-    """Other limits from now on. Raises InvalidChildSpec when a child does not fit them."""
+    """Replace the supervisor's limits. Raises InvalidChildSpec when a child does not fit them."""
     if (flags.strategy, flags.ordered, flags.dynamic) != (
         core.flags.strategy,
         core.flags.ordered,
@@ -152,7 +152,7 @@ def count_children(core: SupervisorCore) -> ChildTally:
 
 
 def describe(child: Child) -> str:
-    """OTP's word for a child: its status, restarting, undefined; beyond OTP waiting and quarantined."""
+    """The state of a child in OTP's words, and in two of our own: waiting and quarantined."""
     if child.status is not Status.DOWN:
         return child.status.value
     if child.is_quarantined:

@@ -30,7 +30,7 @@ class StartChild:
 
     @property
     def answer_within_s(self) -> float:
-        """The child's start deadline, after which the answer is why it did not start, and some more."""
+        """The child's start deadline, at which the answer says why it did not start, and a margin."""
         start_s = self.spec.get("start_deadline_s")
         if not isinstance(start_s, int | float) or not 0 <= start_s <= LONGEST_S:
             return MANAGEMENT_DEADLINE_S
@@ -95,7 +95,7 @@ class UpdateFlags:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Managed:
-    """How a management call ended."""
+    """The answer to a management call: whether it was carried out, and why not."""
 
     ok: bool
     reason: str = ""
@@ -106,7 +106,10 @@ class Managed:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichChildren:
-    """Answered by Children, at most 150 at a time: ask again with a higher offset for the others."""
+    """Ask for the children of a supervisor. Answered by Children.
+
+    An answer holds at most 150; ask again with a higher offset for the others.
+    """
 
     offset: int = 0
 
@@ -130,7 +133,7 @@ class ChildInfo:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Children:
-    """Newest first (OTP which_children)."""
+    """The children of a supervisor, newest first (OTP which_children)."""
 
     children: tuple[ChildInfo, ...]
     total: int = 0
@@ -139,13 +142,13 @@ class Children:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountChildren:
-    """Answered by ChildCounts."""
+    """Ask for the number of a supervisor's children. Answered by ChildCounts."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildCounts:
-    """OTP count_children, and the two states it does not know."""
+    """The numbers of children as in OTP's count_children, and of those restarting and quarantined."""
 
     specs: int
     active: int
@@ -156,5 +159,5 @@ class ChildCounts:
 
 
 def start_child(spec: ChildSpec) -> StartChild:
-    """The call that starts a child under a running supervisor."""
+    """The message that starts a child under a running supervisor."""
     return StartChild(spec=to_plain(spec))

@@ -42,7 +42,7 @@ class Outage:
         return bool(self.canary)
 
     def note(self, id_: str, reason: str, now_s: float) -> None:
-        """One more failure."""
+        """Note one more failure."""
         self.failed[id_] = (now_s, reason)
         if not self.is_on:
             self.failed = {
@@ -50,11 +50,11 @@ class Outage:
             }
 
     def begins(self, num_children: int, share: float) -> bool:
-        """Whether there was none so far, and more than ``share`` of the children have failed."""
+        """Whether an outage begins: none goes on, and more than ``share`` of the children have failed."""
         return not self.is_on and len(self.failed) >= FEWEST and len(self.failed) > share * num_children
 
     def begin(self, canary: str, num_children: int, now_s: float) -> Report:
-        """From now on ``canary`` is tried for the others."""
+        """Begin the outage: from now on ``canary`` is tried for the others. Returns the report."""
         self.canary, self.began_s = canary, now_s
         why = (
             f"{len(self.failed)} of {num_children} children failed within {WITHIN_S:g} s: "
@@ -63,13 +63,13 @@ class Outage:
         return Report("outage", why, canary)
 
     def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
-        """A child that failed and stays up since; empty without one."""
+        """The id of a child that has failed and stays up since then; empty without one."""
         if not self.is_on:
             return ""
         return next((id_ for id_ in self.failed if now_s >= _stays_up_at_s(children.get(id_))), "")
 
     def wake_s(self, children: Mapping[str, Child]) -> float:
-        """When `survivor` may find a child, even if nothing happens."""
+        """The moment at which `survivor` may find a child, even if nothing happens."""
         if not self.is_on:
             return math.inf
         return min((_stays_up_at_s(children.get(id_)) for id_ in self.failed), default=math.inf)
@@ -94,7 +94,7 @@ def _without_numbers(reason: str) -> str:
 
 
 def _stays_up_at_s(child: Child | None) -> float:
-    """When a child counts as staying up; infinity for one that does not run."""
+    """The moment from which a child counts as staying up; infinity for a child that does not run."""
     if child is None or child.status is not Status.RUNNING:
         return math.inf
     if child.uses:

@@ -27,7 +27,7 @@ MIN_WAIT_S = 1.0
 
 
 def retire_at_s(policy: Retirement, now_s: float, draw: float) -> float:
-    """When a child that is ready now is to be replaced for its age."""
+    """The moment at which a child that is ready now is to be replaced for its age."""
     return now_s + policy.max_age_s * (1 + policy.jitter * (2 * draw - 1))
 
 
@@ -60,7 +60,7 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
 
 
 def promote(child: Child, now_s: float, draw: float) -> list[Action]:
-    """The spare is ready: it becomes the child, and the old process retires."""
+    """Make the spare, which is ready, the child; have the old process retire."""
     if child.spare is None or child.spare.is_killed:
         return []
     old, child.incarnation = child.incarnation, child.spare.incarnation
@@ -72,7 +72,7 @@ def promote(child: Child, now_s: float, draw: float) -> list[Action]:
 
 
 def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:
-    """The old process continues; the next attempt comes after a wait."""
+    """Let the old process continue after a failed replacement; the next attempt comes after a wait."""
     spare, child.spare = child.spare, None
     if spare is None or spare.is_dropped:
         return []
@@ -83,7 +83,7 @@ def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[
 
 
 def drop_spare(child: Child) -> list[Action]:
-    """A child that goes down, or failed meanwhile, needs no replacement beside it."""
+    """Kill the spare of a child that goes down or has failed: it needs no replacement."""
     spare = child.spare
     is_wanted = child.target is Target.UP and child.status is Status.RUNNING
     if spare is None or spare.is_killed or is_wanted:
@@ -103,7 +103,7 @@ def overdue(child: Child, now_s: float) -> list[Action]:
 
 
 def wake_s(child: Child) -> float:
-    """When there is something to do here even if nothing happens."""
+    """The moment at which this module has something to do even if nothing happens."""
     sides = (side for side in (child.spare, child.retiring) if side is not None and not side.is_killed)
     if child.spare is not None or child.retiring is not None:
         return min((side.deadline_s for side in sides), default=math.inf)

@@ -90,7 +90,7 @@ def supervised(
 
 
 def _while_it_runs(system: ActorSystem, children: Iterable[ChildSpec]) -> Iterator[ActorSystem]:
-    """The block itself: when it is left, the tree is asked to stop; if it gave up, that is raised."""
+    """Run the block, then ask the tree to stop. Raises TreeGaveUp if the tree had ended by itself."""
     try:
         yield system
     except BaseException as error:

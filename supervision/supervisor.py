@@ -104,7 +104,7 @@ def supervisor_spec(
 
 
 def _in_a_spec(seconds: float) -> float:
-    """A sum of times, limited to what a spec may hold."""
+    """A sum of times, limited to the longest time that a spec may have."""
     return seconds if math.isinf(seconds) else min(seconds, LONGEST_S)
 
 
@@ -169,9 +169,10 @@ class Supervisor(Actor):
         self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
 
     def _start_after(self, orphans: set[tuple[int, int]], give_up_s: float) -> None:
-        """Start the children once those of an earlier supervisor have ended: never two of one child at once.
+        """Start the children when those of an earlier supervisor have ended, so that no child runs twice.
 
-        The kernel kills them after their supervisor. A process that hangs in the kernel is given up.
+        The kernel kills them after their supervisor. A process that hangs in the kernel is waited for until
+        `give_up_s`.
         """
         for pid, ticks in orphans:
             kill_process(pid, ticks)  # for one that has cleared its death signal
@@ -184,7 +185,7 @@ class Supervisor(Actor):
         self._check()
 
     def _check(self) -> None:
-        """Check every child: which hangs, which is ready without a message, what is due by now."""
+        """Find the children that hang and those that are ready but sent no message; do what is due by now."""
         self._check_at_s = math.inf
         for id_, child in list(self._core.children.items()):
             for incarnation in _starting(child):
@@ -281,7 +282,7 @@ class Supervisor(Actor):
         act: Callable[[], management.Outcome],
         wait: Callable[[str], Future[Managed]],
     ) -> Managed:
-        """Do it, and answer when it is done. A call that makes no sense is refused, and crashes nothing."""
+        """Carry out a management call, and answer when it is done. An invalid call is refused."""
         try:
             actions, refusal = act()
         except (SupervisionError, ActorError) as error:
@@ -349,7 +350,7 @@ class Supervisor(Actor):
         self._schedule_check()
 
     def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
-        """Start a process. If none can be had, or the board is full, the start counts as failed."""
+        """Start a process. If it cannot be forked, or the board is full, the start counts as failed."""
         self._deaths.pop(id_, None)
         self.still_working()  # hundreds of starts in one turn are work, not a hang
         try:
@@ -403,7 +404,7 @@ class Supervisor(Actor):
         return min(moments)
 
     def _is_up(self) -> bool:
-        """Every child runs or is done; in a pool, some run and the rest has been tried once."""
+        """Whether every child runs or is done; in a pool, whether one runs and all others were tried once."""
         waiting = [child for child in self._core.children.values() if not _is_on_target(child)]
         if self._core.flags.ordered or not waiting:
             return not waiting
