@@ -86,7 +86,7 @@ def imitate_folder(
 ) -> float:
     """Write a checkpoint to `out` that imitates the demonstrations in `folder`. Returns the last loss.
 
-    prompt_spec   how the policy is shown an episode; it has to be the same where it is asked later
+    prompt_spec   settings of the prompts; a run that uses the checkpoint needs the same settings
     """
     policy = load(base, prompt_spec, placement)
     # sorted, so that the order does not depend on which browser was faster

@@ -56,7 +56,7 @@ class PolicyCache:
     """[B, pointer_size, R * C]."""
 
     def rows(self, index: Tensor) -> "PolicyCache":
-        """Return a cache whose row b is row `index[b]` of this one."""
+        """Return a cache whose row b is row `index[b]` of this cache."""
         layers = [(key[index], value[index]) for key, value in self.layers]
         return PolicyCache(layers, self.mask[index], self.positions[index], self.pointer_keys[index])
 
@@ -323,7 +323,8 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
 
     def _logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
-        """[B, K, V]: the head's logits, with one of its outputs each shared out over the x and the y tokens.
+        """Return [B, K, V]: the head's logits. The head has one output for all x tokens and one for all y
+        tokens; the pointer divides each among its tokens.
 
         log p(x token) = log p(an x token comes) + log p(column); log p(y token) likewise with
         p(row | column of the x token at this position); without one, rows are summed over columns.

@@ -19,7 +19,7 @@ class GuiPolicyImageProcessor(PilBackend):  # type: ignore[misc]  # transformers
 
 
 class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers is not followed
-    """Takes prompts with one `<image>` and one screenshot each; expands it to the model's image tokens."""
+    """Takes prompts with one `<image>` and one screenshot each; replaces `<image>` by image tokens."""
 
     def __init__(
         self, image_processor: Any = None, tokenizer: Any = None, image_tokens: int = 70, **kwargs: Any

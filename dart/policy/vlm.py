@@ -185,7 +185,7 @@ def write_files(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _taken_by(module: Any) -> frozenset[str]:
-    """Return the names of a model's parameters, without the wrapper of an adapter."""
+    """Return the names of the arguments of a model's `forward`, also if an adapter wraps the model."""
     model = module.get_base_model() if hasattr(module, "get_base_model") else module
     return frozenset(inspect.signature(model.forward).parameters)
 

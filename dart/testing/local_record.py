@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LocalRecord:
-    """A store as the service wants it."""
+    """A store of this process as the `Record` of the curator's service."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

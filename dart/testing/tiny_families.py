@@ -75,8 +75,9 @@ def _qwen_vision(patch_px: int) -> dict[str, Any]:
 
 
 def _qwen_files(processor: str, video_processor: str, patch_px: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of both processors. The processors' classes cannot write them, because that of videos
-    needs torchvision."""
+    """Return the files of both processors. The processors' classes cannot write them, because the class for
+    videos needs torchvision.
+    """
     token_area_px = (patch_px * MERGE) ** 2
     smallest, largest = 4 * token_area_px, 1280 * token_area_px
     common = {

@@ -81,8 +81,9 @@ def _checked(step: Step, group_id: int) -> Step:
 
 
 def padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """Pad rows of numbers to the shape of `like`; padding, and a row that is None, are those of `like`,
-    without gradient."""
+    """Pad rows of numbers to the shape of `like`. Padding, and rows that are None, have the values of `like`,
+    without gradient.
+    """
     filled = like.detach().clone()
     for index, row in enumerate(rows):
         if row is not None:

@@ -162,8 +162,9 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
 
 
 def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
-    """Return the tokens of a step's answer. Raises ActionParseError unless it has an action,
-    BadDemonstrations."""
+    """Return the tokens of a step's answer. Raises ActionParseError for an answer without an action, and
+    BadDemonstrations.
+    """
     if played.action is not None:
         return tuple(codec.encode_action(played.action, instruction, screen.frame))
     if played.answer is not None:

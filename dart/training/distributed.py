@@ -36,8 +36,9 @@ class RankGroup:
         """Split the weights among all ranks; a single process keeps all of them."""
 
     def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Yield this rank's passes, as many as on every other rank. False marks a repeated pass, which must
-        not count."""
+        """Yield this rank's passes, as many as on every other rank, each with whether it counts. A repeated
+        pass does not count.
+        """
         return ((one, True) for one in passes)
 
     def gather(self, mine: Sequence[T], count: int) -> list[T]:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerConfig(LossConfig):
-    """Everything an update depends on besides the data: the constants of the loss, and these."""
+    """Everything that an update depends on besides the data: the constants of the loss and these settings."""
 
     lr: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)

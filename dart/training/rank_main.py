@@ -45,7 +45,8 @@ class Rank:
         if model_type(config.training.policy) == SMALL_POLICY:
             raise SystemExit(
                 f"training.ranks = {dist.get_world_size()} needs a vision-language policy, but "
-                f"{config.training.policy} holds the small one; set training.ranks = 1"
+                f"{config.training.policy} holds the small policy ({SMALL_POLICY}); set training.ranks = 1, "
+                "or name a vision-language checkpoint in training.policy"
             )
         settings = learner_config(config)
         self.learner = Learner(
