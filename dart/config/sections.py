@@ -350,7 +350,7 @@ class RolloutNumberSettings(Section):
     minimum: Annotated[int, Field(ge=2, le=MOST)] = 2
     """Smallest number of rollouts of a group."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Success rate over its latest rollouts below which a task gets rollouts_per_group."""
+    """Mean reward of its latest rollouts below which a task gets rollouts_per_group."""
 
 
 class TrajectoryLengthSettings(Section):
@@ -434,8 +434,8 @@ class CurationSettings(Section):
     """A reward above it is a success: for step caps, the experience pool, task quarantine and every
     figure."""
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
-    """What an idle environment waits for: nothing, the other rollouts of its group, or the whole batch. The
-    last two are the coupled ways, kept for comparison."""
+    """What an idle environment waits for: nothing, the other rollouts of its group, or the whole batch. batch
+    with rollout.sync = "all_at_once" is the coupled loop, task lies between; both are kept for comparison."""
     rollout_number: RolloutNumberSettings = RolloutNumberSettings()
     """Number of rollouts of a group."""
     trajectory_length: TrajectoryLengthSettings = TrajectoryLengthSettings()
