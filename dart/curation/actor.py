@@ -4,8 +4,8 @@ Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationE
            GuidedStored, GuidedFailed (environments); BatchRequest, UpdateCommitted (trainer);
            PauseWork (operator)
 Asks       the store for every write; reads the record itself
-Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, which
-           actors starve, which evaluation episodes ended without a result
+Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, that the
+           run stalls and why, which evaluation episodes ended without a result
 Dies when  the record contradicts its index (the index was wrong; the next curator reads the record anew)
 On restart it rebuilds everything from the record; leases of rollouts that it gave out stay valid, those of
            evaluation episodes are void: their environments are started again with it
@@ -61,7 +61,7 @@ PATIENCE_S = 10.0
 """An environment that waited longer than this for its turn has given up: a lease for it would be lost."""
 
 RECORD_EVALUATION_S = 10.0
-"""Deadline of a write. The environment waits for longer, and asks again when the write fails."""
+"""Deadline for recording a result. The environment waits longer, and sends it again if the write fails."""
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class CuratorActor(Actor):
-    """Moves messages between other actors and the service, which runs one operation at a time."""
+    """Passes messages of other actors to the service, one operation at a time, and sends its replies."""
 
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
@@ -151,7 +151,7 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationEnded)
     async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
-        """Record the result if its environment still holds the episode; any other result does not count."""
+        """Record the result of an episode; refuse it as FENCED if the lease of the episode has ended."""
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
@@ -165,7 +165,10 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """Let another environment try again; an episode that fails too often is left out."""
+        """End the lease of an episode that failed.
+
+        Another environment plays it again; after `curation.max_attempts` failures it is left out.
+        """
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             return
@@ -182,7 +185,10 @@ class CuratorActor(Actor):
 
     @receives(m.GuidedFailed)
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
-        """Let another environment try again; a demonstration that fails too often is not played again."""
+        """End a guided episode that failed.
+
+        Another environment plays it again, but no more than `curation.max_attempts` times.
+        """
         if call.is_interrupted:
             self._guided.end(call.pool_id)
             return
@@ -206,7 +212,11 @@ class CuratorActor(Actor):
 
     @receives(m.PauseWork)
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
-        """Hold work back or release it. The reply follows the record: a restarted curator keeps to it."""
+        """Pause or resume the run for an operator, and reply which work is still running.
+
+        While the run is paused, work is *held*: no new episode and no new update begins. The event WORK_HELD
+        records this before the reply is sent, so a restarted curator is paused too.
+        """
         if call.is_held is not None and call.is_held != self._is_paused:
             data = {"is_held": call.is_held}
             event = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
@@ -220,7 +230,7 @@ class CuratorActor(Actor):
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=self._is_batch_open())
 
     async def _ask_store(self, record: Any, *, deadline_s: float) -> Any:
-        """The store's reply; `Paused` when there is none."""
+        """Return the store's reply to a write; `Paused` if the store does not reply."""
         try:
             return await self.ask("store", record, deadline_s=deadline_s)
         except (AskError, MailboxFull) as error:
@@ -248,7 +258,7 @@ class CuratorActor(Actor):
         return await self._in_turn(lease)
 
     def _guided_for(self, environment: str) -> m.GuidedTask | None:
-        """An episode under the actions of a demonstration that the policy should play itself, if any."""
+        """Lease a guided episode to an environment; None if no demonstration needs one now."""
         if self._record.paused:
             return None
         guide = self._guided.lease(environment, self._service.curator.next_guide, self.clock.unix_s())
@@ -288,9 +298,9 @@ class CuratorActor(Actor):
         return ""
 
     async def _in_turn(self, lease: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
-        """Call `lease` when the service is free.
+        """Call `lease` as soon as the service is free, and return its result.
 
-        Nothing is given out while the disk refuses writes, nor to a caller that has given up by now.
+        Return NoWorkYet while the disk refuses writes, or if the caller waited so long that it has given up.
         """
         if self._record.paused:
             return self._no_work(f"the record takes no writes now: {self._record.paused}")
@@ -337,7 +347,7 @@ class CuratorActor(Actor):
     async def _revoke_overdue(self) -> None:
         """Revoke leases past their deadlines.
 
-        While no result can be stored, and for the length of a lease after that, none counts as late.
+        While no result can be stored, and for the length of a lease after that, no lease counts as late.
         """
         self._refresh_liveness()
         now_s = self.clock.monotonic_s()
@@ -362,7 +372,7 @@ class CuratorActor(Actor):
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
     def _known_facts(self) -> RunFacts:
-        """The curator's part of the facts about who waits."""
+        """Return what the curator knows about waiting actors; nothing while the run is paused or over."""
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.DONE or self._is_paused:
             return RunFacts()
@@ -393,7 +403,7 @@ class CuratorActor(Actor):
 
 
 def _result(lease: EvaluationLease, call: m.EvaluationEnded) -> Evaluation:
-    """What is recorded of an evaluation episode."""
+    """Return the record of an evaluation episode that ended under this lease."""
     return Evaluation(
         phase=lease.phase,
         policy_version=call.policy_version,

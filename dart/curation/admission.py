@@ -1,25 +1,25 @@
 """When a new group may be opened, so that nothing is trained too old (invariant fresh).
 
-Words: the trainer is at version c (its next update makes c + 1), trains G groups per update, and a group
-with floor v holds no step sampled by a version older than v. The bound K says that a group trained at
-version c has c - v <= K; so it must be trained at version v + K at the latest.
+The trainer is at version c, so its next update makes c + 1, and it trains G groups per update. A group with
+floor v holds no step that was sampled by a version older than v. The staleness bound K allows a group to be
+trained at version c only if c - v <= K, so its deadline is version v + K.
 
-The plan that meets every such deadline if any plan does is earliest deadline first: with the live groups
-in order of their floors, number j (from 0) is trained at version c + j // G.
+Earliest deadline first meets all these deadlines whenever any order does: with the live groups sorted by
+their floors, group number j (from 0) is trained at version c + j // G.
 
-* A new group may be opened when, trained last of all live groups, it is still in time. That is AReaL's
+* A new group may be opened if it meets its deadline when it is trained after all live groups. That is AReaL's
   capacity rule (arXiv 2505.24298, eq. 3), counted in groups instead of trajectories.
-* A batch may be leased when the groups that it leaves behind can still all be in time. So the trainer waits
-  for a slow group instead of passing it over until it is too old.
+* A batch may be leased if the groups that it leaves behind can all still meet their deadlines. So the trainer
+  waits for a slow group instead of passing it over until it is too old.
 
-What an idle environment waits for besides is the scheduling (DART, arXiv 2509.23866, figure 3):
+The scheduling (DART, arXiv 2509.23866, figure 3) says what else an idle environment waits for:
 
 rollout   nothing: it gets the next rollout of whatever group needs one
-task      the other rollouts of its group; then it joins another one
-batch     the whole batch: groups are opened only for the version every engine and the trainer are at, as
-          many as an update takes, and each that is dropped is replaced
+task      the other rollouts of its group; then it joins another group
+batch     the whole batch: groups are opened only while every engine and the trainer are at the same version,
+          as many as an update takes, and each dropped group is replaced
 
-The last two are the coupled ways, kept for comparison.
+`batch` together with `rollout.sync = "all_at_once"` is the coupled loop; `task` lies between.
 """
 
 import math
@@ -28,7 +28,7 @@ from enum import StrEnum
 
 
 class Scheduling(StrEnum):
-    """The unit an environment waits for."""
+    """What has to be complete before an idle environment gets its next rollout; see the module."""
 
     ROLLOUT = "rollout"
     TASK = "task"
@@ -50,22 +50,23 @@ def groups_admissible(
 ) -> int:
     """How many groups may be opened now; 0 or less when none.
 
-    serving_version  the oldest version any engine serves: the floor of a group opened now. While engines lag
-                     behind the trainer it, not the trainer's version, decides.
+    serving_version  the oldest version that any engine serves: the floor of a group opened now, also while
+                     engines lag behind the trainer
     live_groups      groups neither trained nor dropped; a batch at the trainer counts until its commit
 
-    AReaL admits while submitted <= (version + K + 1) * B, counted since the beginning. Of those submitted,
-    trainer_version * G groups were consumed, dropped ones are replaced, the others live.
+    AReaL admits while submitted <= (version + K + 1) * B, with B for G, counted since the run began. Of the
+    submitted groups, trainer_version * G were consumed, dropped ones are replaced, and the others are live.
     """
     until_too_old = serving_version + staleness_bound + 1 - trainer_version
     return until_too_old * groups_per_update - live_groups
 
 
 def most_groups(over_provision: float, groups_per_update: int) -> float:
-    """How many groups may be in flight or ready; what the trainer has is neither.
+    """How many groups may be in flight or ready at a time, not counting those that the trainer has.
 
     APRIL (arXiv 2509.18521) starts alpha times as many groups as an update takes, so that the trainer need
-    not wait for slow ones. Fewer than an update takes would never make a batch. An alpha of 0 is no bound.
+    not wait for slow ones. `over_provision` is alpha; 0 means no limit. The result is at least
+    `groups_per_update`, because fewer groups never make a batch.
     """
     if over_provision == 0:
         return math.inf
@@ -75,9 +76,9 @@ def most_groups(over_provision: float, groups_per_update: int) -> float:
 def can_all_be_fresh(
     floors: Mapping[int, int], *, trainer_version: int, groups_per_update: int, staleness_bound: int
 ) -> bool:
-    """Whether groups can all be trained in time, the first ones at `trainer_version`.
+    """Whether all groups can meet their deadlines if the trainer begins with them at `trainer_version`.
 
-    floors   how many groups there are of each floor; of equal ones only the last to be trained matters
+    floors   number of groups by floor; among groups of one floor, the last to be trained decides
     """
     before = 0
     for floor in sorted(floors):
@@ -96,7 +97,7 @@ def why_no_new_group(
     live_groups: int,
     groups_per_update: int,
 ) -> str:
-    """Why the scheduling lets a new group wait; empty when it need not. Admission is checked besides."""
+    """Why the scheduling allows no new group now; empty if it allows one. Does not check staleness."""
     if scheduling is not Scheduling.BATCH:
         return ""
     if serving_version != trainer_version:

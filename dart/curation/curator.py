@@ -1,9 +1,10 @@
 """Which rollouts are played and which groups trained next, decided from an index that mirrors the record.
 
-The index is built from a snapshot. It is kept current with rows that are read again (`group_seen`,
-`rollout_seen`) and with what was carried out. It is never ahead of the record, so a restarted curator
-decides as the last one would have. No I/O, no clock: times come in. Every decision takes O(log n), n being
-live groups or tasks. Most decisions are the messages that carry them out.
+The index is built from a snapshot of the record. It is updated with rows that are read again (`group_seen`,
+`rollout_seen`) and with decisions that were carried out. It is never ahead of the record, so a restarted
+curator decides as the last one would have. The curator does no I/O and has no clock: the caller passes the
+time. Every decision takes O(log n) for n live groups or tasks. Most decisions are the messages to the store
+that carry them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).
@@ -52,7 +53,7 @@ class RevokeLease:
 
     release: ReleaseRollout
     environment_lost: bool
-    """Its environment died or hung; otherwise it lives."""
+    """Whether the environment that held the lease died or hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +98,14 @@ class Curator:
     # ---- events ----
 
     def group_seen(self, group: GroupRecord) -> None:
-        """A group was opened."""
+        """Take a group that was opened into the index."""
         is_new = self._live_groups.get(group.group_id) is None
         self._live_groups.put(group)
         if is_new:
             self.tasks.group_opened(group.task_id)
 
     def rollout_seen(self, rollout: RolloutRecord) -> None:
-        """A rollout was leased, revoked, parked, finished or dropped; those of settled groups are ignored."""
+        """Update a rollout that was leased, revoked, parked, finished or dropped, if its group is live."""
         group = self._live_groups.get(rollout.group_id)
         if group is None:
             return
@@ -119,7 +120,7 @@ class Curator:
             self.tasks.group_is_played(group.task_id, -1)
 
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
-        """A lease was revoked, because its environment died, hung or reported a fault.
+        """Count an attempt that failed because its environment died, hung or reported a fault.
 
         A fault of an engine or of the store does not count against the task.
         """
@@ -128,14 +129,14 @@ class Curator:
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
     def injected(self, decision: InjectDemonstration) -> None:
-        """A demonstration was added to a group."""
+        """Note that a demonstration was added to a group."""
         group = self._live_groups[decision.group_id]
         self._want_guide(group)
         self._live_groups.put(replace(group, injected=(*group.injected, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
     def group_dropped(self, group_id: int, now_unix_s: float) -> None:
-        """A group was dropped from the live groups."""
+        """Remove a dropped group from the live groups, and count it for its task."""
         was_played = group_id in self._live_groups.unfinished
         self._given_up.pop(group_id, None)
         group = self._live_groups.remove(group_id)
@@ -147,13 +148,13 @@ class Curator:
             self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=any_finished)
 
     def batch_leased(self, batch: Batch) -> None:
-        """The trainer has a batch, perhaps the same one again."""
+        """Note that a batch was leased to the trainer, perhaps the same batch again."""
         self.open_batch = batch
         for group_id in batch.group_ids:
             self._live_groups.put(replace(self._live_groups[group_id], batch_id=batch.batch_id))
 
     def update_committed(self, version: int) -> None:
-        """The open batch was trained and made this version."""
+        """Remove the open batch and its groups, which were trained into this version."""
         assert self.open_batch is not None
         for group_id in self.open_batch.group_ids:
             self._live_groups.remove(group_id)
@@ -161,7 +162,7 @@ class Curator:
         self.trainer_version = version
 
     def decided(self, decisions: Iterable[TaskDecision]) -> None:
-        """Decisions about tasks are in the record."""
+        """Apply decisions about tasks that are now in the record."""
         for decision in decisions:
             if self.tasks.decided(decision):
                 self._give_up(decision.task_id)
@@ -169,9 +170,10 @@ class Curator:
     # ---- decisions ----
 
     def work_for(self, environment: str, now_unix_s: float) -> WorkDecision:
-        """What an idle environment should play.
+        """Decide what an idle environment plays next.
 
-        RevokeLease and OpenGroup only prepare work: carry them out, report the result, and call again.
+        RevokeLease and OpenGroup only prepare work: carry them out, update the index with the result
+        (`rollout_seen`, `group_seen`), and call again.
         """
         if (held := self._live_groups.played_by(environment)) is not None:
             detail = f"{environment} asked for work while it held this lease"
@@ -183,7 +185,7 @@ class Curator:
         return lease or self._no_work(f"the other rollouts of group {group.group_id} are being played")
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
-        """Leases whose deadline has passed, to be revoked: another environment plays them again."""
+        """Decide to revoke leases whose deadlines have passed, so that others can play the rollouts."""
         return tuple(
             self._revoke(
                 rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
@@ -192,7 +194,7 @@ class Curator:
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:
-        """What to do with a reported fault. A task that cannot be set up is not tried again."""
+        """Decide to end an attempt after a fault; after a fault of the task itself, to drop the rollout."""
         return ReleaseRollout(
             rollout_id=rollout_id,
             fence=fence,
@@ -202,7 +204,7 @@ class Curator:
         )
 
     def injection(self) -> InjectDemonstration | None:
-        """A demonstration for a group in which everything failed; None when there is none to add."""
+        """Decide to add a demonstration to a group in which every rollout failed; None if there is none."""
         if self.settings.pool is None:
             return None
         stale = set(self._stale())
@@ -214,9 +216,9 @@ class Curator:
         return None
 
     def next_guide(self, in_hand: Collection[int]) -> DemonstrationSummary | None:
-        """The demonstration under whose actions the policy should play next; None when there is none.
+        """The demonstration for the next guided episode; None when there is none.
 
-        in_hand   those that are being played, or cannot be
+        in_hand   demonstrations to leave out: those that are being played, or failed too often
         """
         for pool_id, task_id in tuple(self.wanted_guides.items()):
             task, pool = self.tasks[task_id], self.settings.pool
@@ -228,7 +230,7 @@ class Curator:
         return None
 
     def drops(self) -> tuple[DropGroup, ...]:
-        """Groups that will never be trained, once `injection` has nothing to add."""
+        """Decide to drop groups that will never be trained. Call this when `injection` has nothing to add."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
@@ -237,11 +239,11 @@ class Curator:
         )
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """Decisions about tasks that follow from what happened; each takes effect in `decided`."""
+        """Decisions about tasks that are due; each takes effect when it is recorded, by `decided`."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
     def batch(self, now_unix_s: float) -> LeaseBatch | NoWorkYet:
-        """The oldest ready groups, unless taking them would make a group left behind too old."""
+        """Decide to lease the oldest ready groups, unless a group left behind would then become too old."""
         ready, wanted = len(self._live_groups.ready), self.settings.groups_per_update
         if ready < wanted:
             return self._no_work(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
@@ -255,7 +257,7 @@ class Curator:
         )
 
     def stale_batch(self) -> tuple[Batch, int] | None:
-        """The open batch and the age of its oldest step in versions, when that is beyond the bound."""
+        """The open batch and the staleness of its oldest step, if that is above the bound; else None."""
         if self.open_batch is None or self.trainer_version is None:
             return None
         oldest = [groups.oldest_step(self._live_groups[group_id]) for group_id in self.open_batch.group_ids]
@@ -277,7 +279,7 @@ class Curator:
     # ---- internal ----
 
     def _want_guide(self, group: GroupRecord) -> None:
-        """A group is settled: if all of it failed, the policy should play under a demonstration."""
+        """Note a demonstration for a guided episode if every rollout of this group failed."""
         if self.settings.pool is None:
             return
         known = self.tasks[group.task_id].demonstrations.values()
@@ -287,9 +289,11 @@ class Curator:
     def _revoke(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
         """Revoke a lease whose holder died, hung, or never received it.
 
-        is_at_work   a living holder has the lease; otherwise the lease, or the report, was lost in the mail
-        Lost mail does not count against the task. Neither does the holder's end when its whole pool, or the
-        run, was restarted.
+        is_at_work   whether the holder should be playing; False if the holder asked for other work, because
+                     the message with the lease, or with the result, was lost
+
+        A lost message does not count against the task. Neither does the end of the holder if its whole pool,
+        or the run, was restarted.
         """
         is_alone = self.liveness.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
             rollout
@@ -309,7 +313,7 @@ class Curator:
         return rollout.deadline_unix_s - self.settings.lease_s
 
     def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
-        """The group whose other rollouts this environment has to wait for."""
+        """The unfinished group that this environment has to stay with; None if there is none."""
         group_id = self._group_of.get(environment)
         if group_id is None or group_id not in self._live_groups.unfinished:
             self._group_of.pop(environment, None)
@@ -319,7 +323,7 @@ class Curator:
     def _lease_of(
         self, group: GroupRecord, environment: str, deadline_unix_s: float
     ) -> ReassignRollout | LeaseRollout | None:
-        """The next lease of a group: a rollout that awaits another attempt first, then a new one."""
+        """Decide to lease a rollout that awaits another attempt, else a new one; None if there is neither."""
         if (waiting := groups.awaiting(group)) is not None:
             return ReassignRollout(
                 rollout_id=waiting.rollout_id, environment=environment, deadline_unix_s=deadline_unix_s
@@ -377,10 +381,10 @@ class Curator:
         return self._live_groups.stale(self.trainer_version - self.settings.staleness_bound)
 
     def _would_be_too_late(self, wanted: int) -> GroupRecord | None:
-        """An unfinished group that would become stale if the next batch went without it; None without one.
+        """An unfinished group that would become too old if the next batch were trained without it, or None.
 
-        Also None when some group will be stale with any choice: then waiting gains nothing. The trainer asks
-        again and again while it waits, so this counts groups and visits none.
+        Also None if some group becomes too old with any choice of groups: then waiting gains nothing. The
+        trainer asks again and again while it waits, so this counts groups by floor and visits none of them.
         """
         live = self._live_groups.floors
         left = live - Counter(self._live_groups.oldest_ready(wanted))

@@ -1,9 +1,9 @@
 """Which evaluation episodes are missing, and which environment plays which.
 
-An episode is given out again only when its environment is known to have ended, or had it for longer than a
-lease lasts. Only the environment that holds it now may report. So which play of an episode counts never
-depends on how it ended. If the first of two plays to finish counted, successes would be kept too often: they
-end first.
+An episode is given out again only when its lease has ended: its environment ended, failed or took longer than
+a lease lasts. Only the environment that holds the lease may send a result. So which play of an episode counts
+never depends on its outcome. If the first of two plays to finish counted, successes would be counted too
+often, because they end sooner than failures.
 """
 
 from collections import Counter
@@ -32,9 +32,9 @@ class EvaluationLease:
     episode: EvaluationEpisode
     environment: str
     incarnation: int | None
-    """Of the environment; None if it was not known when it asked."""
+    """Incarnation of the environment; None if it was not known when the environment asked."""
     fence: int
-    """Repeated in the report of the result; no other lease has it."""
+    """The environment sends it back with the result; no other lease has the same fence."""
     began_unix_s: float
     deadline_unix_s: float
 
@@ -42,8 +42,8 @@ class EvaluationLease:
 class EvaluationSchedule:
     """The evaluation episodes of a run, as the record and the leases of this curator show them.
 
-    report        called with the task and the fields of its event when an episode ends without a result
-    incarnation   of the curator: leases of an earlier one are void
+    report        called with the task and the fields of an event when an episode ends without a result
+    incarnation   incarnation of the curator; leases of an earlier curator are void
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class EvaluationSchedule:
         return lease
 
     def holder(self, fence: int) -> EvaluationLease | None:
-        """The lease with this fence; None if it does not hold any more."""
+        """The lease with this fence; None if that lease has ended."""
         return self._leases.get(fence)
 
     @contextmanager
@@ -116,17 +116,17 @@ class EvaluationSchedule:
             self._being_recorded.discard(lease.fence)
 
     def recorded(self, lease: EvaluationLease) -> None:
-        """The result of a lease is in the record."""
+        """End a lease whose result is in the record."""
         self._end(lease)
         self.missing[lease.phase] = self._read_missing(lease.phase)
 
     def interrupted(self, lease: EvaluationLease, detail: str) -> None:
-        """The environment was asked to stop: no attempt is spent."""
+        """End the lease of an environment that was asked to stop; no attempt is spent."""
         self._end(lease)
         self._report_failure(lease, INTERRUPTED, detail, attempts=0)
 
     def failed(self, lease: EvaluationLease, kind: str, detail: str) -> None:
-        """Spend an attempt: another environment tries, or the episode is left out after too many."""
+        """End a lease and spend an attempt; the episode is left out after `max_attempts`."""
         self._end(lease)
         self._attempts[lease.phase, lease.episode] += 1
         self._report_failure(lease, kind, detail, self._attempts[lease.phase, lease.episode])
@@ -141,7 +141,7 @@ class EvaluationSchedule:
                 self.failed(lease, FaultKind.INFRASTRUCTURE, detail)
 
     def measure_newest(self) -> None:
-        """After training, measure the newest version: if it is another than before, all of it is missing."""
+        """Measure the newest version after training: if it is a new one, all its episodes are missing."""
         newest, after = self.newest_version(), EvaluationPhase.AFTER
         if newest != self._measured_version:
             self._measured_version = newest
@@ -164,7 +164,7 @@ class EvaluationSchedule:
         return [one for one in self._leases.values() if one.fence not in self._being_recorded]
 
     def _end(self, lease: EvaluationLease) -> None:
-        """End a lease; its episode is free again, or in the record."""
+        """End a lease. Its episode can be leased again unless its result is in the record."""
         self._leases.pop(lease.fence, None)
 
     def _is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:

@@ -1,10 +1,11 @@
-"""Which demonstration a group gets in which every rollout failed (DART, arXiv 2509.23866, section 3.2).
+"""Which demonstration a group gets if all its rollouts failed (DART, arXiv 2509.23866, section 3.2).
 
 Such a group teaches nothing by itself: all its advantages are 0. With one success from elsewhere it teaches
 what to prefer. A group that has a success of its own gets none, so the pool never competes with the policy.
 
 Rewards are compared only between episodes that began alike. So where the content of a task follows from its
-seed, a group gets demonstrations of its own seed only, and tasks that fail are played on seeds that have one.
+seed, a group gets demonstrations of its own seed only, and tasks that fail are played on seeds that have a
+demonstration.
 
 An episode that the policy played itself with the actions of a demonstration as a hint (self-rolled,
 `guide_for`) is used instead of that demonstration: decision 17.
@@ -21,7 +22,7 @@ from dart.curation import groups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRule:
-    """The rule and its settings."""
+    """Chooses demonstrations for groups and for guided episodes."""
 
     max_uses: int
     """How often one demonstration may be used; 0 for no limit."""
@@ -38,7 +39,10 @@ class PoolRule:
     def demonstration_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
-        """What to add to a group, chosen by chance, the same for the same group; None to add nothing."""
+        """A demonstration for a group in which every rollout failed; None to add nothing.
+
+        It is drawn at random, with the same result for the same group.
+        """
         if not groups.has_only_failed(group, self.success_above) or group.injected:
             return None
         found = [one for one in known if self._is_of(one, group)]
@@ -49,9 +53,9 @@ class PoolRule:
     def guide_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
-        """The demonstration whose actions the policy should be shown because a whole group failed.
+        """A demonstration for a guided episode, after a group in which every rollout failed.
 
-        None where the policy has played every demonstration itself, or tried it often enough.
+        None if the policy has played every demonstration of the task itself, or tried it often enough.
         """
         if not groups.has_only_failed(group, self.success_above):
             return None
@@ -59,7 +63,7 @@ class PoolRule:
         return self._chosen([one for one in found if self.is_guide(one, found)], f"{group.group_id}/guide")
 
     def is_guide(self, demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]) -> bool:
-        """Whether the policy may play under its actions; `known`: all of the task."""
+        """Whether a guided episode may use this demonstration; `known` has all demonstrations of its task."""
         return (
             not demonstration.is_self_rolled
             and not demonstration.dropped
@@ -74,10 +78,10 @@ class PoolRule:
         known: Collection[DemonstrationSummary],
         rewards: Sequence[float],
     ) -> int | None:
-        """The seed of a demonstration for a task's next group of so many rollouts; None: any seed will do.
+        """A seed that has a demonstration, for a task's next group of `rollouts`; None if any seed will do.
 
-        A seed is drawn as often as such a group would fail as a whole, judged by the latest rewards: such a
-        group needs a demonstration.
+        A seed is drawn with the probability that every rollout of such a group fails, estimated from the
+        latest rewards, because only such a group needs a demonstration.
         """
         if not self.matches_seeds:
             return None
@@ -105,5 +109,5 @@ class PoolRule:
 
 
 def _is_replaced(demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]) -> bool:
-    """Whether the policy has done it itself since."""
+    """Whether a self-rolled demonstration that was made with this demonstration as its hint is in use."""
     return any(one.guide_id == demonstration.pool_id and not one.dropped for one in known)

@@ -28,7 +28,7 @@ def unissued(group: GroupRecord) -> int:
 
 
 def awaiting(group: GroupRecord) -> RolloutRecord | None:
-    """The first rollout of a group that awaits another attempt: the last one failed, or was parked."""
+    """The first rollout of a group that awaits a new lease, because its attempt failed or was parked."""
     idle = (r for r in group.rollouts if r.state == RolloutState.LEASED and r.environment is None)
     return next(idle, None)
 
@@ -54,7 +54,7 @@ def has_only_failed(group: GroupRecord, success_above: float) -> bool:
 
 
 def why_untrainable(group: GroupRecord) -> DropReason | None:
-    """Why a complete group teaches nothing; None when it does or is not complete.
+    """Why a complete group teaches nothing; None if it teaches something or is not complete.
 
     A demonstration is a success: beside rollouts that all failed it makes spread.
     """
@@ -75,7 +75,7 @@ def oldest_step(group: GroupRecord) -> int | None:
 
 
 def version_floor(group: GroupRecord) -> int:
-    """No step of the group is, or can become, older than this version."""
+    """The version floor of a group: no step of it is, or can become, older than this version."""
     oldest = oldest_step(group)
     if oldest is None:
         return group.policy_version

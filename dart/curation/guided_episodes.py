@@ -18,7 +18,7 @@ class GuidedLease:
 
 
 class GuidedEpisodes:
-    """Leases of guided episodes, by demonstration."""
+    """The leases and failures of guided episodes, by demonstration."""
 
     def __init__(self, *, lease_s: float, max_attempts: int) -> None:
         self._lease_s = lease_s
@@ -32,9 +32,10 @@ class GuidedEpisodes:
         next_guide: Callable[[Collection[int]], DemonstrationSummary | None],
         now_unix_s: float,
     ) -> DemonstrationSummary | None:
-        """The demonstration that an environment plays next; None when there is none.
+        """Lease a guided episode and return its demonstration; None when there is none to play.
 
-        next_guide   chooses a demonstration other than those it is given, which are played or fail too often
+        next_guide   returns a demonstration that is not among those passed to it; those are being played, or
+                     failed too often
         """
         self._leases = {
             pool_id: lease
@@ -49,11 +50,11 @@ class GuidedEpisodes:
         return guide
 
     def end(self, pool_id: int) -> None:
-        """The episode was stored, or interrupted."""
+        """End the lease of an episode that was stored or interrupted."""
         self._leases.pop(pool_id, None)
 
     def fail(self, pool_id: int) -> None:
-        """The episode failed: the next environment that asks tries again, unless it has failed too often."""
+        """End the lease of an episode that failed; it is played `max_attempts` times at most."""
         self.end(pool_id)
         self._failures[pool_id] += 1
 

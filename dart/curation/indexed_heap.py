@@ -1,6 +1,6 @@
 """A priority queue whose keys can get another rank or be removed, each in O(log n).
 
-A heap whose outdated entries are skipped when they come up, and removed when they are the majority.
+It is a heap. Outdated entries are skipped when they come up, and removed when they are the majority.
 """
 
 from collections.abc import Iterator
@@ -33,23 +33,23 @@ class IndexedHeap(Generic[K]):
         return iter(self._ranks)
 
     def rank(self, key: K) -> Rank | None:
-        """The rank of a key; None when it is not in."""
+        """The rank of a key; None if the key is not in the queue."""
         return self._ranks.get(key)
 
     def put(self, key: K, rank: Rank) -> None:
-        """Add a key, or give it another rank."""
+        """Add a key with this rank, or give a key of the queue this rank."""
         if self._ranks.get(key) != rank:
             self._ranks[key] = rank
             heappush(self._heap, (rank, key))
             self._sweep()
 
     def discard(self, key: K) -> None:
-        """Take a key out if it is in."""
+        """Remove a key if it is in the queue."""
         if self._ranks.pop(key, None) is not None:
             self._sweep()
 
     def set(self, key: K, rank: Rank | None) -> None:
-        """Put it with this rank, or take it out where there is none."""
+        """Give a key this rank; None removes the key."""
         if rank is None:
             self.discard(key)
         else:
@@ -65,7 +65,7 @@ class IndexedHeap(Generic[K]):
         return None
 
     def smallest(self, count: int) -> list[K]:
-        """The first keys in order, as many as there are. Takes O(n log count)."""
+        """The first `count` keys in order, or all if there are fewer. Takes O(n log count)."""
         return [key for _, key in nsmallest(count, self._entries())]
 
     def up_to(self, rank: Rank) -> list[K]:

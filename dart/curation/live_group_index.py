@@ -46,19 +46,19 @@ class LiveGroupIndex:
         return len(self._groups)
 
     def get(self, group_id: int) -> GroupRecord | None:
-        """A live group; None when it is settled."""
+        """The group with this id; None if it is not live."""
         return self._groups.get(group_id)
 
     def __getitem__(self, group_id: int) -> GroupRecord:
         return self._groups[group_id]
 
     def first_playable(self) -> GroupRecord | None:
-        """The group that gets the next environment; None when every issued rollout is being played."""
+        """The group of which a rollout is leased next; None if no group has a rollout to lease."""
         group_id = self._playable.first()
         return None if group_id is None else self._groups[group_id]
 
     def played_by(self, environment: str) -> RolloutRecord | None:
-        """A rollout the environment holds."""
+        """A rollout that the environment plays; None if it plays none."""
         return next(iter(self._played.get(environment, {}).values()), None)
 
     def held(self) -> Iterator[RolloutRecord]:
@@ -72,11 +72,11 @@ class LiveGroupIndex:
         return [found for key in keys if (found := self._member(*key)) is not None]
 
     def stale(self, oldest_allowed: int) -> list[int]:
-        """Groups that have a step of an older version."""
+        """Groups that have a step of a version older than `oldest_allowed`."""
         return self._by_oldest_step.up_to(oldest_allowed - 1)
 
     def oldest_ready(self, count: int) -> Mapping[int, int]:
-        """The version floors of the first `count` groups in `ready`, without visiting any of them."""
+        """How many of the first `count` groups in `ready` have each version floor; visits no group."""
         left, found = count, {}
         for floor in sorted(self._ready_floors):
             found[floor] = min(left, self._ready_floors[floor])
@@ -85,13 +85,13 @@ class LiveGroupIndex:
 
     @property
     def unbatched(self) -> int:
-        """Groups in flight or ready."""
+        """Number of live groups that the trainer does not have."""
         return self.floors.total()
 
     # ---- changes ----
 
     def put(self, group: GroupRecord) -> None:
-        """A group is new, or was changed."""
+        """Add a group, or update a group that was changed."""
         before = self._groups.get(group.group_id)
         self._groups[group.group_id] = group
         self._index(before, group)
@@ -101,7 +101,7 @@ class LiveGroupIndex:
             self._index_lease(rollout, is_held=_is_held(rollout))
 
     def put_rollout(self, rollout: RolloutRecord) -> RolloutRecord | None:
-        """A rollout of a live group was changed; returns what it was before, None when it is new."""
+        """Add or update a rollout of a live group; returns it as it was before, None if it is new."""
         group = self._groups[rollout.group_id]
         members = {known.rollout_id: known for known in group.rollouts}
         before = members.get(rollout.rollout_id)
@@ -115,7 +115,7 @@ class LiveGroupIndex:
         return before
 
     def remove(self, group_id: int) -> GroupRecord:
-        """A group is settled."""
+        """Remove a group that was trained or dropped, and return it."""
         group = self._groups.pop(group_id)
         self._index(group, None)
         for rollout in group.rollouts:
@@ -184,5 +184,5 @@ def _count(floors: Counter[int], floor: int, change: int) -> None:
 
 
 def _is_held(rollout: RolloutRecord) -> bool:
-    """Whether an environment plays it now."""
+    """Whether an environment plays the rollout now."""
     return rollout.state == RolloutState.LEASED and rollout.environment is not None

@@ -19,7 +19,8 @@ class LivenessView:
     """The board as the curator sees it; `refresh` reads it anew.
 
     engines   names of the rollout actors
-    lease_s   how long engines must have answered again before they count as answering
+    lease_s   after a time in which no engine could answer: for how long one must be able to answer again
+              before `Liveness.engines_answer` is true
     """
 
     def __init__(self, board: Board, engines: Sequence[str], run_dir: Path, lease_s: float) -> None:
@@ -34,7 +35,7 @@ class LivenessView:
     # ---- who lives ----
 
     def refresh(self, now_s: float) -> Liveness:
-        """Read every row. `refresh_one` keeps the result current until the next call."""
+        """Read every row of the board and return who lives; `refresh_one` updates this result in place."""
         rows = {row.name: row for row in self._board.rows()}
         living = {name: row for name, row in rows.items() if _lives(row, ACTOR_SILENT_S)}
         engines = [living[name] for name in self._engines if name in living]
@@ -51,7 +52,7 @@ class LivenessView:
         )
 
     def refresh_one(self, environment: str) -> None:
-        """Read the rows of an environment that asks and of its supervisor: both may have been restarted."""
+        """Read the row of an environment and that of its supervisor again: both may have been restarted."""
         slot = self._board.find(environment)
         if slot is None:
             return
@@ -62,7 +63,7 @@ class LivenessView:
             self._supervised_since[environment] = self._board.vitals(supervisor).started_unix_s
 
     def incarnation_of(self, name: str) -> int | None:
-        """The incarnation of an actor's process; None where there is no process."""
+        """The incarnation of an actor; None if it has no process."""
         slot = self._board.find(name)
         if slot is None:
             return None
@@ -70,7 +71,7 @@ class LivenessView:
         return row.incarnation if row.state in LIVING else None
 
     def is_still_playing(self, playing: Playing, now_unix_s: float) -> bool:
-        """Whether the process that got the episode still runs; a lease alone outlives it."""
+        """Whether the process that got the episode still runs; the lease can outlast the process."""
         slot = self._running(playing.environment)
         if slot is None:
             return False
@@ -79,7 +80,7 @@ class LivenessView:
     # ---- versions ----
 
     def oldest_served(self) -> int | None:
-        """The oldest version any rollout actor answers with; None while none does.
+        """The oldest version with which a rollout actor answers; None while no rollout actor answers.
 
         A rollout actor that serves an older version than required answers no request: it does not count.
         """
@@ -90,7 +91,7 @@ class LivenessView:
         )
 
     def _gauge(self, name: str, gauge: Gauge) -> int | None:
-        """A gauge of an actor; None while it does not run."""
+        """The value of a gauge of an actor; None while the actor does not run."""
         slot = self._running(name)
         return None if slot is None else self._board.gauge(slot, gauge)
 
@@ -109,6 +110,5 @@ class LivenessView:
 
 
 def _lives(row: Vitals, silent_after_s: float) -> bool:
-    """Whether an actor runs and its last beat is at most `silent_after_s` old; an unknown age counts as
-    fresh."""
+    """Whether an actor runs and its last beat is at most `silent_after_s` old, or of unknown age."""
     return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= silent_after_s

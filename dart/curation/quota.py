@@ -9,7 +9,8 @@ what the task has now:
 
 The paper gives 9 / s - 7 for N_max = 8 and threshold = 0.6. That is the curve of this form through
 (threshold, N_max) and (1, 2), so for other settings a and b follow from the same two points: the number
-falls without a jump at the threshold, and a task that always succeeds has the fewest GRPO can compare.
+falls without a jump at the threshold, and a task that always succeeds gets 2, the fewest rollouts that GRPO
+can compare.
 """
 
 import math
@@ -17,15 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FEWEST = 2
-"""GRPO compares within a group."""
+"""The fewest rollouts of a group: GRPO compares them with each other."""
 
 ROUNDING = 1e-9
-"""A quotient that is whole but for the rounding of its terms counts as whole."""
+"""A quotient that is below a whole number by at most this, through rounding, counts as that number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Fewer rollouts for tasks that mostly succeed."""
+    """The rule that gives fewer rollouts to tasks that mostly succeed."""
 
     most: int
     """N_max, at least 2."""
@@ -34,23 +35,24 @@ class Quota:
     threshold: float
 
     def at_first(self, decided: int | None) -> int:
-        """N of a task from what was decided before a restart; None where nothing was.
+        """N of a task when the curator starts.
 
-        Settings may have changed since it was decided.
+        decided   N as it was decided before a restart, perhaps with other settings; None if it never was
         """
         return self.most if decided is None else min(self.most, max(self.minimum, decided))
 
     def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
-        """N of the task's next groups, from N now and its rewards, newest last.
+        """N of a task's next groups.
 
-        Before its first `current` rewards are known, nothing changes.
+        current          N of the task now; it stays while fewer rewards than this are known
+        recent_rewards   rewards of the task, newest last
         """
         if len(recent_rewards) < current:
             return current
         return self.for_success(success(recent_rewards, current))
 
     def for_success(self, s: float) -> int:
-        """N at a success of s, in [0, 1]."""
+        """N of a task with a mean reward of `s`, in [0, 1]."""
         if s < self.threshold:
             return self.most
         if self.threshold == 1:
@@ -66,5 +68,5 @@ def fixed_quota(rollouts: int) -> Quota:
 
 
 def success(recent_rewards: Sequence[float], last: int) -> float:
-    """Mean of the last rewards; there must be as many."""
+    """Mean of the last `last` rewards; there must be at least so many."""
     return math.fsum(list(recent_rewards)[-last:]) / last

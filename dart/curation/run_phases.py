@@ -21,7 +21,7 @@ class EvaluationEpisode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What the configuration asks of the run."""
+    """Which evaluations a run plays, and when its training ends, by its configuration."""
 
     tasks: tuple[str, ...]
     held_out_seeds: tuple[int, ...]
@@ -38,7 +38,7 @@ class RunPlan:
 
     @property
     def episodes(self) -> frozenset[EvaluationEpisode]:
-        """Everything that one evaluation plays."""
+        """All episodes of one evaluation."""
         sampled = {EvaluationEpisode(task, seed) for task in self.tasks for seed in self.held_out_seeds}
         greedy = {
             EvaluationEpisode(task, seed, is_greedy=True) for task in self.tasks for seed in self.greedy_seeds
@@ -46,14 +46,17 @@ class RunPlan:
         return frozenset(sampled | greedy)
 
     def is_measured(self, phase: EvaluationPhase) -> bool:
-        """Whether an evaluation was asked for."""
+        """Whether the configuration has an evaluation in this phase."""
         return self.before if phase is EvaluationPhase.BEFORE else self.after
 
 
 def that_count(
     evaluations: Iterable[Evaluation], phase: EvaluationPhase, newest_version: int | None
 ) -> tuple[Evaluation, ...]:
-    """Those of a phase; after training only those of the newest version: a resumed run has others."""
+    """The evaluations that count for a phase.
+
+    After training only those of the newest version count: a resumed run may have measured an older one.
+    """
     return tuple(
         one
         for one in evaluations
@@ -70,7 +73,7 @@ def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode
 def phase_now(
     plan: RunPlan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
-    """The phase that follows from the record."""
+    """The phase of a run, from its progress and the time."""
     if plan.before and missing_before and updates == 0:
         return RunPhase.BASE_EVALUATION
     is_spent = 0 < plan.max_updates <= updates or 0 < plan.max_actions <= actions

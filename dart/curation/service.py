@@ -1,12 +1,14 @@
-"""Decisions carried out: the curator's index and the record kept in step.
+"""Carries out the curator's decisions, and keeps its index in step with the record.
 
-Each method decides, writes to the record, shows the curator the rows that result, and goes on until there is
-a result. A message of an environment or of the trainer is only a reason to read the record, so a lost,
-repeated or late message changes nothing. The whole record is read when the service opens, and again only when
-it contradicts the index: another process wrote, or a message got lost.
+Each method asks the curator for a decision, writes it to the record, passes the resulting rows to the
+curator, and repeats this until there is nothing more to do. A message of an environment or of the trainer is
+only a reason to read the record, so a lost, repeated or late message changes nothing. The whole record is
+read when the service opens, and again only when it contradicts the index, because another process wrote or a
+message got lost.
 
-One method at a time: the awaits in between belong together. If the record contradicts the index even after it
-was read again, or a call does not end, the exception passes; the next service starts from the record.
+Only one method may run at a time, from its first await to its last. If the record contradicts the index even
+after it was read again, or if a write does not end, the exception is passed on; the next service starts from
+the record.
 """
 
 import time
@@ -44,7 +46,7 @@ T = TypeVar("T")
 
 
 class Record(Protocol):
-    """What the service needs of the store. A write goes to its process, a read may be local."""
+    """What the service needs of the store. Writes go to the store actor, reads may go to the database."""
 
     async def write(self, call: Call[T]) -> T: ...
 
@@ -65,7 +67,7 @@ async def open_service(
     clock: Clock = time.time,
     on_decision: Callable[[TaskDecision], None] = lambda _: None,
 ) -> "CurationService":
-    """A service that goes on where the last one stopped; `on_decision` gets each recorded task decision."""
+    """Make a service that continues from the record; `on_decision` is called with each recorded decision."""
     service = CurationService(settings, record, clock, on_decision)
     await service.give_back_stale_batch()
     await service.settle()
@@ -73,7 +75,7 @@ async def open_service(
 
 
 class CurationService:
-    """Gives rollouts to environments and batches to the trainer."""
+    """Leases rollouts to environments and batches to the trainer, as the curator decides."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class CurationService:
         self.curator.serving_version = version
 
     async def work(self, environment: str) -> RolloutLease | NoWorkYet:
-        """What an idle environment plays next."""
+        """Lease to an idle environment the rollout that it plays next."""
         while True:
             decision = self.curator.work_for(environment, self._clock())
             match decision:
@@ -114,12 +116,12 @@ class CurationService:
                         return change.result
 
     async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
-        """An environment gives up its lease."""
+        """End the lease of an environment that met a fault; returns what becomes of the rollout."""
         release = self.curator.after_fault(rollout_id, fence, fault_kind, detail)
         return await self._revoke(release, environment_lost=False)
 
     async def _revoke(self, release: ReleaseRollout, *, environment_lost: bool) -> Release:
-        """End a lease without a reward."""
+        """End a lease without a reward; returns what becomes of the rollout."""
         released = await self.record.write(release)
         self.curator.rollout_seen(released.rollout)
         if released.result in (Release.AWAITING, Release.DROPPED):
@@ -130,7 +132,7 @@ class CurationService:
         return released.result
 
     async def look(self, rollout_id: int) -> None:
-        """Read a rollout that changed, for instance because it was stored, and do what follows."""
+        """Read a rollout again that changed, for instance because it was stored, and `settle`."""
         await self._seen(self.record.rollout(rollout_id))
 
     async def _seen(self, rollout: RolloutRecord) -> None:
@@ -147,7 +149,7 @@ class CurationService:
     # ---- groups and tasks ----
 
     async def settle(self) -> None:
-        """Everything that follows from what the index shows: demonstrations, drops, decisions about tasks."""
+        """Carry out all decisions that are due: demonstrations, dropped groups, decisions about tasks."""
         while True:
             await self._inject()
             for drop in self.curator.drops():
@@ -162,9 +164,10 @@ class CurationService:
                 self._on_decision(decision)
 
     async def _inject(self) -> None:
-        """Add demonstrations where everything failed.
+        """Add demonstrations to groups in which every rollout failed.
 
-        A command that drops one from the pool sends no message: the record refuses it, and is read again.
+        A command that drops a demonstration from the pool does not tell the curator. The store then refuses
+        to add that demonstration, and the record is read again.
         """
         refused: InjectDemonstration | None = None
         while (decision := self.curator.injection()) is not None:
@@ -179,13 +182,13 @@ class CurationService:
                 self.curator.injected(decision)
 
     def pool_changed(self, task_id: str) -> None:
-        """Read the demonstrations of a task again: an episode was played under one of them."""
+        """Read the demonstrations of a task again, after a guided episode was stored."""
         self.curator.tasks.pool_changed(task_id, self.record.demonstrations(task_id))
 
     # ---- the trainer ----
 
     async def batch(self) -> Batch | NoWorkYet:
-        """The batch to train next: the one leased before if it was not consumed, else a new one."""
+        """Lease a batch to the trainer: the open batch again if there is one, else a new batch."""
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
             deadline_unix_s = self._clock() + self.settings.batch_lease_s
@@ -208,7 +211,7 @@ class CurationService:
         return batch
 
     async def committed(self, version: int) -> None:
-        """The trainer committed an update, which is in the record already."""
+        """Update the index after the trainer committed an update, which is in the record already."""
         known = self.curator.trainer_version
         if known is not None and version <= known:
             return
@@ -219,10 +222,10 @@ class CurationService:
         await self.settle()
 
     async def give_back_stale_batch(self) -> None:
-        """Open the groups of the leased batch again when the bound has been lowered below the age of one.
+        """Give the open batch back if a step of it is older than the staleness bound, which was lowered.
 
-        The trainer asserts the bound: it would end on that batch again and again. Groups that are fresh
-        enough are leased anew, the others are dropped.
+        The trainer asserts the bound, so it would end on that batch again and again. Groups that are fresh
+        enough are leased again in a later batch, the others are dropped.
         """
         if (stale := self.curator.stale_batch()) is None:
             return
@@ -244,7 +247,7 @@ class CurationService:
         self._read_again()
 
     def overdue_batch(self) -> Batch | None:
-        """The open batch when it is past its deadline; each lease of it once."""
+        """The open batch if it is past its deadline; None for a lease that was returned before."""
         batch = self.curator.open_batch
         if batch is None or self._clock() < batch.deadline_unix_s:
             return None
@@ -257,7 +260,7 @@ class CurationService:
     # ---- the whole record ----
 
     async def _reload(self) -> None:
-        """Build the index anew from the record, which contradicts it, and do what follows."""
+        """Build the index anew from the record, which contradicts it, and `settle`."""
         self._read_again()
         await self.settle()
 

@@ -1,4 +1,4 @@
-"""The settings of the curator, and what the configuration makes of them."""
+"""The settings of the curator and the plan of the run, made from the configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class CuratorSettings:
 
     @property
     def kept_rewards(self) -> int:
-        """Newest rewards of each task that are read from the record; N is decided from the last N of them."""
+        """How many of the newest rewards of a task are kept; N is decided from the last N of them."""
         return max(RECENT_REWARDS, self.quota.most)
 
 
@@ -87,7 +87,7 @@ def settings_of(config: Config) -> CuratorSettings:
 
 
 def plan_of(config: Config, training_ends_unix_s: float) -> RunPlan:
-    """What the run is to do, from the configuration."""
+    """The plan of the run from the configuration: its evaluations and the limits of its training."""
     evaluation = config.evaluation
     seeds = tuple(HELD_OUT_SEEDS[: evaluation.seeds_per_task])
     return RunPlan(

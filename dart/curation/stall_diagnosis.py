@@ -5,7 +5,7 @@ environments ─> engines ─> curator ─> store ─> trainer ─> weight_sync
 An actor that waits for another one reports nothing, and one that hangs looks like one that is busy. So when
 an actor waits too long, the parts that it depends on are judged from outside: what they do, and since when.
 The first that fails, in the order in which one stops the others, is the cause. A cause is always named: where
-every part works, it is that there are too few environments.
+every part works, the cause is that there are too few environments.
 """
 
 import math
@@ -16,7 +16,7 @@ from enum import StrEnum
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 INTERVAL_MAX_S = 3600.0
-"""The longest time between two notices of one starvation."""
+"""The longest time between two notices of one stall."""
 
 
 class Part(StrEnum):
@@ -118,7 +118,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Who starves and why."""
+    """One stall: who waits and why."""
 
     starving: Starving
     cause: Part
@@ -127,7 +127,10 @@ class Diagnosis:
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
-    """The most important one who has waited for longer than `starved_after_s`; None when none has."""
+    """Find who has waited for longer than `starved_after_s`, and the cause; None if there is no stall.
+
+    If several wait, the first in the order of `Starving` counts.
+    """
     for who, waited_s, what, reason in _waits(facts):
         if waited_s >= facts.starved_after_s:
             cause, why = _cause(facts)
@@ -141,7 +144,7 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
-    """Who may wait, for how long, the same as text, and the curator's reason."""
+    """For each who may wait: who, for how long, a sentence that says so, and the curator's reason."""
     batch_s, answer_s = facts.trainer_waits_s, _unanswered_s(facts)
     what = f"the trainer has waited {batch_s:.0f} s for a batch"
     yield Starving.TRAINER, batch_s, what, facts.trainer_waits_because
@@ -160,7 +163,7 @@ def _unanswered_s(facts: RunFacts) -> float:
 
 
 def _environments_do(facts: RunFacts) -> str:
-    """`6 of 8 environments play, 1 waits for work, 1 is down`."""
+    """What the environments do, in words: `6 of 8 environments play, 1 waits for work, 1 is down`."""
     verb = "play" if any(_answers(facts, engine) for engine in facts.engines) else "wait for an answer"
     playing, waiting, down = len(facts.playing), len(facts.waiting), len(_down(facts.environments))
     said = [f"{playing} of {len(facts.environments)} environments {_verb(playing, verb)}"]
@@ -205,12 +208,12 @@ def _store(facts: RunFacts) -> str:
 
 
 def _stuck(facts: RunFacts, part: Component) -> str:
-    """What a part does if it is down, or has been at one thing for long."""
+    """What a part does, if it is down or has been at one thing for long; else an empty text."""
     return state_of(part) if not part.is_up or part.doing_s >= facts.long_s else ""
 
 
 def _engines(facts: RunFacts) -> str:
-    """None answers, or one has been at a single piece of work for so long that its requests are lost."""
+    """Engines are the cause if none answers, or if one is at one thing for so long that requests are lost."""
     stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
     away = [engine for engine in facts.engines if not _answers(facts, engine)]
     if not stuck and len(away) < len(facts.engines):
@@ -226,12 +229,12 @@ def _all_in_quarantine(facts: RunFacts) -> str:
 
 
 def _trainer(facts: RunFacts) -> str:
-    """Environments wait for the next update when as many groups are live as staleness allows."""
+    """The trainer can be the cause: no group may be opened before its update if staleness allows no more."""
     return _stuck(facts, facts.trainer)
 
 
 def _weight_sync(facts: RunFacts) -> str:
-    """New groups may only be opened at the version that the slowest engine serves."""
+    """An engine that lags behind is the cause: new groups get the version of the slowest engine."""
     behind = [engine for engine in facts.engines if engine.is_up and engine.behind_s >= facts.long_s]
     if not behind:
         return ""
@@ -244,7 +247,7 @@ def _weight_sync(facts: RunFacts) -> str:
 
 
 def _environments(facts: RunFacts) -> str:
-    """Half of them or more are down."""
+    """Environments are the cause if half of them or more are down."""
     down, every = _down(facts.environments), len(facts.environments)
     if not down or 2 * len(down) < every:
         return ""
@@ -252,7 +255,7 @@ def _environments(facts: RunFacts) -> str:
 
 
 def _dropped(facts: RunFacts) -> str:
-    """Groups are finished, enough for a batch, and teach nothing."""
+    """The cause is dropped groups if there were enough for a batch: they were finished and taught nothing."""
     count = sum(facts.dropped.values())
     if count < facts.groups_per_update:
         return ""
@@ -303,7 +306,7 @@ STATE_TEXTS: Mapping[str, str] = {
 def state_of(part: Component, version: int = 0) -> str:
     """What one actor does, in words: `rollout-0 has been loading version 12 for 58 s`.
 
-    version   the version that an engine is to serve
+    version   if the actor is an engine: the version that it is to serve
     """
     if part.is_silent and part.state == "running":
         return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
@@ -320,7 +323,7 @@ NAMED_MAX = 3
 
 
 def _listed(texts: list[str]) -> str:
-    """A few of them, and how many more there are."""
+    """The first texts, and how many more there are."""
     more = len(texts) - NAMED_MAX
     return ", ".join(texts[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
@@ -329,20 +332,20 @@ def _listed(texts: list[str]) -> str:
 
 
 class Since:
-    """For how long conditions have held, as seen by checks at intervals."""
+    """Measures for how long conditions have held, as seen by checks at intervals."""
 
     def __init__(self) -> None:
         self._began_s: dict[str, float] = {}
 
     def seconds(self, holding: Iterable[str], now_s: float) -> dict[str, float]:
-        """For how long each of these has held without a break."""
+        """For how long each of the conditions `holding` has held without a break."""
         names = set(holding)
         self._began_s = {name: self._began_s.get(name, now_s) for name in names}
         return {name: now_s - began_s for name, began_s in self._began_s.items()}
 
 
 class Stage(StrEnum):
-    """Which notice of a starvation it is."""
+    """Which notice of a stall it is."""
 
     BEGAN = "began"
     LASTS = "lasts"
@@ -351,30 +354,30 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A report of a starvation at one moment."""
+    """One notice of the stall monitor: a stall began, still lasts or has ended, and what its cause is."""
 
     stage: Stage
     diagnosis: Diagnosis
-    """For one that ended: the last one."""
+    """When the stall has ended: the last diagnosis of it."""
     lasted_s: float
     """Since the first notice."""
 
 
 class Notices:
-    """One notice when a starvation begins, more after intervals that double up to an hour, one when it ends.
+    """One notice when a stall begins, more after intervals that double up to an hour, one when it ends.
 
     A new cause gets its notice before the interval is over, but not sooner than the first interval.
     """
 
     def __init__(self, first_s: float, before: Diagnosis | None = None, now_s: float = 0.0) -> None:
-        """before   the last notice of an earlier curator that did not report the end"""
+        """before   the last diagnosis of an earlier curator, if that did not report the end of the stall"""
         self._first_s = first_s
         self._last = before
         self._began_s = self._noticed_s = now_s
         self._interval_s = first_s
 
     def next(self, diagnosis: Diagnosis | None, now_s: float) -> Notice | None:
-        """The notice that is due after a check, or None."""
+        """The notice that is due after a check; None if none is due."""
         last = self._last
         if diagnosis is None:
             self._last = None

@@ -1,4 +1,4 @@
-"""The stall monitor of the curator: it completes the facts about who starves, and says when to report them.
+"""The stall monitor of the curator: it completes the facts about a stall and says when to report them.
 
 The board shows what every actor does even while it hangs; the curator knows who waits for what. The
 conclusions are drawn in `dart.curation.stall_diagnosis`.
@@ -33,7 +33,7 @@ CHECK_S = 2.0
 
 
 class StallMonitor:
-    """Checks the run every few seconds and returns a notice of who starves."""
+    """Finds stalls of the run. The curator calls `check` every few seconds."""
 
     def __init__(self, config: Config, engines: Iterable[str], reader: StoreReader, now_s: float) -> None:
         self._config = config
@@ -47,9 +47,10 @@ class StallMonitor:
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
     def check(self, rows: Iterable[Vitals], known: RunFacts, now_s: float) -> Notice | None:
-        """The notice that is due now, or None.
+        """The notice that is due now; None if none is due.
 
-        known   the curator's part of the facts
+        rows    the board
+        known   the facts that the curator knows
         now_s   monotonic
         """
         board = {row.name: row for row in rows}
@@ -75,7 +76,7 @@ class StallMonitor:
         )
 
     def _waits(self, board: Mapping[str, Vitals], known: RunFacts, now_s: float) -> dict[str, float]:
-        """For how long each actor that got no work has waited, while it runs."""
+        """For how long each running actor that got no work has waited."""
         waiting = [*(["trainer"] if known.trainer_waits_because else []), *known.environments_wait_because]
         return self._waiting.seconds([name for name in waiting if _is_running(name, board)], now_s)
 
@@ -89,12 +90,12 @@ class StallMonitor:
         )
 
     def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
-        """The environments that exist now; before there are any, as configured."""
+        """Names of the environments that exist now; before there are any, of those configured."""
         rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
         return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
 
     def _dropped(self, trainer_waits_s: float | None) -> Mapping[str, int]:
-        """Groups dropped since the trainer began to wait, by reason; counted only when that is long ago."""
+        """Groups dropped since the trainer began to wait, by reason; empty before the wait is a stall."""
         if trainer_waits_s is None:
             self._drops_before = None
         elif self._drops_before is None:
@@ -121,7 +122,7 @@ def _part_of(
     silent_after_s: float = ACTOR_SILENT_S,
     version: Gauge = Gauge.SERVED_VERSION,
 ) -> Component:
-    """The facts about one actor; `version` is the gauge that shows its version."""
+    """The facts about one actor from the board; `version` is the gauge that shows its version."""
     row = board.get(name)
     if row is None:
         return Component(name=name, state=ActorState.FREE.value, ready=False)
@@ -139,7 +140,7 @@ def _part_of(
 
 
 def event_of(notice: Notice) -> Mapping[str, str | float]:
-    """The fields of its event."""
+    """The fields of the event that reports a notice."""
     return {
         "stage": notice.stage.value,
         "cause": notice.diagnosis.cause.value,
@@ -149,7 +150,10 @@ def event_of(notice: Notice) -> Mapping[str, str | float]:
 
 
 def open_notice_of(newest: Event | None) -> Diagnosis | None:
-    """The last notice of an earlier curator, if it never reported the end; this one will."""
+    """The stall that an earlier curator reported last, if it is not known to have ended.
+
+    newest   the newest event about a stall in the record
+    """
     if newest is None or newest.data["stage"] == Stage.ENDED:
         return None
     return Diagnosis(

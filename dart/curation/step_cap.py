@@ -13,7 +13,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCap:
-    """The rule and its settings."""
+    """The rule for the step caps of tasks."""
 
     largest: int
     """The global cap, in environment steps."""
@@ -22,7 +22,7 @@ class StepCap:
     """In [0, 1]."""
 
     def after(self, longest_success_steps: int | None) -> int:
-        """The cap of a task whose longest success had so many steps; None before the first."""
+        """The cap of a task, from the steps of its longest success; None: it has had no success."""
         if longest_success_steps is None:
             return self.largest
         return min(self.largest, longest_success_steps + self.slack)

@@ -10,7 +10,7 @@ releases the task; otherwise a hard task would never be played again.
 
 The quarantines are in the record, the counts in a row are not: after a restart they begin at zero.
 
-The quarantine of an environment's process is another one: `supervision.circuit_breaker`.
+The quarantine of an environment's process is something else: `supervision.circuit_breaker`.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from dart.config.sections import TaskQuarantineSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskQuarantine:
-    """A task is not played until a time."""
+    """A quarantine of a task: until when the task is not played, and how long that is."""
 
     until_unix_s: float
     length_s: float
@@ -28,7 +28,7 @@ class TaskQuarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
-    """What happened to a task in a row, and its quarantine."""
+    """What went wrong with a task how often in a row, and its quarantine."""
 
     groups_without_success: int = 0
     failed_attempts: int = 0
@@ -36,7 +36,7 @@ class TaskHealth:
     has_failed_its_trial: bool = False
     """The group that was tried after a quarantine ended without a success."""
     may_be_released: bool = False
-    """What ends a quarantine has happened."""
+    """Something has happened that ends a quarantine, such as a success."""
     quarantine: TaskQuarantine | None = None
 
     def is_quarantined(self, now_unix_s: float) -> bool:
@@ -44,7 +44,7 @@ class TaskHealth:
         return self.quarantine is not None and self.quarantine.until_unix_s > now_unix_s
 
     def is_tried(self, now_unix_s: float) -> bool:
-        """Whether the quarantine is over, and what happens to the task now decides about the next one."""
+        """Whether the time of the quarantine is over, and the task is on trial until it is judged again."""
         return self.quarantine is not None and self.quarantine.until_unix_s <= now_unix_s
 
 
@@ -53,14 +53,14 @@ HEALTHY = TaskHealth()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskQuarantineVerdict:
-    """A quarantine begins or, where it is None, the task is released."""
+    """What is decided about a task: a quarantine begins or, if it is None, the task is released."""
 
     quarantine: TaskQuarantine | None
     reason: str
 
 
 def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
-    """An attempt ended by a fault; `environment_lost`: the environment died or hung."""
+    """Count an attempt that ended by a fault; `environment_lost`: its environment died or hung."""
     return replace(
         health,
         failed_attempts=health.failed_attempts + 1,
@@ -69,7 +69,7 @@ def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
 
 
 def after_episode(health: TaskHealth, limits: TaskQuarantineSettings, *, succeeded: bool) -> TaskHealth:
-    """An episode was played to its end."""
+    """Take note of an episode that was played to its end."""
     return replace(
         health,
         failed_attempts=0,
@@ -80,12 +80,12 @@ def after_episode(health: TaskHealth, limits: TaskQuarantineSettings, *, succeed
 
 
 def after_demonstration(health: TaskHealth) -> TaskHealth:
-    """A group without a success of its own got one from the experience pool."""
+    """Take note of a group without a success that got a demonstration, which counts as a success."""
     return replace(health, groups_without_success=0, may_be_released=True)
 
 
 def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_finished: bool) -> TaskHealth:
-    """A group is over, and neither a rollout of it nor the pool had a success."""
+    """Count a group that is over without a success, of its own or from the experience pool."""
     return replace(
         health,
         groups_without_success=health.groups_without_success + any_finished,
@@ -96,7 +96,7 @@ def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_fi
 def judge(
     health: TaskHealth, limits: TaskQuarantineSettings, now_unix_s: float
 ) -> TaskQuarantineVerdict | None:
-    """What follows for the task; None for no change."""
+    """Decide whether a quarantine of the task begins or ends; None for no change."""
     if health.quarantine is not None and health.may_be_released:
         what = (
             "a group had a success" if limits.groups_without_success else "an episode was played to its end"
@@ -114,7 +114,7 @@ def judge(
 
 
 def is_unplayable(health: TaskHealth, limits: TaskQuarantineSettings) -> bool:
-    """Whether faults lead to quarantine: then the task's live groups are not played either."""
+    """Whether a task has so many faults that its live groups are not played either."""
     return bool(_broken_by(health, limits))
 
 

@@ -1,8 +1,8 @@
 """Which task and seed the next group plays.
 
 Round robin: the task with the fewest groups is next, so no task is ever more than one group ahead of another.
-Both follow from how many groups each task had, which is in the record: a restarted curator goes on where the
-last one stopped.
+Task and seed follow from how many groups each task had, which is in the record. So a restarted curator goes
+on where the last one stopped.
 """
 
 import math
@@ -11,9 +11,9 @@ from random import Random
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
-    """The rank of a task after `opened` groups of it: the task of least rank gets the next group.
+    """The rank of a task that has had `opened` groups: the task of least rank gets the next group.
 
-    Tasks are ordered by their number of groups, then by chance, the same for the same seed.
+    Tasks are ordered by their number of groups, then at random, in the same way for the same `order_seed`.
     """
     return opened, Random(f"{order_seed}/{task_id}/{opened}").random()
 

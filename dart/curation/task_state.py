@@ -1,7 +1,7 @@
 """What is known about every task, which task gets the next group, and what is decided about each.
 
 The table is kept current one row at a time. A task may have its next group when it is not quarantined.
-After a quarantine it may have one group, when no other of it is being played: that group is its trial.
+After a quarantine it may have one group, while no other group of it is being played: that group is its trial.
 """
 
 import math
@@ -22,7 +22,7 @@ from dart.curation.task_selection import next_seed, turn
 
 @dataclass(slots=True, kw_only=True)
 class TaskState:
-    """One task."""
+    """What is known of one task."""
 
     task_id: str
     groups_opened: int
@@ -35,7 +35,7 @@ class TaskState:
     health: TaskHealth
     why_quarantined: str = ""
     unfinished: int = 0
-    """Groups of it that are being played."""
+    """Number of its groups that are being played."""
 
 
 class TaskTable:
@@ -56,7 +56,7 @@ class TaskTable:
             self._place(name)
 
     def __getitem__(self, task_id: str) -> TaskState:
-        """What is known of a task; it is known from now on."""
+        """The state of a task; for a task without one, a new state, which is kept."""
         if task_id not in self._tasks:
             new = TaskStatistics(
                 task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None
@@ -73,12 +73,12 @@ class TaskTable:
         self._place(task_id)
 
     def group_is_played(self, task_id: str, change: int) -> None:
-        """One more group of it is being played, or one less."""
+        """Change the number of a task's groups that are being played, by 1 or -1."""
         self[task_id].unfinished += change
         self._place(task_id)
 
     def episode_ended(self, task_id: str, reward: float, num_steps: int | None) -> None:
-        """An episode was stored."""
+        """Take note of an episode that was stored."""
         task = self[task_id]
         task.rewards.append(reward)
         is_success = reward > self._rules.success_above
@@ -89,30 +89,30 @@ class TaskTable:
         self._to_judge[task_id] = None
 
     def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
-        """An attempt ended by a fault that may be the task's."""
+        """Count an attempt that ended by a fault for which the task may be to blame."""
         before = self[task_id].health
         self._health_is(task_id, task_quarantine.after_fault(before, environment_lost=environment_lost))
 
     def group_without_success(self, task_id: str, now_unix_s: float, *, any_finished: bool) -> None:
-        """A group is over without a success, the pool's included."""
+        """Count a group that is over without a success, of its own or from the experience pool."""
         health = task_quarantine.after_group_without_success(
             self[task_id].health, now_unix_s, any_finished=any_finished
         )
         self._health_is(task_id, health)
 
     def demonstration_used(self, task_id: str, pool_id: int) -> None:
-        """A demonstration was added to a group."""
+        """Count a use of a demonstration, which was added to a group."""
         task = self[task_id]
         used = task.demonstrations[pool_id]
         task.demonstrations[pool_id] = replace(used, uses=used.uses + 1)
         self._health_is(task_id, task_quarantine.after_demonstration(task.health))
 
     def pool_changed(self, task_id: str, held: Iterable[DemonstrationSummary]) -> None:
-        """What the pool holds for a task by now."""
+        """Replace the demonstrations of a task by those that the experience pool holds now."""
         self[task_id].demonstrations = {one.pool_id: one for one in held}
 
     def decided(self, decision: TaskDecision) -> bool:
-        """A decision is in the record: from now on it counts.
+        """Apply a decision that is now in the record.
 
         returns   whether the live groups of the task are given up: it is quarantined because of faults
         """
@@ -188,7 +188,7 @@ class TaskTable:
         }
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """What is to be decided anew since something happened. The same again until it is in the record."""
+        """The decisions that are due. Each is returned again until `decided` is called with it."""
         found: list[TaskDecision] = []
         for task_id in tuple(self._to_judge):
             of_task = [
@@ -231,7 +231,7 @@ class TaskTable:
             self._to_judge[task_id] = None
 
     def _read(self, statistics: TaskStatistics) -> TaskState:
-        """A task as the record knows it."""
+        """The state of a task, from its statistics in the record."""
         rules, decided = self._rules, statistics.decided
         number, cap, quarantine = (decided.get(kind) for kind in DecisionKind)
         largest = rules.largest_step_cap
@@ -253,7 +253,7 @@ class TaskTable:
         return task
 
     def _place(self, task_id: str) -> None:
-        """Among those that may have a group now, those that may later, or neither while it is tried."""
+        """Put a task among those that may have a group now, or later; among neither during its trial."""
         if task_id not in self._position:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)
@@ -264,7 +264,7 @@ class TaskTable:
         self._quarantined.set(task_id, None if until is None else (until, self._position[task_id]))
 
     def _turn(self, task_id: str) -> tuple[float, float, int]:
-        """Ties are left to the order of the configuration."""
+        """The rank of a task in `_turns`; the order of the configuration breaks ties."""
         task = self._tasks.get(task_id)
         opened = 0 if task is None else task.groups_opened
         return (*turn(task_id, opened, self._rules.order_seed), self._position[task_id])
@@ -282,7 +282,7 @@ def end_of(quarantine: TaskQuarantine | None) -> str:
 
 
 def quarantine_of(decision: TaskDecision) -> TaskQuarantine | None:
-    """The quarantine that a recorded decision began; None where it ended one."""
+    """The quarantine that a recorded decision began; None if the decision ended a quarantine."""
     if not decision.after:
         return None
     until_unix_s = float(decision.after)

@@ -5,9 +5,9 @@ Tells      the store how busy it was
 Waits for  its own worker threads, which run the engine; the mailbox stays answerable meanwhile
 Dies when  a generate or a load overruns its deadline, or the engine fails: a process of it ended or hangs
 On restart it serves the newest committed version, never an older one than is required (invariant stale-gate);
-           environments ask again what it had not answered
+           environments repeat the requests that it had not answered
 
-How requests are grouped is a strategy: `dart.inference.serving`.
+`dart.inference.serving` groups requests into batches.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 HOLD_LOADS = 2.0
-"""A held engine resumes by itself after so many `rollout.load_deadline_s`: weight_sync may have died."""
+"""A held engine resumes by itself after this many times `rollout.load_deadline_s`, without a `Serve`."""
 
 GATE_CHECK_S = 0.2
 """How often the required version is read from the board."""
@@ -48,8 +48,8 @@ UNREADABLE = (DartError, OSError)
 class RolloutActor(Actor):
     """Lets requests through to its engine, loads versions, and shows whether it takes requests.
 
-    Requests wait during a load and during a hold (until `Serve`). The stale-gate turns them away: while the
-    engine serves a version older than weight_sync requires, it answers none.
+    Requests wait during a load and during a hold, which lasts until `Serve`. While the engine serves an older
+    version than weight_sync requires, the actor answers them with NoWorkYet (invariant stale-gate).
     """
 
     async def on_start(self) -> None:
@@ -57,10 +57,10 @@ class RolloutActor(Actor):
         self._rollout = self._config.rollout
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._out: list[str] = []
-        """Why environments are to send it no requests; empty when they may."""
+        """Reasons why environments may not send it requests; empty when they may."""
         self._held_version: int | None = None
         self._loads = 0
-        """Number of loads that have begun and not ended: requests wait for them, however old the version."""
+        """Number of loads in progress: requests wait for their end, even if the version is too old."""
         self._required = -1
         if gpus := assign_gpus(self._config, gpus_here()).engines:
             set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
@@ -85,7 +85,11 @@ class RolloutActor(Actor):
 
     @receives(m.Generate)
     async def generate(self, call: m.Generate, sender: Sender) -> Any:
-        """Answered by Generation, by CannotAnswer, or by NoWorkYet when the engine's version is too old."""
+        """Queue a request for the engine and return the reply.
+
+        The reply is Generation, CannotAnswer when the request itself is wrong, or NoWorkYet when the engine
+        serves an older version than is required.
+        """
         waiting = WaitingRequest(call.request, Future())
         self._serving.waiting.append(waiting)
         self._resume()
@@ -93,7 +97,7 @@ class RolloutActor(Actor):
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
-        """Prove a doubted engine by a real answer; environments send it no requests until then."""
+        """Have the engine give a real answer, which proves it; environments send no requests until then."""
         with self._out_of_routing("probe"):
             async with self._serving.lock:
                 await self.in_thread(
@@ -104,12 +108,12 @@ class RolloutActor(Actor):
     # ---- the gate ----
 
     def _resume(self) -> None:
-        """Serve the requests that wait, if the gate is open now."""
+        """Hand the waiting requests to the engine, if its version may be served."""
         self._check_gate()
         self.run(self._serving.serve())
 
     def _check_gate(self) -> None:
-        """Read the required version from the board, turn requests away if the engine is older, show it."""
+        """Read the required version; if the engine serves an older one, send the waiting requests away."""
         slot = self.board.find("weight_sync")
         if slot is not None:
             self._required = max(self._required, self.board.gauge(slot, Gauge.REQUIRED_VERSION))
@@ -134,7 +138,7 @@ class RolloutActor(Actor):
 
     @receives(m.LoadVersion)
     async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded | m.LoadFailed:
-        """Out of routing, load, prove by a real answer, back into routing."""
+        """Load a version and prove it by a real answer; environments send no requests meanwhile."""
         self._loads += 1
         try:
             if self._rollout.weight_update == "drain":
@@ -154,17 +158,17 @@ class RolloutActor(Actor):
 
     @receives(m.Serve)
     def serve(self, call: m.Serve, sender: Sender) -> None:
-        """Resume after a hold: every engine has the version."""
+        """End a hold, because every engine has loaded the version."""
         self._end_hold()
 
     async def _drained(self) -> None:
-        """Wait until the requests that are here now are answered; later ones wait for the new version."""
+        """Wait until the requests received so far are answered; later ones wait for the new version."""
         if self._may_serve():
             for one in [*self._serving.in_flight, *self._serving.waiting]:
                 await one.answer
 
     async def _take_over(self, call: m.LoadVersion) -> str:
-        """Load a version unless a newer one is served; returns why that failed, else an empty text."""
+        """Load a version unless it is served, or a newer one; returns why that failed, or an empty text."""
         if call.hold:
             self._begin_hold(call.version)
         try:
@@ -231,7 +235,7 @@ class RolloutActor(Actor):
     # ---- the engine ----
 
     async def _first_engine(self) -> Engine:
-        """An engine of the newest committed version that can be read; keeps trying until there is one."""
+        """Make an engine of the newest committed version; while that cannot be read, try again."""
         with StoreReader(Path(self.args["store"])) as reader:
             while True:
                 newest = reader.latest_version()

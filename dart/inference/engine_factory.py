@@ -9,11 +9,11 @@ from dart.core.run_directory import RunPaths
 from dart.inference.protocol import Engine
 
 SOCKETS = "engine-"
-"""Folder of an engine's own sockets in the mail folder, by slot."""
+"""Beginning of the name of an engine's socket folder in the mail folder; the slot follows."""
 
 
 def make_engine(config: Config, version: Version, identity: Identity) -> Engine:
-    """An engine of the rollout actor `identity` that answers with the checkpoint of a version.
+    """Make the engine of the rollout actor `identity`, which answers with the checkpoint of a version.
 
     Raises CorruptCheckpoint or CheckpointError when the checkpoint cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The processes that an engine spawns: they die with their actor, and the reason why one ended is found.
+"""The processes that an engine spawns: ties them to the life of their actor, and finds out why one ended.
 
 vLLM spawns its engine core through `multiprocessing`, and the core spawns the workers. A shell runs before
 the spawned interpreter: it arms the kernel's parent-death signal and sends the output to a file.
@@ -35,11 +35,11 @@ _LAST_WORDS = re.compile(r"(?:\b\w*(?:Error|Exception)\b|Killed|Segmentation fau
 
 
 class EngineDied(EngineError):
-    """A process of an engine has ended; its actor ends too and is started again with a new engine."""
+    """A process of an engine has ended; the engine's actor ends too and is started with a new engine."""
 
 
 class EngineWedged(EngineError):
-    """The processes of an engine run and do not answer; its actor ends, and they die with it."""
+    """The processes of an engine run but do not answer; the engine's actor ends, and they end with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Member:
 
 
 def launcher_script(python: str, parent_pid: int, log: Path) -> str:
-    """A shell script that runs `python` with its arguments, tied to the life of `parent_pid`.
+    """A shell script that runs `python` with its arguments, and dies when the process `parent_pid` ends.
 
-    The parent may have died before the signal was armed; then its child has another parent.
+    If the parent ended before the parent-death signal was armed, the script has another parent and exits.
     """
     inner = f'[ "$PPID" = {parent_pid} ] || exit 1; exec "$0" "$@" >>{shlex.quote(str(log))} 2>&1'
     return (
@@ -80,9 +80,9 @@ def launcher_script(python: str, parent_pid: int, log: Path) -> str:
 def tie_spawned_processes(log: Path) -> None:
     """Let the processes that `multiprocessing` spawns from now on die with the thread that spawns them.
 
-    Their output is added to `log`, which begins anew, so that errors of the engine before are not taken for
-    theirs; the log of that engine is kept beside it. The resource tracker is started first, because it has to
-    outlive them: it removes what they leave in shared memory, and ends by itself.
+    Their output goes to a new file `log`; the log of an earlier engine is kept beside it, so that its errors
+    are not taken for theirs. The resource tracker is started first, because it has to outlive the processes:
+    it removes what they leave in shared memory, and ends by itself.
     """
     multiprocessing.resource_tracker.ensure_running()
     if log.exists():
@@ -94,7 +94,7 @@ def tie_spawned_processes(log: Path) -> None:
 
 
 def members_below(pids: Iterable[int]) -> tuple[Member, ...]:
-    """These processes and every one below them, the engine cores first."""
+    """The engine cores with these pids, then all their descendants except the resource tracker."""
     cores = [psutil.Process(pid) for pid in pids]
     below = [child for core in cores for child in core.children(recursive=True)]
     workers = [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]
@@ -112,7 +112,7 @@ def oom_kills() -> int:
 
 
 def last_words(log: Path) -> str:
-    """The last error in a log; empty when it names none."""
+    """The last error in a log; empty if the log names none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -141,13 +141,13 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
 
 
 def _were_killed(gone: Iterable[Member], exits: Mapping[int, ExitReason]) -> bool:
-    """Whether the kernel may have killed one. Where all ended by themselves, it killed another process."""
+    """Whether the kernel may have killed a process of the engine, and not one outside the engine."""
     ends = [exits.get(one.pid) for one in gone]
     return not ends or any(end is None or end.signal == signal.SIGKILL for end in ends)
 
 
 def why_wedged(missing: str, members: Iterable[Member], deadline_s: float, log: Path) -> str:
-    """What is missing, and the status of each process of the engine."""
+    """A text that says what did not come in time, and the status of each process of the engine."""
     conditions = ", ".join(f"{one.role} {one.pid} is {one.condition}" for one in members)
     return f"{missing} came within {deadline_s:g} s: {conditions}; its log is {log}"
 

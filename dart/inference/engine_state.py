@@ -5,7 +5,7 @@ from enum import StrEnum
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 UNREADY_S = 1.0
-"""An engine takes no requests for a moment around every load; for longer it needs a reason."""
+"""Around every load an engine takes no requests for a moment; after this time it is suspect."""
 
 
 class EngineState(StrEnum):
@@ -33,15 +33,15 @@ def state_of(
     updating: int | None,
     doubt: str,
 ) -> tuple[EngineState, str]:
-    """The state of an engine and, when it is not healthy, the reason. The first condition that holds decides.
+    """The state of an engine and, unless it is healthy, the reason. The first condition that holds decides.
 
     is_running   whether its rollout actor runs, by the board
-    silent_s     since the last beat of the rollout actor
-    unready_s    since it shows on the board that it takes no requests; 0 when it takes them
+    silent_s     seconds since the last beat of the rollout actor
+    unready_s    for how long the board has shown that it takes no requests; 0 when it takes them
     version      the version it serves
     required     the oldest version that may be served (`dart.inference.weight_sync_plan`)
     updating     the version it is loading; None when it loads none
-    doubt        why it is doubted, since it was last proved; empty when it is not
+    doubt        why it must be proved by a probe; empty when it need not
     """
     if not is_running:
         return EngineState.DEAD, "it does not run"

@@ -1,7 +1,7 @@
-"""An engine that plays the scripted solutions of the tasks of local desktops, as fast as a simulated one.
+"""An engine that answers with the oracles of local desktop tasks, as fast as a simulated engine.
 
-It sees what a policy sees: the instruction and what was answered before. A share of episodes
-(1 - `simulation.success`) it gives up at the first step, so that rewards of a group differ.
+It sees what a policy sees: the instruction and what was answered before. It gives up a share
+1 - `simulation.success` of episodes at the first step, so that the rewards of a group differ.
 """
 
 from dart.core.actions import Finished, format_action
@@ -11,7 +11,7 @@ from dart.inference.simulated_engine import SimulatedEngine
 
 
 class OracleEngine(SimulatedEngine):
-    """Answers by the script; on an instruction of no script like any simulated engine."""
+    """Answers as the oracle of the instruction does; without an oracle, as a simulated engine does."""
 
     def _text(self, request: GenerateRequest) -> str:
         if not request.history and self._random.random() >= self._simulation.success:

@@ -15,7 +15,7 @@ from dart.policy.protocols import Codec, Prompt, Screen, recorded_prompt
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request as tokens and pixels."""
+    """A request with its prompt as token ids and screenshots as pixels."""
 
     request: GenerateRequest
     prompt: Prompt
@@ -23,15 +23,15 @@ class PendingRequest:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt as the trainer counts them: each screenshot with all of its tokens."""
+        """Number of tokens of the prompt as the trainer counts them, with all tokens of each screenshot."""
         return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
 
 
 class Prompts:
     """Builds prompts by a codec. Many threads may call it.
 
-    It keeps the `capacity` screenshots that were used last: the rollouts of a group start from one screen,
-    and a click that changes nothing shows it again.
+    It caches the `capacity` screenshots that were used last: the rollouts of a group start from the same
+    screen, and a click that changes nothing shows the same screen again.
     """
 
     def __init__(self, codec: Codec, capacity: int = 256) -> None:
@@ -40,10 +40,10 @@ class Prompts:
         self._lock = threading.Lock()
 
     def pending(self, request: GenerateRequest) -> PendingRequest:
-        """The prompt of a request, with every screenshot proven by its hash.
+        """Make the prompt of a request, and check every screenshot against its hash.
 
-        Raises Unanswerable when a screenshot is missing or not what its hash says, PixelFrameError when the
-        policy cannot look at one of its size.
+        Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
+        cannot read a screenshot of this size.
         """
         with self._lock:
             screens = tuple(self._screen(shown) for shown in self.codec.shown(request))

@@ -8,50 +8,50 @@ from dart.core.types import GenerateRequest, Generation
 
 
 class Unanswerable(Exception):
-    """One request that no engine of this policy can answer. The engine is well, and so are other requests.
+    """A request that no engine of this policy can answer; the engine still answers other requests.
 
-    The message says what is wrong with it and the remedy.
+    The message says what is wrong with the request and the remedy.
     """
 
 
 class EngineError(RuntimeError):
-    """An engine cannot be relied on; its actor ends and is started again with a new one."""
+    """An engine has failed; its actor ends and is started again with a new engine."""
 
 
 class Engine:
     """One copy of the policy that answers requests."""
 
     version: int
-    """The policy version it answers with."""
+    """The policy version that the engine answers with."""
 
     is_concurrent: ClassVar[bool] = False
-    """Whether it batches by itself, in processes of its own.
+    """Whether the engine batches requests itself, in its own processes.
 
-    Then `generate` is called from many threads, also while another one calls `load`: answers that are under
-    way end with the new weights, or `load` waits for them.
+    Then `generate` is called from many threads, also while another thread calls `load`: answers that have
+    begun end with the new weights, or `load` waits for them.
     """
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One answer per request, in order; of the same policy version unless the engine is concurrent.
+        """Return one answer per request, in order, all of one version unless the engine is concurrent.
 
-        Raises Unanswerable when one of them cannot be answered; then none of them is.
+        Raises Unanswerable when a request cannot be answered; then none of the requests is answered.
         """
         raise NotImplementedError
 
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on.
 
-        Raises CorruptCheckpoint or CheckpointError when it is not there or not what was written; the old
-        policy stays.
+        Raises CorruptCheckpoint or CheckpointError when the checkpoint is missing or not what was written;
+        then the engine keeps its old policy.
         """
         raise NotImplementedError
 
     def prove(self, probe: GenerateRequest) -> int:
-        """Sample for the probe; returns the version that sampled. Raises EngineError when nothing comes."""
+        """Answer a probe; returns the version that answered. Raises EngineError when no answer comes."""
         return self.generate([probe])[0].policy_version
 
     def check_alive(self) -> None:
-        """Raises EngineDied when a process of it has ended. Takes microseconds."""
+        """Raise EngineDied if a process of the engine has ended. Takes microseconds."""
 
     def close(self) -> None:
-        """End its processes."""
+        """End the processes of the engine."""

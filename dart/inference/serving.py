@@ -19,7 +19,7 @@ from dart.store.blobs import BlobStore
 from dart.telemetry.load_meter import LoadMeter
 
 GRACE_S = 5.0
-"""An engine raises an error for an answer that is late; its thread is given up this much later."""
+"""An engine raises an error for a late answer; if it does not, its thread is given up this much later."""
 
 ENGINE_CHECK_S = 0.5
 """How often the processes of an engine are checked."""
@@ -33,7 +33,7 @@ PROBE_SIZE_PX = (160, 210)
 
 @dataclass(eq=False, slots=True)
 class WaitingRequest:
-    """A request, and the future that is its answer."""
+    """A request, and the future that gets its answer."""
 
     request: GenerateRequest
     answer: Future[Any]
@@ -42,9 +42,9 @@ class WaitingRequest:
 class Serving:
     """Holds the requests that wait for an engine and those that the engine is answering.
 
-    A concurrent engine gets each request as soon as there is room. Any other one answers one batch at a time:
-    requests that come meanwhile form the next batch. Nothing is handed over unless `may_serve` allows it, so
-    a load, a hold or a closed gate keeps requests waiting.
+    A concurrent engine gets each request as soon as there is room. Any other engine answers one batch at a
+    time: requests that come meanwhile form the next batch. Requests wait while `may_serve` returns False,
+    during a hold or while the engine's version is too old, and while a load holds the lock.
 
     changed   called whenever requests begin or end
     """
@@ -76,22 +76,24 @@ class Serving:
         self._answered = 0
 
     def start(self) -> None:
-        """Prove the engine. Then check the processes of a concurrent one, and ask for a token when idle."""
+        """Prove the engine; if it is concurrent, begin to check its processes, and its answers when idle."""
         self.prove()
         if self._engine.is_concurrent:
             self._actor.every(ENGINE_CHECK_S, self._engine.check_alive)
             self._actor.run(self._stay_healthy())
 
     def prove(self) -> None:
-        """Have the engine give a real answer. Blocks; EngineError if its version is not the loaded one."""
+        """Have the engine give a real answer; blocks. Raises EngineError if another version answers."""
         served, loaded = self._engine.prove(self._probe), self._engine.version
         if served != loaded:
             name = self._actor.identity.name
-            raise EngineError(f"{name!r} answers with version {served}, version {loaded} was loaded")
+            raise EngineError(
+                f"engine {name} answers with version {served}, expected {loaded}, which it has loaded"
+            )
         self._changed()
 
     async def serve(self) -> None:
-        """Hand over the requests that wait, as long as the actor may serve."""
+        """Hand the waiting requests to the engine, as long as the actor may serve."""
         if self._engine.is_concurrent:
             while self._may_hand_over() and len(self.in_flight) < self._settings.max_batch:
                 self._actor.run(self._answer(self._take(1)))
@@ -132,7 +134,7 @@ class Serving:
         self._finish(batch, answers)
 
     async def _refuse(self, batch: list[WaitingRequest], why: str) -> None:
-        """One request of the batch cannot be answered. Which one is not known, so try each alone."""
+        """Try each request of a refused batch alone, and reply CannotAnswer to one that is refused alone."""
         if len(batch) > 1:
             for one in batch:
                 await self._answer([one])
@@ -155,7 +157,7 @@ class Serving:
         self._changed()
 
     async def _stay_healthy(self) -> None:
-        """Ask for one token whenever no request was answered for a while; without it the actor ends."""
+        """Prove the engine whenever no request was answered for a while; if that fails, the actor ends."""
         while not self._actor.is_stopping:
             before = self._answered
             await self._actor.sleep(self._settings.vllm.health_every_s)
@@ -165,7 +167,7 @@ class Serving:
 
 
 def probe_request(blobs_dir: Path) -> GenerateRequest:
-    """A request that any engine of this policy can answer; its blank screenshot is put among the blobs."""
+    """Make a request that any engine of this policy can answer; stores its blank screenshot as a blob."""
     picture = io.BytesIO()
     Image.new("RGB", PROBE_SIZE_PX, "white").save(picture, "PNG")
     blobs = BlobStore(blobs_dir)

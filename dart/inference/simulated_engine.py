@@ -1,4 +1,4 @@
-"""An engine that waits as long as one would and answers something plausible.
+"""An engine without a model: it waits as long as a real engine would and answers at random.
 
 A batch of r requests keeps it busy for `generate_base_s + r * generate_each_s`, whatever is asked; an answer
 has a lognormal number of tokens around `tokens_median`, each with an entropy and a log-prob of an exponential
@@ -35,7 +35,7 @@ MEAN_ENTROPY_NATS = 0.5
 
 
 class SimulatedEngine(Engine):
-    """Answers without a policy. Real waiting; the draws come from one generator seeded with `seed`."""
+    """Answers without a policy, after real waiting; its random numbers come from a generator with `seed`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SimulatedEngine(Engine):
         self.load(folder, version)
 
     def load(self, folder: Path, version: int) -> None:
-        """Wait `load_s`; then this version answers. Raises CorruptCheckpoint; then the old one stays."""
+        """Wait `load_s`, then answer with this version. Raises CorruptCheckpoint; then the old one stays."""
         self._wait(self._simulation.load_s)
         verify_policy(folder, version)
         self.version = version

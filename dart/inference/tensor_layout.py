@@ -1,7 +1,7 @@
-"""What tensors a checkpoint has, read from the headers of its safetensors files. No library that runs models.
+"""Which tensors a checkpoint has, read from the headers of its safetensors files, without a model library.
 
-Weights are loaded over those of a running engine. A checkpoint of another layout would leave it with half of
-each, so it is refused before a byte is changed.
+New weights are loaded over those of a running engine. A checkpoint with other tensors would leave the engine
+with weights of two versions, so it is refused before any weight is changed.
 """
 
 import json
@@ -15,23 +15,26 @@ Layout = Mapping[str, tuple[int, ...]]
 """Shapes by tensor name."""
 
 MOST_HEADER_BYTES = 100_000_000
-"""The format's own limit; more is no header."""
+"""The largest header that the safetensors format allows."""
 
 INDEX = "model.safetensors.index.json"
-"""Of a checkpoint in several files: which tensor is in which."""
+"""In a checkpoint of several files: says which tensor is in which file."""
 
 HEAD = "lm_head.weight"
 
 MOST_NAMED = 3
-"""Differences an error names."""
+"""How many differences an error names."""
 
 
 class OtherLayout(DiskError):
-    """A checkpoint is not of the architecture that is served."""
+    """A checkpoint does not have the tensors of the policy that is served."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint, by name. Raises OtherLayout where there is none, or not all."""
+    """Return the safetensors files of a checkpoint, sorted by name.
+
+    Raises OtherLayout when the checkpoint has no such file, or lacks one that its index names.
+    """
     files = _named_files(folder) if (folder / INDEX).exists() else sorted(folder.glob("*.safetensors"))
     if not files:
         raise OtherLayout(f"checkpoint {folder} holds no *.safetensors file: it cannot be served")
@@ -52,7 +55,7 @@ def _named_files(folder: Path) -> list[Path]:
 def layout_of(folder: Path) -> Layout:
     """Every tensor of a checkpoint with its shape. Raises OtherLayout when a file is no safetensors file.
 
-    An output head that is tied to the embedding is none of its own: some write it, transformers does not.
+    An output head that is tied to the embedding is left out: some programs write it, transformers does not.
     """
     found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
@@ -96,12 +99,12 @@ def _differences(served: Layout, offered: Layout) -> list[str]:
 
 
 def _header_of(file: Path) -> dict[str, dict[str, list[int]]]:
-    """The format: eight bytes with the length of the header, little endian, and the header as JSON."""
+    """Read the header of a safetensors file: its length in 8 bytes, little endian, then JSON."""
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
             if length > MOST_HEADER_BYTES:
-                raise ValueError(f"a header of {length} bytes")
+                raise ValueError(f"expected a header of at most {MOST_HEADER_BYTES} bytes, got {length}")
             header: dict[str, dict[str, list[int]]] = json.loads(opened.read(length))
     except (ValueError, struct.error) as broken:
         raise OtherLayout(f"{file} is no safetensors file: {broken}") from broken

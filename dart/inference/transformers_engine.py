@@ -34,7 +34,9 @@ class TransformersEngine(Engine):
         prompt_spec: PromptSpec | None = None,
         placement: ModelPlacement | None = None,
     ) -> None:
-        """prompt_spec, placement   how a vision-language policy is shown an episode and held in memory"""
+        """prompt_spec   how a vision-language policy is shown an episode
+        placement     device and precision of its weights
+        """
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
         self._prompt_spec = prompt_spec
@@ -42,9 +44,9 @@ class TransformersEngine(Engine):
         self.load(folder, version)
 
     def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on, once every file of it is proven by its hash.
+        """Check every file of this checkpoint against its hash, then answer with it from now on.
 
-        Raises CorruptCheckpoint or CheckpointError; then the old policy stays.
+        Raises CorruptCheckpoint or CheckpointError; then the engine keeps its old policy.
         """
         verify_policy(folder, version)
         self._policy = load(folder, self._prompt_spec, self._placement)
@@ -54,8 +56,8 @@ class TransformersEngine(Engine):
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
 
-        Raises Unanswerable when a screenshot is missing or not what its hash says, PixelFrameError when
-        it is of a size the policy cannot look at.
+        Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
+        cannot read a screenshot of this size.
         """
         if not requests:
             return []

@@ -1,4 +1,4 @@
-"""Whether a policy folder is what was written for a version, before an engine takes it over."""
+"""Checks that a policy folder holds what was written for a version, before an engine loads it."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 TRAINERS = ("optimizer.pt", "optimizer", "adapter")
-"""What of a checkpoint only the trainer reads: the state of its optimizer, several times the weights, and an
-adapter, which is added to the weights already."""
+"""Parts of a checkpoint that only the trainer reads: the optimizer's state, several times the size of the
+weights, and an adapter, which is in the weights already."""
 
 
 def verify_policy(folder: Path, version: int) -> None:
-    """Every file an engine reads against its sha256, and the version against the one that was asked for.
+    """Raise CorruptCheckpoint unless the folder holds this version, and its files have their sha256.
 
-    Version 0 is the policy training starts from: a plain folder without hashes, or the checkpoint of another
-    run, whatever its version there. Raises CorruptCheckpoint.
+    The base policy, version 0, is a plain folder without hashes, which is not checked, or a checkpoint of
+    another run, which may have another version there.
     """
     if version == 0 and not (folder / STATE_FILE).exists():
         return
@@ -24,9 +24,12 @@ def verify_policy(folder: Path, version: int) -> None:
 
 
 def refuse_other_bytes(folder: Path, published: Mapping[str, str], read: Iterable[Mapping[str, str]]) -> None:
-    """What each worker of an engine read against what the trainer published, all by file name.
+    """Raise CorruptCheckpoint if a worker of an engine read other bytes than the trainer wrote.
 
-    Raises CorruptCheckpoint. A worker may be on a machine where the same path is another file.
+    A worker may be on a machine where the same path is another file.
+
+    published   sha256 of each file as the trainer wrote it, by file name
+    read        sha256 of each file as each worker read it, by file name
     """
     for hashes in read:
         for name, found in hashes.items():

@@ -60,13 +60,13 @@ from dart.store.checkpoints import published_hashes
 T = TypeVar("T")
 
 START_DEADLINE_S = 900.0
-"""The limit that counts is the supervisor's (`supervision.rollout_pool.start_deadline_s`)."""
+"""Only a last limit: the supervisor ends a start sooner (`supervision.rollout_pool.start_deadline_s`)."""
 
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
 
 NEVER = -100.0
-"""Added to a logit: no probability is left."""
+"""Added to the logit of a token that must not be sampled."""
 
 
 class VllmEngine(Engine):
@@ -85,11 +85,13 @@ class VllmEngine(Engine):
         log: Path,
         sockets: Path,
     ) -> None:
-        """Returns when it can answer. Raises CorruptCheckpoint or CheckpointError, or EngineError.
+        """Start vLLM and wait until it can answer.
+
+        Raises CorruptCheckpoint, CheckpointError or EngineError.
 
         prompt_spec   how the policy is shown an episode and answers
         log           file to which the output of its processes is added
-        sockets       folder for the sockets to its processes; emptied first: a killed engine leaves some
+        sockets       folder for the sockets to its processes; emptied first of those of a killed engine
         """
         verify_policy(folder, version)
         self._rollout = rollout
@@ -118,8 +120,8 @@ class VllmEngine(Engine):
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
 
-        Raises Unanswerable when a screenshot is missing or the prompt leaves no room for an answer;
-        EngineDied or EngineWedged.
+        Raises Unanswerable when a screenshot is missing or the prompt leaves no room for an answer,
+        EngineDied when a process has ended, and EngineWedged when no answer comes in time.
         """
         asked = [self._prompts.pending(request) for request in requests]
         for one in asked:
@@ -163,7 +165,7 @@ class VllmEngine(Engine):
         return last
 
     def _refuse_without_room(self, asked: PendingRequest) -> None:
-        """Refuse a prompt whose answer vLLM would cut short: the episode would end with a reward of 0."""
+        """Raise Unanswerable if vLLM would cut the answer short, because the episode would get reward 0."""
         most = self._rollout.vllm.max_tokens
         if asked.tokens + self._answer_tokens > most:
             raise Unanswerable(
@@ -179,7 +181,7 @@ class VllmEngine(Engine):
         return self._prompts.generation(asked, *tokens, oldest(spans), several)
 
     def _count_image_tokens(self, asked: PendingRequest, sampled: AssembledAnswer) -> None:
-        """Check that vLLM saw as many tokens of the prompt as the trainer will."""
+        """Check that vLLM counted as many tokens in the prompt as the trainer will."""
         if sampled.prompt_tokens != asked.tokens:
             raise EngineError(
                 f"vLLM made {sampled.prompt_tokens} tokens of a prompt with {len(asked.screens)} screenshots "
@@ -189,10 +191,11 @@ class VllmEngine(Engine):
     # ---- versions ----
 
     def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on; answers under way go on with it, or are waited for.
+        """Answer with this checkpoint from now on.
 
-        Raises CorruptCheckpoint or OtherLayout before anything is changed: the old policy stays. Raises
-        EngineDied when the weights were not taken over whole.
+        Answers that have begun go on with the new weights or, if `rollout.weight_update` is "drain", are
+        waited for. Raises CorruptCheckpoint or OtherLayout before anything is changed: then the engine keeps
+        its old policy. Raises EngineDied when the load fails later.
         """
         verify_policy(folder, version)
         refuse_other_layout(self._layout, folder)
@@ -200,7 +203,9 @@ class VllmEngine(Engine):
         try:
             self._wait("no new weights", work, self._rollout.load_deadline_s)
         except (DartError, OSError) as failure:  # the old weights are gone already
-            raise EngineDied(f"version {version} was not taken over whole: {failure}") from failure
+            raise EngineDied(
+                f"loading version {version} failed after weights were changed: {failure}"
+            ) from failure
         self.version = version
 
     async def _take_over(self, folder: Path, version: int, published: Mapping[str, str]) -> None:
@@ -221,12 +226,12 @@ class VllmEngine(Engine):
     # ---- life ----
 
     def check_alive(self) -> None:
-        """Raises EngineDied when one of its processes has ended."""
+        """Raise EngineDied if a process of the engine has ended."""
         if not all(member.is_there for member in self._members):
             raise EngineDied(self._why_died())
 
     def close(self) -> None:
-        """End its processes; any that is left dies with this one."""
+        """End the processes of the engine; any that is left dies with this process."""
         self._llm.shutdown(timeout=CLOSE_S)
 
     async def _begin(self, args: AsyncEngineArgs) -> Any:
@@ -237,7 +242,10 @@ class VllmEngine(Engine):
         await self._llm.update_weight_version(str(version))
 
     def _wait(self, missing: str, work: Coroutine[Any, Any, T], deadline_s: float) -> T:
-        """The result of `work` on the engine's loop, for any other thread."""
+        """Run `work` on the engine's event loop and return its result; called from any other thread.
+
+        Raises EngineDied, or EngineWedged if there is no result in time; `missing` names what did not come.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(deadline_s)
@@ -248,7 +256,7 @@ class VllmEngine(Engine):
             raise EngineDied(self._why_died()) from dead
 
     def _why_died(self) -> str:
-        """Why it died. Only engine cores have an exit code; other processes are not children of this one."""
+        """Why the engine died. Only its cores have exit codes: only they are children of this process."""
         gone = tuple(member for member in self._members if not member.is_there)
         exits = {
             core.pid: exit_reason_of(core.exitcode) for core in self._cores() if core.exitcode is not None
@@ -261,7 +269,7 @@ class VllmEngine(Engine):
 
 
 def make_socket_folder(sockets: Path) -> None:
-    """Make the empty folder in which vLLM makes this engine's sockets."""
+    """Make an empty folder, and let vLLM put this engine's sockets there."""
     shutil.rmtree(sockets, ignore_errors=True)
     sockets.mkdir(mode=0o700, parents=True)
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
@@ -270,7 +278,7 @@ def make_socket_folder(sockets: Path) -> None:
 def engine_args(
     folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int
 ) -> AsyncEngineArgs:
-    """The arguments of vLLM."""
+    """The arguments that vLLM is started with; sets environment variables that vLLM reads, too."""
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()
     is_eager = settings.eager or on_cpu

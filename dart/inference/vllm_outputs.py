@@ -1,4 +1,4 @@
-"""Answers of vLLM put together from pieces, and which policy version sampled which token. Pure."""
+"""Puts answers of vLLM together from pieces, and finds which version sampled which token. Pure."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -8,21 +8,22 @@ from dart.inference.protocol import EngineError
 from dart.inference.vllm_worker import ENTROPY_UNITS_PER_NAT
 
 WHOLE = ("stop", "length")
-"""vLLM's reasons for a whole answer: its end was sampled, or it has as many tokens as it may."""
+"""vLLM's reasons for the end of a whole answer: a stop token was sampled, or the limit was reached."""
 
 ENDED_BY_PAUSE = "abort"
 """vLLM's reason for an answer that it ended because it was paused for new weights."""
 
 MOST_FAILURES = 3
-"""vLLM may give a request up for a reason that passes: a screenshot that it has evicted is sent again."""
+"""How often a request that vLLM gives up is sent again, for instance because it has evicted a screenshot."""
 
 Ask = Callable[[Sequence[int], int], Awaitable[Any]]
-"""From the tokens sampled so far and how many may follow: the next piece, a finished `RequestOutput`."""
+"""Takes the tokens sampled so far and how many may follow; returns the next piece, a `RequestOutput`."""
 
 
 async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
-    """An answer of at most `limit` tokens; a piece that new weights ended becomes part of the next prompt.
+    """Sample an answer of at most `limit` tokens.
 
+    If vLLM ends a piece of it to load new weights, the next piece continues after the tokens sampled so far.
     Raises EngineError when vLLM gives the request up again and again.
     """
     sampled, failures = AssembledAnswer(), 0
@@ -40,7 +41,7 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
 
 
 class AssembledAnswer:
-    """An answer in one piece or, where weights changed meanwhile, in several."""
+    """An answer in one piece or, if weights changed meanwhile, in several."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -52,7 +53,7 @@ class AssembledAnswer:
         self._reported: list[tuple[str, int, int]] = []
 
     def add(self, piece: Any) -> None:
-        """The next piece, a `RequestOutput` of vLLM that is finished."""
+        """Add the next piece, a finished `RequestOutput` of vLLM."""
         answer, begin = piece.outputs[0], len(self.token_ids)
         self.prompt_tokens = self.prompt_tokens or len(piece.prompt_token_ids or ())
         versions = answer.weight_versions or ()
@@ -63,14 +64,16 @@ class AssembledAnswer:
             self.entropies.append(entry[token].rank / ENTROPY_UNITS_PER_NAT)
 
     def spans(self) -> tuple[VersionSpan, ...]:
-        """Which version sampled which tokens. Raises ValueError unless vLLM reported it of every token."""
+        """Which version sampled which tokens. Raises ValueError if vLLM did not say so for every token."""
         return spans_of(self._reported, len(self.token_ids))
 
 
 def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[VersionSpan, ...]:
-    """Spans from an engine's own (version, first token, token after the last) of an answer.
+    """Which version sampled which tokens of an answer, from what the engine reported.
 
-    tokens    of the answer
+    reported   (version, first token, token after the last) of each span
+    tokens     number of tokens of the answer
+
     Raises ValueError unless the spans follow one another from the first token to the last.
     """
     spans = [(int(name), int(start), int(end)) for name, start, end in reported if end > start]
@@ -81,5 +84,5 @@ def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[Ver
 
 
 def oldest(spans: Iterable[VersionSpan]) -> int:
-    """The version of an answer is its oldest: the staleness bound holds for every token of it."""
+    """The oldest version of the spans, which counts as the version of the answer in the staleness bound."""
     return min(span.version for span in spans)

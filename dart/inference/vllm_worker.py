@@ -1,6 +1,6 @@
 """Methods added to vLLM's workers (`worker_extension_cls`), each of which is a process that holds the model.
 
-vLLM mixes the class into its worker; the methods are called by `collective_rpc` with plain arguments.
+vLLM adds the class to the bases of its worker; the engine calls the methods through `collective_rpc`.
 """
 
 import hashlib
@@ -18,17 +18,20 @@ nats, the entropy of a billion equally likely tokens."""
 
 
 class WeightsNotTaken(RuntimeError):
-    """The model holds weights of two versions now: its process must end."""
+    """The model now holds weights of two versions, so the engine must not answer any more."""
 
 
 class UnsupportedVllm(RuntimeError):
-    """This version of vLLM lacks a part that is needed here."""
+    """The installed version of vLLM lacks a part that dartrl needs."""
 
 
 def sampled_with_entropy(logprobs: Any, num_logprobs: int, token_ids: Any) -> Any:
-    """Replaces vLLM's `Sampler.gather_logprobs`: log-probs of the sampled tokens [T], entropies as ranks.
+    """Return log-probs of the sampled tokens, with entropies in the place of ranks.
 
-    logprobs [T, vocabulary] are those of the sampling distribution (`processed_logprobs`)
+    Replaces vLLM's `Sampler.gather_logprobs`.
+
+    logprobs    log-probs of the sampling distribution (`processed_logprobs`), [T, vocabulary]
+    token_ids   the sampled tokens, [T]
     """
     from vllm.v1.outputs import LogprobsTensors
 
@@ -39,14 +42,14 @@ def sampled_with_entropy(logprobs: Any, num_logprobs: int, token_ids: Any) -> An
 
 
 class DartWorker:
-    """Measures entropies while sampling, and takes weights over in place."""
+    """Measures entropies while sampling, and loads new weights into the running model."""
 
     model_runner: Any
     vllm_config: Any
     model_config: Any
 
     def __new__(cls, *_: Any, **__: Any) -> "DartWorker":
-        """Before weights are loaded, see to it that a worker dies with its engine, even while suspended."""
+        """Make sure, before weights are loaded, that a worker dies with its engine, even while suspended."""
         die_with_parent()
         return super().__new__(cls)
 
@@ -91,7 +94,9 @@ class DartWorker:
             _pack_again(model)
         missing = sorted(expected - set(taken))
         if missing:
-            raise WeightsNotTaken(f"{folder} was loaded, yet {len(missing)} weights were not: {missing[:3]}")
+            raise WeightsNotTaken(
+                f"checkpoint {folder} lacks {len(missing)} weights of the model, such as {missing[:3]}"
+            )
         return digests.result()
 
 
@@ -104,7 +109,7 @@ def _digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _pack_again(model: Any) -> None:
-    """Pack the output head again: on CPUs, a head tied to the embedding has a copy that no reload changes."""
+    """Pack an output head that is tied to the embedding again: on CPUs vLLM uses a packed copy of it."""
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
     for module in model.modules():

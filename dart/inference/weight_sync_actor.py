@@ -2,7 +2,7 @@
 
 Receives   VersionPublished (trainer), EngineSuspect (environments)
 Asks       LoadVersion and Probe of rollout actors; tells them Serve
-Tells      the store of every change of state
+Tells      the store of every change of an engine's state
 Publishes  the gauge required_version: the oldest version that may still be served
 On restart it reads the newest version from the record, and the versions that are served from the board
 """
@@ -46,7 +46,7 @@ class _Engine:
     doubt: str = ""
     is_probing: bool = False
     ready_at_s: float = 0.0
-    """The last time at which the board showed that it takes requests."""
+    """The last time at which the board showed that the engine takes requests."""
 
 
 class WeightSyncActor(Actor):
@@ -88,7 +88,7 @@ class WeightSyncActor(Actor):
         self._set_target(m.VersionPublished(version=newest.version, folder=str(folder)))
 
     def _set_target(self, published: m.VersionPublished) -> None:
-        """Sync to a version if it is the newest; it supersedes one that was waiting."""
+        """Begin to sync a version if it is newer than all before; it replaces a version that still waits."""
         if published.version > self._newest.version:
             self._newest = published
             self._sync.published(published.version)
@@ -104,14 +104,14 @@ class WeightSyncActor(Actor):
         self._carry_out()
 
     def _row_of(self, name: str) -> Vitals | None:
-        """The row of a rollout actor that runs; None of another."""
+        """The row of a rollout actor on the board; None if the actor does not run."""
         slot = self.board.find(name)
         if slot is None or self.board.state(slot) is not ActorState.RUNNING:
             return None
         return self.board.vitals(slot)
 
     def _note(self, engine: _Engine, row: Vitals | None) -> None:
-        """Note what the board shows. A silent engine counts as down: the sync does not wait for it."""
+        """Note what the board shows of an engine. A silent engine counts as down: no sync waits for it."""
         if row is None or row.incarnation != engine.incarnation:
             self._sync.down(engine.name)
             engine.doubt = ""  # it was about the incarnation before
@@ -145,7 +145,7 @@ class WeightSyncActor(Actor):
             self.run(self._probe(engine))
 
     def _report(self, engine: _Engine, state: EngineState, reason: str) -> None:
-        """Log a new state, and note it as an event for the record."""
+        """Log a new state of an engine, and keep it as an event to send to the store."""
         data: dict[str, Any] = {
             "state": state.value,
             "before": engine.state.value,
@@ -159,7 +159,7 @@ class WeightSyncActor(Actor):
         self._events.append(event)
 
     def _send_events(self) -> None:
-        """Send the events since the last call, in one write."""
+        """Send the events since the last call to the store, in one write."""
         if self._events:
             events, self._events = tuple(self._events), []
             send_events(self, *events)
@@ -198,10 +198,10 @@ class WeightSyncActor(Actor):
         self._check_board()
 
     async def _probe(self, engine: _Engine) -> None:
-        """Probe a doubted engine: a real answer clears the doubt; without one it is probed again later.
+        """Probe a doubted engine: a real answer clears the doubt; without an answer it is probed again later.
 
-        The rollout actor takes no requests from when it reads the probe until its engine has answered. A
-        suspended process finds the probe in its mailbox when it is resumed, before any new request.
+        The rollout actor takes no requests until its engine has answered the probe. A suspended rollout actor
+        finds the probe in its mailbox when it is resumed, before any new request.
         """
         engine.is_probing = True
         doubt, incarnation = engine.doubt, engine.incarnation

@@ -1,22 +1,23 @@
 """Which engine loads which policy version, and when. Pure: no actor, no clock.
 
-Two ways through the engines (`rollout.sync`):
+There are two ways to update the engines (`rollout.sync`):
 
-    one at a time   an engine answers nothing while it loads, the others do; the oldest version goes first.
-                    Of many engines a share loads at a time: else n loads would take longer than an update
-    all at once     every engine holds, loads, and resumes when the last one is done (the coupled way)
+    one at a time   one engine loads and answers nothing, while the others answer; the engine with the oldest
+                    version loads first. Of many engines a share loads at a time, because the loads one after
+                    the other would take longer than an update
+    all at once     every engine stops answering, loads, and resumes when all have loaded (the coupled way)
 
 Invariants, for any order of events:
 
-* A sync never overlaps another: one at a time has one engine loading, or its share; all at once begins no
-  round before the last one ended. So one at a time never takes out the last engine that serves, unless there
-  is no other.
-* A load decision is for the newest version at that moment. A newer version supersedes loads that wait; it
-  never interrupts an engine that is loading.
-* An engine that fails keeps its version. It is tried again after a wait that doubles, and at once when there
-  is a newer version; no other engine waits for it.
-* `required` only grows. It is the oldest version among engines that do not fail, so at the moment it grows
-  some engine serves it; an engine with an older version is behind for a reason of its own.
+* Syncs do not overlap: one at a time, no more than one engine, or the share, is loading; all at once, no
+  round begins before the last one ended. So one at a time never stops the last engine that serves, unless
+  there is only one.
+* A load decision is for the newest version at that moment. A newer version replaces loads that have not
+  begun; it never interrupts an engine that is loading.
+* An engine whose load failed keeps its version. It loads again after a wait that doubles with each failure,
+  and at once when there is a newer version; no other engine waits for it.
+* `required` only grows. It is the oldest version among the engines whose last load did not fail, so at the
+  moment it grows some engine serves it.
 """
 
 import itertools
@@ -29,18 +30,18 @@ LONGEST_RETRY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class LoadDecision:
-    """This engine is to load the version; with `hold`, to answer nothing until a `ServeDecision`."""
+    """An engine is to load a version; with `hold`, it answers nothing until a `ServeDecision`."""
 
     engine: str
     version: int
     hold: bool
     number: int
-    """Counts all load decisions."""
+    """Number of this load decision, counted over all engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeDecision:
-    """The round is over: this engine is to answer again."""
+    """An engine that holds is to answer again, because the round is over."""
 
     engine: str
     version: int
@@ -61,17 +62,18 @@ class SyncPlan:
     """
 
     def __init__(self, *, all_at_once: bool = False, share: float = 0.0, version: int = -1) -> None:
-        """share     of the engines that may load at a time, at least one
-        version   the newest one that is published"""
+        """share     share of the engines that may load at a time; at least one engine may
+        version   the newest version that is published
+        """
         self._share = share
         self.target = version
         self.required = -1
         """The oldest version that may be served; -1 before any engine was seen."""
         self._is_all_at_once = all_at_once
         self._engines: dict[str, _Engine] = {}
-        """The engine whose state changed last is at the end: of equal versions the first loads first."""
+        """The engine whose state changed last is at the end. Of equal versions the first is chosen."""
         self._loading: dict[str, LoadDecision] = {}
-        """The load that each engine is at: the sync in progress."""
+        """The loads in progress, by engine."""
         self._held: dict[str, bool] = {}
         """Engines that hold, in the order in which they will resume; True: loaded in this round."""
         self._numbers = itertools.count()
@@ -79,34 +81,34 @@ class SyncPlan:
     # ---- events ----
 
     def published(self, version: int) -> None:
-        """There is a new version; an older one changes nothing. Engines that failed may try it at once."""
+        """Note a new version; an older one changes nothing. Engines whose load failed may load it at once."""
         if version > self.target:
             self.target = version
             for known in self._engines.values():
                 known.retry_at_s = -math.inf
 
     def up(self, engine: str, version: int) -> None:
-        """An engine runs and serves this version. Nothing changes if that is known, or while it loads."""
+        """Note that an engine serves this version. Changes nothing if that is known, or while it loads."""
         known = self._engines.get(engine)
         if engine not in self._loading and (known is None or known.version != version):
             # An engine that was not loading may hold since before a restart of weight_sync.
             self._serves(engine, version, is_of_round=False)
 
     def down(self, engine: str) -> None:
-        """An engine does not run, or is silent: no other one waits for it any more."""
+        """Note that an engine does not run, or is silent: the sync does not wait for it any more."""
         if engine in self._engines:
             self._forget(engine)
             self._raise_required()
 
     def loaded(self, engine: str, version: int) -> None:
-        """An engine has loaded this version and proved it. Nothing changes if it is down by now."""
+        """Note that an engine has loaded and proved this version; if it is down by now, do nothing."""
         if engine in self._engines:
             self._serves(engine, version, is_of_round=True)
 
     def failed(self, load: LoadDecision, now_s: float) -> None:
-        """An engine could not load the version and serves its old one; it is tried again later.
+        """Note that an engine could not load a version and serves its old one; it loads again later.
 
-        The failure of an earlier load changes nothing: the engine has ended, or counted as down, since.
+        A load that the plan has given up changes nothing: the engine ended or counted as down meanwhile.
         """
         if self._loading.get(load.engine) != load:
             return
@@ -138,7 +140,7 @@ class SyncPlan:
         return [*serves, *loads.values()]
 
     def updating(self, engine: str) -> int | None:
-        """The version it is loading, or has loaded and holds for the others; None when it does neither."""
+        """The version that an engine is loading, or holds until the round is over; else None."""
         if self._loading and self._held.get(engine):
             return self._engines[engine].version
         load = self._loading.get(engine)
@@ -146,14 +148,14 @@ class SyncPlan:
 
     @property
     def oldest_served(self) -> int | None:
-        """The oldest version of engines that do not fail; None when there is none."""
+        """The oldest version of the engines whose last load did not fail; None if there are none."""
         return min((known.version for known in self._engines.values() if not known.failures), default=None)
 
     # ---- internal ----
 
     @property
     def _most_at_once(self) -> int:
-        """How many engines may load at a time; a round of all at once counts as one."""
+        """How many loads may be in progress; a round of all at once counts as one load."""
         return 1 if self._is_all_at_once else max(1, int(self._share * len(self._engines)))
 
     def _is_due(self, name: str, known: _Engine, now_s: float) -> bool:
