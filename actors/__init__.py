@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "board", "codec", "future", "actor", "monitors", "system_messages", "system")
-"""Where those names are, the cheapest to import first."""
+"""The modules that define these names, the cheapest to import first."""
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,7 @@ from actors.timers import Timers, check_seconds
 __all__ = ["Actor", "Sender", "Stop", "receives"]
 
 ASK_DEADLINE_S = 5.0
-"""OTP's default for a call. A message whose answer takes longer has an attribute `answer_within_s`."""
+"""The deadline of an ask, as in OTP. A message whose answer takes longer has an `answer_within_s`."""
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ LIVENESS_CHECK_S = 0.05
 """How often waiting asks are checked against their deadlines and against the board."""
 
 ANSWER_GRACE_S = 0.01
-"""How much later than the news of its sender's end an answer may arrive."""
+"""How long an answer is waited for after the news that the asked actor has ended."""
 
 
 @dataclass(slots=True)
@@ -32,11 +32,11 @@ class _PendingAsk:
     answer: Future[Any]
     to: str
     address: Address
-    """Where the asked incarnation lives, whatever it is called when it answers."""
+    """The asked incarnation, under whatever name it has when it answers."""
     deadline_s: float
-    """On the monotonic clock."""
+    """The moment at which the ask ends, on the monotonic clock."""
     limit_s: float
-    """What the caller set."""
+    """The deadline as the caller gave it, in seconds from the ask."""
 
 
 class PendingAsks:
@@ -58,7 +58,7 @@ class PendingAsks:
         self._watcher = watcher
         self._timers = timers
         self._pending: dict[int, _PendingAsk] = {}
-        """By the number of the envelope."""
+        """The asks that wait, by the number of their envelope."""
         self._is_checking = False
         self._watched: set[Address] = set()
         """Asked incarnations whose processes are watched."""

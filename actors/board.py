@@ -39,10 +39,10 @@ SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
 GAUGES = 4
-"""Whole numbers of a row that the application gives a meaning; it names them by their index."""
+"""The number of gauges of a row: whole numbers to which the application gives a meaning, by index."""
 
 MOST = 2**40
-"""No pid, count or moment of a row is larger; a larger one is damage."""
+"""No pid, count or moment that is written to a row is larger; a larger number means a damaged file."""
 
 LAUNCHER = "launcher"
 """The parent of the root actor: the process that started the system, which is no actor."""
@@ -171,9 +171,9 @@ class Vitals:
     work_s: float | None
     work: str
     gauges: tuple[int, ...]
-    """GAUGES of them, by index."""
+    """All GAUGES gauges, by index."""
     progress_age_s: float | None
-    """Since the actor last finished a message or a piece of work."""
+    """The time since the actor last finished a message or a piece of work."""
     unsent: int
     """Messages that the actor could not send: a mailbox was full, or no actor had the name."""
     uses: int
@@ -181,7 +181,7 @@ class Vitals:
 
 
 _STAYS = frozenset({"name", "incarnation"})
-"""Fields that stay when a row gets a new name: without a name it would end every search for later rows."""
+"""Fields that stay when a row gets a new name. A row without a name would end every search for later rows."""
 
 
 class Heartbeat:
@@ -223,7 +223,7 @@ class Board:
         self._map(mmap.mmap(self._file.fileno(), 0))
         self._slots: dict[str, int] = {}
         self.now_ns: Callable[[], int] = time.monotonic_ns
-        """The clock of every `_ns` field; tests put their own."""
+        """The clock of every `_ns` field; tests set another one."""
 
     @classmethod
     def create(cls, path: Path) -> "Board":

@@ -21,7 +21,7 @@ from actors.mail import Mail
 from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
-"""How long a tell waits for a receiver that is being started: no loop runs here to send it later."""
+"""How long a tell waits for a receiver that is being started. It must wait: no loop could send it later."""
 
 
 class _Loop:

@@ -28,12 +28,12 @@ from actors.errors import MalformedMessage, MessageTooLarge, Unauthenticated
 PROTOCOL_VERSION = 2
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""Mail is for control; screenshots and weights travel by reference (measured: large mail costs every hop)."""
+"""Messages are small. Screenshots and weights are sent by reference: large mail costs time at each hop."""
 
 SIGNATURE_BYTES = 16
 
 _PURPOSE = b"actors mail"
-"""Part of each signature, so that nothing else signed with the run's key is accepted as mail."""
+"""A part of each signature, so that other data signed with the run's key is not accepted as mail."""
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class UndecodedMessage(Struct, frozen=True):
     name: str | None
     payload: bytes
     why: str = ""
-    """Why it was not understood; empty when it was not tried."""
+    """Why the message was not understood; empty when decoding was not tried."""
 
 
 def message(cls: type[T]) -> type[T]:

@@ -15,9 +15,9 @@ class EnvelopeWriter:
 
     def __init__(self, identity: Identity, board: Board, mail: Mail, clock: Clock) -> None:
         self.name = identity.name
-        """The name the actor bears now."""
+        """The name of the actor now."""
         self.names = {identity.name}
-        """Every name the actor has borne: mail under an earlier one is still its own."""
+        """Every name that the actor has had. Mail under an earlier name is still for this actor."""
         self._slot = identity.slot
         self._incarnation = identity.incarnation
         self._board = board

@@ -22,7 +22,7 @@ REMOTE_CHECK_S = 0.25
 """How often the board is read for an actor of another host."""
 
 REASON_DEADLINE_S = 1.0
-"""How long a watch waits for the reason: a supervisor that needs longer is itself in trouble."""
+"""How long a watch waits for the reason. A supervisor that needs longer does not work any more."""
 
 
 class ExitWatch(Protocol):

@@ -8,20 +8,20 @@ import traceback
 from pathlib import Path
 
 REASON_CHARACTERS = 1000
-"""Of a reason: an exception may quote megabytes, and a reason is copied to many places."""
+"""The longest reason. An exception may quote megabytes, and a reason is copied to many places."""
 
 WORDS_CHARACTERS = 64_000
-"""Of a traceback; of a longer one the middle is left out."""
+"""The longest traceback. The middle of a longer one is left out."""
 
 SUB_EXCEPTIONS = 3
 GROUP_LEVELS = 3
 """How many errors of an exception group are named, and how deep groups in groups are read."""
 
 CONSOLE_BYTES = 4096
-"""A pipe that can be written to takes so many at once (PIPE_BUF), so that printing them never blocks."""
+"""A pipe that can be written to takes this many bytes at once (PIPE_BUF), so that printing never blocks."""
 
 FLUSH_DEADLINE_S = 1.0
-"""How long a slow reader of the standard output is waited for; a stopped one keeps no process alive."""
+"""How long a slow reader of the standard output is waited for; a suspended one keeps no process alive."""
 
 
 def reason_of(error: BaseException) -> str:

@@ -21,7 +21,7 @@ LOG_BYTES = 4 * 1024 * 1024
 
 STORM_S = 10.0
 STORM_LINES = 200
-"""Lines of one event that may be written in STORM_S; a hundredth of a full log."""
+"""The most lines of one event that are written within STORM_S; together a hundredth of a full log."""
 
 
 class LogFile:
@@ -37,9 +37,9 @@ class LogFile:
         self._fd = -1
         self._bytes = 0
         self._begin = b""
-        """Comes before the next line: a line break, after a line of which the disk took only half."""
+        """Written before the next line: a line break if the disk took only a part of the line before."""
         self.lost = 0
-        """Lines that could not be written."""
+        """The number of lines that could not be written."""
         with contextlib.suppress(OSError):
             self._open()
 

@@ -59,9 +59,9 @@ class Mail:
         self._replay_guard = ReplayGuard()
         self._sequence = 0
         self.is_mine: Callable[[str], bool] | None = None
-        """Whether mail to a name is decoded; other mail stays an `UndecodedMessage`. None decodes all."""
+        """Whether mail to a name is decoded; other mail stays an `UndecodedMessage`. None: decode all."""
         self.refused = 0
-        """Frames that were not authentic, not understood or not new. They are dropped."""
+        """The number of frames that were dropped: not authentic, not understood, or not new."""
 
     @property
     def lost(self) -> int:

@@ -1,6 +1,6 @@
 """An actor's mailbox: each message goes to its handler, or back to its sender with the reason.
 
-Every message passes through `Mailbox.drain`; what is read there once per message is a plain attribute.
+`Mailbox.drain` sees every message. The attributes that it reads for each message are plain, to be fast.
 """
 
 from collections import deque
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from actors.actor import Actor
 
 HELD_MESSAGES = 1000
-"""Messages that wait for an `async` on_start; further ones are refused."""
+"""The most messages that wait for an `async` on_start; further ones are refused."""
 
 MAX_OPEN_HANDLERS = 1000
-"""Messages whose handlers have begun and not ended; further ones are refused."""
+"""The most messages whose handlers have begun and not ended; further ones are refused."""
 
 REASON_CHARACTERS = 1000
-"""Of the reason for a refusal, which may quote the message and must itself fit into mail."""
+"""The longest reason of a refusal. It may quote the message, and must itself fit into mail."""
 
 MAIL_PER_TURN = 64
-"""Messages that are taken before timers and finished work get their turn."""
+"""The most messages that are taken before timers and finished work have their turn."""
 
 _NEVER_REFUSED = (ChildReady, Linked, Unlinked)
-"""News of other actors that is sent once: a full mailbox takes it all the same."""
+"""News of other actors. It is sent only once, so it is taken even if the mailbox is full."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Monitors and links: an actor learns that another one ended (OTP `erlang:monitor/2`, `link/1`).
 
 Two differences from OTP. A link passes on neither `normal` nor `shutdown`: the supervisor that shut the other
-actor down decides about this one. And mail that an actor sent before it ended may arrive after the news of
-its end, because mail and news take different ways.
+actor down decides which actors end with it. And mail that an actor sent before it ended may arrive after the
+news of its end, because mail and news take different ways.
 """
 
 import itertools
@@ -94,10 +94,10 @@ class MonitorsAndLinks:
         self._watcher = watcher
         self._refs = itertools.count(1)
         self._monitors: dict[int, int] = {}
-        """The watch behind each reference; 0 where no actor had the name."""
+        """The watch of each reference; 0 where no actor had the name."""
         self._links: dict[tuple[int, int], _Link] = {}
         self._undelivered: dict[tuple[int, int], tuple[str, Linked | Unlinked]] = {}
-        """The latest link message that an actor has not taken yet: a link holds both ways or not at all."""
+        """The latest link message that an actor has not taken yet; it is sent again until it is taken."""
 
     def monitor(self, name: str) -> int:
         ref = next(self._refs)

@@ -10,21 +10,21 @@ import sys
 from dataclasses import dataclass
 
 EXIT_CRASHED = 70
-"""An uncaught exception; the crash file has it."""
+"""Exit code of an actor with an uncaught exception; the crash file has the traceback."""
 
 EXIT_LOOP_ENDED = 71
-"""Thespian's own loop ended in an actor's process; an actor that ends by itself never returns to it."""
+"""Exit code when Thespian's own loop ended. An actor that ends by itself never returns to that loop."""
 
 EXIT_SHUTDOWN = 75
-"""A supervisor gave up (OTP's reason `shutdown`)."""
+"""Exit code of a supervisor that gave up (OTP's reason `shutdown`)."""
 
 EXIT_IGNORED = 76
-"""The actor had nothing to do, which is no failure (OTP's `ignore`)."""
+"""Exit code of an actor that had nothing to do, which is no failure (OTP's `ignore`)."""
 
 MANY_FILES = 65536
 
 STAT_BYTES = 4096
-"""More than /proc/pid/stat ever holds."""
+"""The bytes to read of /proc/pid/stat, which is always shorter."""
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)

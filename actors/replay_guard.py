@@ -1,7 +1,7 @@
 """Refuses replayed frames: each sender incarnation numbers its frames upwards. Memory is bounded."""
 
 SENDERS_KNOWN = 4096
-"""Sender incarnations whose last number is kept; a board has 1024 names."""
+"""The number of sender incarnations whose last number is kept. A board has 1024 names."""
 
 
 class ReplayGuard:

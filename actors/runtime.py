@@ -42,7 +42,7 @@ class Identity:
     probe_every_s: float = 0.0
     """How often `on_probe` is called; 0 for never."""
     max_uses: int = 0
-    """After so many uses the actor tells its supervisor, which may replace it; 0 for no limit."""
+    """The number of uses after which the actor tells its supervisor, which may replace it; 0: no limit."""
     prints_reports: bool = False
     """Whether a supervisor also prints why a child ended."""
 

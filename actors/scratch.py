@@ -10,10 +10,10 @@ from pathlib import Path
 
 PREFIX = "actors-"
 LOCK = "launcher.lock"
-"""Locked by the process that owns the folder; the kernel unlocks it however that process ends."""
+"""A file that the folder's owner holds locked. The kernel unlocks it however that process ends."""
 
 SHORT_DIR = Path("/tmp")  # what a folder is made is private to its user
-"""Used when a path in the temporary directory would be too long."""
+"""The folder to use when a path in the temporary directory would be too long."""
 
 
 @contextlib.contextmanager

@@ -36,10 +36,10 @@ from actors.thespian_host import ThespianHost
 ADMIN_EXIT_DEADLINE_S = 5.0
 
 LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{SLOTS}.{2**63}")
-"""The path of a unix socket has at most 107 bytes, and its name in the directory is a slot and a number."""
+"""The longest `mail_dir`: the path of a socket in it has at most 107 bytes, with a slot and a number."""
 
 PORT_DEADLINE_S = 2.0
-"""How long an earlier system on the port is waited for; a killed one ends within milliseconds."""
+"""How long to wait for an earlier system to free its port. A killed one ends within milliseconds."""
 
 _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 

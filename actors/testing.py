@@ -44,10 +44,10 @@ WORK_DEADLINE_S = 10.0
 MAX_TURNS = 100_000
 
 FIRST_PID = 2**22 + 1
-"""Above what the kernel gives, so that no real process is ever meant."""
+"""The first pid of a simulated process, above those of the kernel, so that no real process is ever meant."""
 
 BOARD_EPOCH_NS = 10**12
-"""What the board's clock shows when the manual clock shows 0, where it would mean 'never'."""
+"""The board's time when the manual clock shows 0, because 0 on the board means 'never'."""
 
 A = TypeVar("A", bound=Actor)
 
@@ -58,7 +58,7 @@ class MemorySocket:
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.hidden = 0
-        """Frames at the end that have not arrived yet, as far as the reader can see."""
+        """The number of frames at the end that the reader cannot see yet, as if they had not arrived."""
 
     def put(self, frame: bytes) -> bool:
         if len(self.frames) >= QUEUE_MESSAGES:
@@ -185,10 +185,10 @@ class _Process:
     runtime: InMemoryRuntime
     mail: Mail
     child: InMemoryChild | None
-    """None for an actor that the test started itself."""
+    """The child of an actor; None for an actor that the test started itself."""
     make: Callable[[], Actor]
     actor: Actor | None = None
-    """None until its first turn."""
+    """The actor; None until its first turn."""
     is_hung: bool = False
 
     def close(self) -> None:
@@ -215,14 +215,14 @@ class InMemorySystem:
         self.board = Board.create(folder / "board")
         self.board.now_ns = lambda: BOARD_EPOCH_NS + int(self.clock.monotonic_s() * 1e9)
         self.runtimes: dict[str, InMemoryRuntime] = {}
-        """Of the latest process that was started under each name."""
+        """The runtime of the latest process started under each name."""
         self._folder = folder
         self._random = None if seed is None else random.Random(seed)
         self._has_live_children = live_children
         self._processes: dict[int, _Process] = {}
         self._pids = 0
         self._ended_fds: dict[int, int] = {}
-        """By pid; readable once that process ended."""
+        """A descriptor by pid; it is readable once that process has ended."""
         self._sockets: dict[tuple[int, int], MemorySocket] = {}
         self._asker = self.start(Asker, "asker")
 

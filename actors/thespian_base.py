@@ -27,19 +27,19 @@ PINNED_VERSION = "4.0.1"
 SIGNATURE_BYTES = 32
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""A frame carries the specs of a whole tree at most."""
+"""The largest frame. A frame carries the specs of a whole tree at most."""
 
 LENGTH_BYTES = 20
-"""A frame begins with its length in decimal; no length has more digits."""
+"""The most digits of the length that begins each frame, in decimal."""
 
 UNFINISHED_CONNECTIONS = 128
-"""Connections with an unfinished frame; one more closes the one that was silent longest."""
+"""The most connections with an unfinished frame. One more closes the one that was silent longest."""
 
 ADMIN_DEADLINE = timedelta(seconds=30)
-"""From the start of Thespian's admin until it answers."""
+"""The longest time from the start of Thespian's admin until it answers."""
 
 FRAME_DEADLINE = timedelta(seconds=10)
-"""The connection of a sender that takes longer for one frame is closed (Thespian: seven minutes)."""
+"""The longest time for one frame; then its connection is closed (Thespian itself: seven minutes)."""
 
 # Thespian reads its limits when it is imported.
 os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
@@ -60,7 +60,7 @@ from actors.process import EXIT_LOOP_ENDED, allow_many_files, die_with_parent  #
 _key = b""
 _admin_pid_file = Path(os.devnull)
 _launcher: Any = None
-"""The launcher's transport, while it starts a system."""
+"""The transport of the launcher, while it starts a system."""
 
 
 class Boot:

@@ -41,7 +41,7 @@ SPARE_DESCRIPTORS = 16
 """Descriptors that a supervisor keeps free: without one it could not watch or stop a child."""
 
 DESCRIPTORS_PER_CHILD = 3
-"""The child's pidfd, and a connection each way."""
+"""The descriptors for each child: its pidfd, and a connection in each direction."""
 
 OWN_DESCRIPTORS = 48
 """Descriptors that a supervisor needs for itself, for its mailbox for example."""

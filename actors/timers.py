@@ -11,7 +11,7 @@ from actors.future import settle
 from actors.runtime import Runtime
 
 LONGEST_S = 1e10
-"""No deadline and no delay is longer (three hundred years), so each can be counted in every unit."""
+"""The longest deadline or delay (three hundred years), so that each can be counted in every unit."""
 
 
 def check_seconds(name: str, what: str, seconds: float) -> None:
@@ -28,7 +28,7 @@ class Timers:
         self._runtime = runtime
         self._numbers = itertools.count()
         self._heap: list[tuple[float, int, Callable[[], Any]]] = []
-        """By due time; timers that are due at the same moment fire in the order they were set."""
+        """The timers by due time. Those that are due at the same moment fire in the order they were set."""
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back once; a coroutine that the callback returns is run."""

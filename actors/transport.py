@@ -28,16 +28,16 @@ from actors.process import can_open
 from actors.timerfd import Alarm
 
 QUEUE_MESSAGES = 1000
-"""Messages that may wait in one outbox; one more is refused as MailboxFull."""
+"""The most messages that may wait in one outbox; one more is refused as MailboxFull."""
 
 QUEUE_BYTES = 1024 * 1024
-"""The same in bytes; the kernel's send buffer comes before it."""
+"""The most bytes that may wait in one outbox, behind the kernel's send buffer."""
 
 LINGER_S = 0.2
 """How long a stopping actor waits for what its outboxes still hold."""
 
 POLL_EVERY = 64
-"""Frames after which all senders are polled again, however much the first ones send."""
+"""The number of frames after which all senders are polled again, however much the first ones send."""
 
 BACKLOG = 4096
 
@@ -120,7 +120,7 @@ class Transport:
         self._is_out_of_descriptors = False
         self._retry_s = RETRY_S
         self.lost = 0
-        """Frames that waited for receivers which ended before taking them."""
+        """The number of frames that waited for receivers which ended before they took them."""
         _transports.add(self)
 
     def bind(self, slot: int, incarnation: int, listener_fd: int | None) -> int:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_spec
 
 _MODULES = ("child_spec", "errors", "messages", "supervisor", "run")
-"""Where those names are, the cheapest to import first."""
+"""The modules that define these names, the cheapest to import first."""
 
 __all__ = [
     "AutoShutdown",

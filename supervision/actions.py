@@ -22,7 +22,7 @@ class Target(StrEnum):
     UP = "up"
     DOWN = "down"
     RESTART = "restart"
-    """Down first, then up: it is restarted along with a failed sibling, or replaced."""
+    """The child is to go down, then up: it is restarted along with a failed sibling, or replaced."""
 
 
 class ManagementCall(StrEnum):
@@ -79,7 +79,7 @@ class AskToStop:
     id: str
     incarnation: int
     finish: bool = False
-    """First answer what was asked: the process is replaced, not taken down."""
+    """Whether the process first answers what it was asked: it is replaced, not taken down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Report:
     reason: str
     offender: str
     taken_along: tuple[str, ...] = ()
-    """Siblings that end and start again with it, by the strategy."""
+    """The siblings that end and start again with the child, by the strategy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class SideProcess:
     deadline_s: float
     is_killed: bool = False
     is_dropped: bool = False
-    """Killed because it is not needed, which is no failure of its own."""
+    """Whether it was killed because it is not needed, which is no failure of the process."""
 
 
 @dataclass(slots=True)
@@ -153,26 +153,26 @@ class Child:
     target: Target = Target.UP
     status: Status = Status.DOWN
     incarnation: int = 0
-    """Of the process that has the name."""
+    """The incarnation of the process that has the name."""
     issued: int = 0
-    """Highest incarnation ever given out."""
+    """The highest incarnation that was ever given out."""
     restarts: int = 0
     failures_in_row: int = 0
     since_s: float = 0.0
-    """When the status began."""
+    """The moment when the status began."""
     start_at_s: float = 0.0
-    """Not to be started before (backoff, quarantine)."""
+    """The moment before which the child is not started (backoff, quarantine)."""
     waited_s: float = 0.0
     """Time spent waiting for `start_at_s`, up to the last start."""
     stop_by_s: float = 0.0
     retire_at_s: float = float("inf")
     last_reason: str = ""
     uses: int = 0
-    """Of the process that has the name, as last read from the board."""
+    """The uses of the process that has the name, as last read from the board."""
     was_ready: bool = False
     """It has been up at least once in this supervisor's life."""
     is_killed: bool = False
-    """A SIGKILL is on its way to the process."""
+    """Whether a SIGKILL has been sent to the process."""
     is_hung: bool = False
     is_retired: bool = False
     """It goes down to be replaced by a fresh one."""
@@ -182,7 +182,7 @@ class Child:
     spare: SideProcess | None = None
     retiring: SideProcess | None = None
     spare_after_s: float = 0.0
-    """No replacement is tried before this; a failed one waits like a failed child."""
+    """The moment before which no replacement is tried; a failed replacement waits like a failed child."""
     is_forgotten: bool = False
     """Its spec is removed when its last process has ended."""
 

@@ -3,7 +3,7 @@
 from supervision.child_spec import Backoff
 
 MAX_EXPONENT = 32
-"""Beyond it every wait is at `max_s` anyway, and floats stay finite."""
+"""The largest exponent. Beyond it every wait is `max_s` anyway, and floats stay finite."""
 
 
 def backoff_s(policy: Backoff, failures_in_row: int, draw: float) -> float:

@@ -24,7 +24,7 @@ from supervision.hang import HangCheck, beat_s, check_hang
 from supervision.reports import Death
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
-"""States without a process in which the supervisor will start one."""
+"""States of a child without a process, whose supervisor will start one."""
 
 OnExit = Callable[[str, int, Ended, Death], None]
 

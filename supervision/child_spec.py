@@ -15,10 +15,10 @@ from actors.board import LAUNCHER
 from supervision.errors import InvalidChildSpec
 
 LONGEST_S = 1e9
-"""No finite time in a spec is longer (thirty years): with what is added to it a timer can still count it."""
+"""The longest finite time in a spec (thirty years). With what is added to it, a timer can still count it."""
 
 COUNT_MOST = 10**9
-"""No number of restarts, uses or children is larger, so each fits into a message."""
+"""The largest number of restarts, uses or children, so that each fits into a message."""
 
 
 class Restart(StrEnum):

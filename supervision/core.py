@@ -56,7 +56,7 @@ class SupervisorCore:
     draw: Callable[[], float] = random.random
     children: dict[str, Child] = field(init=False)
     restarts: tuple[tuple[Child, float], ...] = ()
-    """Failures within the window: the child, and the moment on its own clock."""
+    """The failures within the window: the child of each, and the moment on that child's own clock."""
     outage: Outage = field(default_factory=Outage)
     finishing: Finish | None = None
     is_finished: bool = False
@@ -228,7 +228,7 @@ class SupervisorCore:
         return self.outage.is_on or self.outage.begins(len(self.children), self.flags.max_failing)
 
     def _failed_in_outage(self, child: Child, report: Report, now_s: float) -> list[Action]:
-        """Have the canary tried again and the others wait. Only the begin of the outage is reported."""
+        """Have the canary tried again and the others wait. Reports only the beginning of the outage."""
         child.restarts += 1
         reports: list[Action] = []
         if not self.outage.is_on:

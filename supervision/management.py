@@ -24,10 +24,10 @@ MAX_CHILDREN = "max_children"
 SHUTTING_DOWN = "shutting_down"
 
 WAITS = None
-"""No answer yet."""
+"""The mark for an answer that comes later."""
 
 Outcome = tuple[list[Action], str | None]
-"""Actions; and '' when it is done, a reason when it is refused, WAITS when the answer comes later."""
+"""Actions, and the answer: '' when it is done, a reason when it is refused, WAITS when it comes later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ ANSWER_ROOM_S = 5.0
 """How much later than a start deadline an answer may come."""
 
 MANAGEMENT_DEADLINE_S = 60.0
-"""For a call that waits for a child whose own deadlines the caller does not know."""
+"""The deadline of a call that waits for a child whose own deadlines the caller does not know."""
 
 
 @message
@@ -100,7 +100,7 @@ class Managed:
     ok: bool
     reason: str = ""
     incarnation: int = 0
-    """Of the child, when it runs."""
+    """The incarnation of the child, when it runs."""
 
 
 @message

@@ -21,10 +21,10 @@ WITHIN_S = 60.0
 """Failures this close together are counted as one event."""
 
 FEWEST = 3
-"""Fewer failures than this show no common cause."""
+"""The fewest failures that count as one event."""
 
 STAYS_UP_S = 20.0
-"""A child without a breaker stays up, and so ends the outage, when it has run this long."""
+"""How long a child without a breaker must run to count as staying up, which ends the outage."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Outage:
     """The recent failures of a supervisor's children, and the canary of an outage."""
 
     failed: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """When and why each child failed last; while there is no outage only those within `WITHIN_S`."""
+    """When and why each child failed last. Without an outage only failures within `WITHIN_S` are kept."""
     canary: str = ""
-    """Empty: there is no outage."""
+    """The child that is tried; empty when there is no outage."""
     began_s: float = 0.0
 
     @property

@@ -17,7 +17,7 @@ from actors.errors import MalformedMessage
 from actors.last_words import CONSOLE_BYTES, last_report, say_on_console
 
 MAX_FILE_BYTES = 1_000_000
-"""Then the file becomes `.1`, replacing an older one."""
+"""The size at which the file becomes `.1`, over an older one."""
 
 LOG_LINES = 5
 
@@ -32,7 +32,7 @@ _SHOWN = {
     "child_quarantined": "is in quarantine",
     "outage": "is one of many that fail",
 }
-"""What is printed of a report, by its context; the other contexts are no failures."""
+"""What is printed of a report, by its context. Other contexts are no failures and are not printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class SupervisorReport:
     exit_code: int | None = None
     signal: str | None = None
     last_words: tuple[str, ...] = ()
-    """End of the traceback an exception left."""
+    """The end of the traceback that an exception left."""
     log_lines: tuple[str, ...] = ()
-    """Last lines of the child's log."""
+    """The last lines of the child's log."""
     chain: tuple[str, ...] = ()
-    """Reasons of the deaths below that led to this one, nearest first."""
+    """The reasons of the deaths below that led to this death, nearest first."""
     taken_along: tuple[str, ...] = ()
-    """Siblings that ended and were started again with it, as the strategy wants."""
+    """The siblings that ended and were started again with the child, by the strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Death:
 
 
 def append(run_dir: Path, report: SupervisorReport) -> None:
-    """Add a report to its supervisor's file. A full disk costs the report, not the supervisor."""
+    """Add a report to its supervisor's file. On a full disk the report is lost and the supervisor goes on."""
     path = _file(run_dir, report.supervisor)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -73,10 +73,10 @@ ORPHAN_CHECK_S = 0.02
 CHILDREN_PER_ANSWER = 150
 REASON_LETTERS_IN_LIST = 120
 REASON_LETTERS = 4000
-"""Limits of an answer, because mail carries 64 KB; the whole reason is in the report."""
+"""The longest reason in an answer, because mail carries 64 KB. The whole reason is in the report."""
 
 ORPHANS_END_S = 5.0
-"""How long orphans are waited for (invariant no-orphans): the kernel has killed them by then."""
+"""How long orphans are waited for. By then the kernel has killed them (invariant no-orphans)."""
 
 
 def supervisor_spec(
