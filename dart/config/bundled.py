@@ -11,28 +11,28 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled configurations and of the base policy."""
+    """Return the folder that holds the bundled configurations and the base policy."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
 
 def bundled_names() -> list[str]:
-    """What a bundled configuration is called on the command line: its file's name without the suffix."""
+    """Return the names of the bundled configurations: the names of their files without the suffix."""
     return sorted(file.stem for file in bundled_folder().glob("*.toml"))
 
 
 def configuration_file(given: Path) -> Path:
-    """The file that a command's argument means.
+    """Return the configuration file that the argument of a command names.
 
-    The bare name of a bundled configuration, such as `laptop`, means that configuration, unless a file of
-    this very name is there. Everything else is a path.
+    The argument is the name of a bundled configuration, such as `laptop`, or a path. A file of the same name
+    in the working directory comes before the bundled configuration.
     """
     is_bundled = str(given) in bundled_names() and not given.is_file()
     return bundled_folder() / f"{given}.toml" if is_bundled else given
 
 
 def no_such_file(given: Path) -> str:
-    """What to name instead of a file that is not there."""
+    """Return the message for a configuration file that does not exist, with the names that would be valid."""
     names = bundled_names()
     hint = did_you_mean(near(given.stem, names))
     return f"there is no such file{hint}; the bundled configurations are {', '.join(names)}"

@@ -134,7 +134,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layer of defaults for desktops and virtual machines, if the configuration uses them."""
+    """Return the other defaults for desktops or virtual machines, if `environments.kind` is one of them."""
     given, _ = merge(layers)
     environments = given.get("environments")
     kind = environments.get("kind") if isinstance(environments, dict) else None
@@ -152,10 +152,10 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
-    """Make `training.policy` absolute, and `context.prompt` where it is found.
+    """Replace the paths `training.policy` and `context.prompt` by those where their files are found.
 
-    Each is looked for beside the configuration file, then beside the bundled configurations. What is in
-    neither place is one of the working directory.
+    A relative path is searched for beside the configuration file, then beside the bundled configurations. If
+    it is in neither place, it is relative to the working directory.
     """
     beside = [configuration_file(path).resolve().parent] if path else []
     places = [*beside, bundled_folder().parent]
@@ -168,8 +168,9 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 
 
 def _found(path: Path, places: Sequence[Path]) -> Path | None:
-    """The path below the first of these folders that has it; an absolute path is itself, if it is there.
+    """Return the path in the first of these folders that contains it; None when none does.
 
+    An absolute path is returned as it is, if it exists.
     For a name that no file can have, `Path.exists` raises OSError; `os.path.exists` returns False.
     """
     return next((place / path for place in places if os.path.exists(place / path)), None)  # noqa: PTH110
@@ -180,7 +181,7 @@ Contradiction = tuple[tuple[str, ...], str]
 
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
-    """Yield values that are valid alone but not together."""
+    """Yield a problem for each combination of values that are valid alone but not together."""
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
@@ -205,7 +206,7 @@ def _size_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:
-    """Added waits must fit into the deadlines, and the longest episode into its lease."""
+    """Yield a problem if the added waits exceed a deadline, or those of an episode exceed its lease."""
     waits, environments = config.environments.latency, config.environments
     if not waits.enabled:
         return
@@ -243,7 +244,9 @@ def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
 
 
 def _kind_problems(config: Config) -> Iterator[Contradiction]:
-    """Each kind of environment plays its own tasks only; their ids begin with the kind."""
+    """Yield a problem for each task that the configured kind of environment does not play.
+
+    Task ids begin with the name of their kind."""
     kind = config.environments.kind
     for task in config.tasks.train:
         prefix = task.partition("/")[0]
@@ -273,7 +276,7 @@ def _supervision_problems(supervision: SupervisionSettings) -> Iterator[Contradi
 
 
 def _children_problems(config: Config) -> Iterator[Contradiction]:
-    """Settings of single children must name an existing child and be valid for it."""
+    """Yield a problem for settings of a single child that does not exist, and for values it cannot have."""
     supervision = config.supervision
     known = [f"env-{index:03d}" for index in range(config.environments.count)]
     known += [f"rollout-{index}" for index in range(config.rollout.count)]
@@ -291,7 +294,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
-    """A fault that this kind of environment cannot have would never happen."""
+    """Yield a problem for each enabled fault that the configured kind of environment cannot have."""
     if not environments.faults.enabled:
         return
     for kind in set(InjectedFault) - KINDS[environments.kind].injectable:
@@ -303,7 +306,7 @@ def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradictio
 
 
 def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
-    """Each provider of virtual machines needs its own settings."""
+    """Yield a problem for each setting that the provider of virtual machines needs and lacks."""
     osworld = environments.osworld
     if environments.kind != "osworld":
         return
@@ -340,7 +343,7 @@ def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradic
 
 
 def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
-    """A command with an unknown placeholder would fail at the first reset."""
+    """Yield a problem for each part of a command with an unknown placeholder, which would fail at a reset."""
     placeholders = ", ".join(f"{{{name}}}" for name in sorted(known))
     for part in command:
         try:
@@ -361,7 +364,7 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
     try:
         known = set(known_tasks(config))
     except ConfigurationError as error:
-        yield ("environments.osworld.tasks",), str(error)
+        yield ("environments.osworld.tasks",), f"is wrong: {error}"
         return
     foreign = set(KINDS) - {config.environments.kind}
     unknown = [
@@ -375,14 +378,14 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def known_tasks(config: Config) -> Collection[str]:
-    """Return the task ids of the configured kind of environment; empty when they cannot be checked."""
+    """Return all task ids of the configured kind of environment; empty when they are not known here."""
     name = KINDS[config.environments.kind].task_ids
     ids: Collection[str] = resolve_name(name)(config) if name else ()
     return ids
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of a configuration file, with the meaning of every key, for editors."""
+    """Return the JSON schema of a configuration file, with the meaning of every key. Editors use it."""
     schema = Config.model_json_schema()
     for table in (schema, *schema["$defs"].values()):
         meaning = field_docstrings(getattr(sections, table["title"], Config))
@@ -393,7 +396,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every key with different values, and both values; None where a side does not have the key."""
+    """Yield every key whose values differ, with both values; None for a configuration without the key."""
     old, new = (dict(dotted(config.model_dump(mode="json"))) for config in (before, after))
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):

@@ -1,7 +1,7 @@
 """The assignment of this machine's GPUs to engines and trainer: in order, engines first.
 
 An actor sets `CUDA_VISIBLE_DEVICES` for itself and its child processes, before CUDA starts. Its supervisor
-never does, so that a restarted actor sees all GPUs and takes its own again.
+does not set it, so a restarted actor sees all GPUs and selects its own again.
 """
 
 import os
@@ -19,7 +19,9 @@ RUN_ON_GPUS = ("transformers", "vllm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAssignment:
-    """GPUs by number, or by any other name that CUDA_VISIBLE_DEVICES accepts; empty without GPUs."""
+    """The GPUs of each engine and those of the trainer; empty on a machine without GPUs.
+
+    A GPU has a number, or another name that CUDA_VISIBLE_DEVICES accepts."""
 
     engines: tuple[tuple[str, ...], ...]
     """GPUs of each rollout actor."""

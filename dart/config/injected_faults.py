@@ -1,7 +1,7 @@
 """The faults that can be injected into environments. Pure.
 
-Each fault is named as the key of its rate in `FaultsSettings` (`dart.config.sections`), where its meaning
-stands. Real virtual machines have all of them. They never start, or answer before the window manager runs;
+Each fault has the name of its rate in `FaultsSettings` (`dart.config.sections`), which describes it. Real
+virtual machines have all of these faults. They never start, or answer before the window manager runs;
 they hang or die; they lose an action or apply it twice; their screenshots freeze or are cut off; a snapshot
 contains something of the last episode or an unexpected window; and evaluators return something that is not a
 score.
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class InjectedFault(StrEnum):
-    """A kind of fault. New kinds are added at the end, because plans draw in this order."""
+    """A kind of injected fault. The plan of faults draws in this order, so new kinds are added at the end."""
 
     CRASH = "crash"
     HANG = "hang"

@@ -1,4 +1,6 @@
-"""Reading, merging and writing of configuration layers: TOML files, `--set`, defaults. Knows no key."""
+"""Reading, merging and writing of configuration layers: TOML files, `--set`, defaults.
+
+Nothing here depends on which keys a configuration has."""
 
 import json
 import tomllib
@@ -30,9 +32,9 @@ class Layer:
 
 
 def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
-    """Read a TOML file or a bundled configuration. The origin of its values is what was given.
+    """Read a TOML file or a bundled configuration. The origin of its values is the argument ``given``.
 
-    Returns an empty layer and the problem when it cannot be read.
+    Returns an empty layer and the problem when the file cannot be read.
     """
     origin = str(given)
     try:
@@ -54,7 +56,7 @@ def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
 
 
 TOO_DEEP = (
-    f"tables and lists are nested more than {DEPTH_MOST} deep, which no key needs; is this another file?"
+    f"tables and lists are nested more than {DEPTH_MOST} deep, which no key needs; name a configuration file"
 )
 
 
@@ -63,7 +65,7 @@ def _text_of(path: Path) -> str:
     with path.open("rb") as file:
         content = file.read(FILE_BYTES_MOST + 1)
     if len(content) > FILE_BYTES_MOST:
-        raise ValueError(f"it is longer than {FILE_BYTES_MOST >> 20} MiB; is this another file?")
+        raise ValueError(f"it is longer than {FILE_BYTES_MOST >> 20} MiB; name a configuration file")
     return content.decode("utf-8")
 
 
@@ -114,10 +116,10 @@ def _put(data: Table, path: Sequence[str], value: Any) -> bool:
 
 
 def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
-    """Merge layers key by key, later ones over earlier ones. Returns tables, and origins by dotted key.
+    """Merge layers key by key; values of later layers replace those of earlier ones.
 
-    Where one layer has a table and another one a value, the later one replaces it; validation refuses the
-    wrong one.
+    Returns the merged tables, and the origin of each dotted key. Where one layer has a table and another one
+    a value for the same key, the later layer wins too; validation then refuses the wrong one of the two.
     """
     tables: Table = reduce(merged, [layer.data for layer in layers])
     origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
@@ -125,7 +127,7 @@ def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
 
 
 def merged(below: Table, above: Table) -> Table:
-    """Return the tables below, with every value of those above in its place."""
+    """Return the tables ``below`` with the values of the tables ``above`` put over them, key by key."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
@@ -134,7 +136,7 @@ def merged(below: Table, above: Table) -> Table:
 
 
 def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> str:
-    """Write nested tables as TOML; a value with a known origin gets it as a comment."""
+    """Return nested tables as TOML text; a value with a known origin has it in a comment."""
     lines = (
         [f"[{prefix.rstrip('.')}]"] if prefix and any(not isinstance(v, dict) for v in data.values()) else []
     )
@@ -157,7 +159,7 @@ def _escaped(character: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Write one value as TOML."""
+    """Return one value as TOML text."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, str):

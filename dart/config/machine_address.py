@@ -20,7 +20,7 @@ class MachineAddress:
 
 
 def parse_address(text: str) -> MachineAddress:
-    """Parse ``host`` with up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
+    """Parse a host with up to three ports, ``host:server-port:chromium-port:vlc-port``. Raises ValueError."""
     host, *ports = text.split(":")
     is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
     numbers = [int(port[:6]) for port in ports] if is_right else []

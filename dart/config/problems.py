@@ -38,7 +38,7 @@ class Problem:
 
 
 def shortened(text: str) -> str:
-    """Shorten text that a message quotes to one line."""
+    """Return at most `SHOWN_CHARACTERS` of a text that a message quotes, and its full length."""
     cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
     return text if len(text) <= SHOWN_CHARACTERS else cut
 
@@ -53,7 +53,7 @@ def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def describe(model: type[BaseModel], key: str) -> str:
-    """Return the docstring below the field of a dotted key; empty without one."""
+    """Return the docstring of the key with this dotted name; empty when it has none."""
     *sections, name = key.split(".")
     for section in sections:
         field = model.model_fields.get(section)
@@ -123,8 +123,9 @@ def _quoted(value: object) -> str:
 
 
 def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
-    """Return the origin of the first of these keys, or of a key in a section among them, that is not a
-    default."""
+    """Return the origin of the first of these keys that was given, not left at its default; else `default`.
+
+    A key may also be a section: it was given if a key in it was."""
     touched = (
         origin
         for key in keys
@@ -135,7 +136,7 @@ def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
 
 
 def _path(detail: Mapping[str, Any]) -> list[str]:
-    """Return the names that lead to a key; names after a list index are types, not keys."""
+    """Return the names that lead to the wrong key; what follows a list index are names of types, not keys."""
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
@@ -170,7 +171,7 @@ def _about(description: str, default: Any) -> str:
 
 
 def without_refused(data: Table, error: ValidationError, defaults: Table) -> Table:
-    """Replace every refused value by its default, so that the rest can be checked."""
+    """Return the tables with every refused value replaced by its default, so that the rest can be checked."""
     cleaned = copy.deepcopy(data)
     for detail in error.errors(include_url=False):
         *sections, key = _path(dict(detail))

@@ -32,7 +32,7 @@ Many = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class Section(BaseModel):
-    """One TOML table: frozen, strict about types, no unknown keys."""
+    """One TOML table. It is frozen, converts no types and refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -120,7 +120,7 @@ class FaultsSettings(Section):
     crash: Rate = 0.02
     """Share of episodes in which the environment dies."""
     hang: Rate = 0.01
-    """Share of episodes in which it stops answering."""
+    """Share of episodes in which the environment stops responding."""
     lost_action: Rate = 0.01
     """Share of episodes in which an action never arrives."""
     doubled_action: Rate = 0.01
@@ -132,9 +132,9 @@ class FaultsSettings(Section):
     bad_evaluation: Rate = 0.01
     """Share of episodes whose score is not a number."""
     never_ready: Rate = 0.0
-    """Share of resets after which the browser or machine starts and never answers."""
+    """Share of resets after which the browser or machine starts but never responds."""
     ready_too_early: Rate = 0.0
-    """Share of resets after which the machine answers before its window manager runs; must be 0 for
+    """Share of resets after which the machine responds before its window manager runs; must be 0 for
     miniwob."""
     truncated_frame: Rate = 0.0
     """Share of episodes in which half of a screenshot is missing."""
@@ -143,7 +143,7 @@ class FaultsSettings(Section):
     popup: Rate = 0.0
     """Share of resets with an unexpected window; must be 0 for miniwob."""
     slow_start: Rate = 0.0
-    """Share of resets that take longer by a third of their deadline."""
+    """Share of resets that take a third of their deadline longer."""
     dead_application: Rate = 0.0
     """Share of episodes whose application is stopped; must be 0 for miniwob."""
     dead_window_manager: Rate = 0.0
@@ -160,7 +160,7 @@ class DesktopSettings(Section):
     memory_mb: Annotated[int, Field(ge=0, le=MOST)] = 1024
     """Limit of the memory of one desktop with everything in it, where the kernel permits one; 0 for none."""
     start_deadline_s: Seconds = 10.0
-    """Longest time until a new sandbox answers."""
+    """Longest time until a new sandbox responds."""
 
 
 class OSWorldDockerSettings(Section):
@@ -235,7 +235,7 @@ class OSWorldSettings(Section):
 
 
 class EnvironmentsSettings(Section):
-    """The browsers or desktops and their deadlines."""
+    """The browsers or desktops, and the deadlines of their calls."""
 
     count: Processes = 8
     """Number of environment actors, each with a browser or desktop of its own."""
@@ -243,8 +243,8 @@ class EnvironmentsSettings(Section):
     """Kind of environment: a page in a browser, a simulation (`[simulation]`) for measurements, a desktop in
     a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
-    """Time that an episode waits for an answer before it is parked: the clock of its page then stands
-    still."""
+    """Time that an episode waits for an answer before its screen is parked: the clock stands still until the
+    answer comes. The episode itself goes on."""
     executable: str = ""
     """Path of a Chromium headless shell; empty for Debian's."""
     reset_deadline_s: Seconds = 20.0
@@ -346,7 +346,7 @@ class RolloutNumberSettings(Section):
     """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the number depends on the task's success; else every group has rollouts_per_group."""
+    """Whether the number depends on the task's success rate; if not, every group has rollouts_per_group."""
     minimum: Annotated[int, Field(ge=2, le=MOST)] = 2
     """Smallest number of rollouts of a group."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
@@ -357,7 +357,7 @@ class TrajectoryLengthSettings(Section):
     """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the cap depends on the task; else every episode has step_cap."""
+    """Whether the cap depends on the task; if not, every episode has step_cap."""
     slack: Annotated[int, Field(ge=0, le=MOST)] = 1
     """Steps added to the longest success."""
     probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -381,7 +381,7 @@ class ExperiencePoolSettings(Section):
     """Whether the policy plays the task itself while it sees the actions of a demonstration; a success
     replaces the demonstration. Only vision-language policies can read such a hint."""
     self_rolled_attempts: Count = 4
-    """Largest number of such episodes for one demonstration."""
+    """Largest number of guided episodes for one demonstration."""
 
 
 class HighEntropyStepsSettings(Section):
@@ -397,7 +397,7 @@ class TruncatedImportanceSettings(Section):
     """Importance weights that correct for the difference between engine and trainer (DART section 3.4)."""
 
     enabled: bool = True
-    """Whether the policy term is weighted; else every weight is 1."""
+    """Whether the policy term is weighted; if not, every weight is 1."""
     cap: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """C: the largest weight."""
 
@@ -469,7 +469,7 @@ class LoraSettings(Section):
     rank: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Rank of the adapter; 0: every weight is trained."""
     alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
-    """The adapter is scaled by alpha / rank."""
+    """The output of the adapter is multiplied by alpha / rank."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -722,7 +722,7 @@ class ChildSettings(Section):
     """Time for the child to end by itself before it is killed; 0 kills it at once."""
 
     def updated(self, different: Mapping[str, Any]) -> "ChildSettings":
-        """Return these settings with the different ones in their place. Raises ValidationError."""
+        """Return these settings with the values in ``different`` replaced. Raises ValidationError."""
         return ChildSettings.model_validate(merged(self.model_dump(mode="json"), dict(different)))
 
 
@@ -736,7 +736,7 @@ class RootSettings(Section):
 
 
 class SupervisionSettings(Section):
-    """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.run.tree`)."""
+    """The supervision of each child, by its id or by its pool. The tree itself is code (`dart.run.tree`)."""
 
     root: RootSettings = RootSettings()
     """The root supervisor."""
@@ -761,13 +761,13 @@ class SupervisionSettings(Section):
     """Settings of single children that differ from their pool: `[supervision.children.env-003]`."""
 
     def child(self, child_id: str) -> ChildSettings:
-        """Return the settings of one child by its id: those of its pool with its own differences."""
+        """Return the settings of one child: those of its pool, changed by those given for the child alone."""
         limits = self.pool_of(child_id)
         different = self.children.get(child_id)
         return limits if different is None else limits.updated(different)
 
     def pool_of(self, child_id: str) -> ChildSettings:
-        """Return the settings of the pool of a child, or of a child without a pool. Raises KeyError."""
+        """Return the settings of a child's pool, or of a child without a pool. Raises KeyError."""
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
         found = getattr(self, name, None)
         if not isinstance(found, ChildSettings):

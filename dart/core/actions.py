@@ -31,7 +31,7 @@ DIRECTIONS = ("up", "down", "left", "right")
 
 
 class ActionParseError(ValueError):
-    """A text is not an action of the grammar; ``text`` is that text."""
+    """The text of an answer is not an action of the grammar; the attribute ``text`` holds it."""
 
     def __init__(self, problem: str, text: str) -> None:
         super().__init__(f"{problem}, got: {text!r}")
@@ -140,7 +140,7 @@ Action = Click | LeftDouble | RightSingle | Drag | Hotkey | Type | Scroll | Wait
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one action is written: ``sample`` for messages, ``pattern`` and ``build`` for reading."""
+    """How one action is written: error messages show ``sample``; ``pattern`` and ``build`` parse its text."""
 
     sample: str
     pattern: re.Pattern[str]

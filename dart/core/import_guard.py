@@ -1,4 +1,4 @@
-"""A check at start that `supervision` is this project's package.
+"""A check at the start of a command that the package `supervision` is this project's.
 
 Roboflow's computer-vision toolbox has the same import name. With both in one environment, the one that was
 installed last silently wins, and later errors are confusing. The check does not import the package.

@@ -44,21 +44,22 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass of a class, and a message that actors can send each other."""
+    """Turn a class into a frozen dataclass and register it as a message that actors can send."""
     return codec.message(dataclass(frozen=True, slots=True, kw_only=True)(cls))
 
 
 class Call(Generic[T]):
-    """A write to the record. The reply is a CallResult with a T, sent once the change is durable.
+    """Asks the store for one change of the record; T is the type of the result.
 
-    While the disk refuses writes the reply is Paused; for a call that contradicts the record, Contradiction.
+    The reply is a CallResult, sent once the change is durable. It is Paused while the disk refuses writes,
+    and Contradiction when the call contradicts the record.
     """
 
     __slots__ = ()
 
 
 def result_type(call: type[Call[T]]) -> type[T]:
-    """The class T of a call's result."""
+    """Return the class of the result of a call: the T of its `Call[T]`."""
     (base,) = call.__orig_bases__  # type: ignore[attr-defined]
     (result,) = get_args(base)
     return result  # type: ignore[no-any-return]
@@ -69,7 +70,9 @@ def result_type(call: type[Call[T]]) -> type[T]:
 
 @message
 class WorkRequest:
-    """An idle environment asks for an episode: RolloutLease, EvaluationTask, GuidedTask or NoWorkYet."""
+    """Sent by an idle environment to the curator to ask for an episode.
+
+    The reply is RolloutLease, EvaluationTask or GuidedTask with an episode, or else NoWorkYet."""
 
     environment: str
 
@@ -84,7 +87,8 @@ class EvaluationTask:
     step_cap: int
     temperature: float
     fence: int
-    """Repeated in EvaluationEnded and EvaluationFailed: the curator ignores the report of an ended lease."""
+    """The fence of the lease. EvaluationEnded and EvaluationFailed repeat it; the curator ignores them when
+    this lease has ended."""
 
 
 @message
@@ -110,17 +114,18 @@ class NoWorkYet:
 
 @message
 class PauseWork:
-    """Stop giving out episodes and batches, or give them out again.
+    """Sent by the operator's commands to the curator: hold new work back, give it out again, or only ask.
 
-    The reply is WorkPaused, or Paused if the record could not be written: then nothing changed."""
+    The curator replies with WorkPaused. It replies with Paused when the store did not confirm the change; the
+    curator then goes on as before, and the caller may repeat the call."""
 
     is_held: bool | None
-    """True: stop; False: give out again; None: change nothing, only reply."""
+    """True: hold new work back; False: give it out again; None: change nothing, only reply."""
 
 
 @message
 class WorkPaused:
-    """Whether new work is held back, as the record has it, and which work is still running."""
+    """The reply to PauseWork: whether new work is held back, as the record has it, and what still runs."""
 
     is_held: bool
     playing: int
@@ -154,7 +159,7 @@ class RolloutParked:
 
 @message
 class GuidedStored:
-    """An episode under a demonstration's actions ended and is in the record."""
+    """A guided episode ended with a reward and is in the record."""
 
     pool_id: int
     task_id: str
@@ -162,7 +167,7 @@ class GuidedStored:
 
 @message
 class GuidedFailed:
-    """An episode under a demonstration's actions ended without a reward."""
+    """A guided episode ended without a reward."""
 
     pool_id: int
     detail: str
@@ -172,7 +177,7 @@ class GuidedFailed:
 
 @message
 class EvaluationEnded(Call[StoredResult]):
-    """An evaluation episode has a result: `FENCED` when the lease of the episode had ended before."""
+    """An evaluation episode ended with a reward; the result is `FENCED` if its lease had ended before."""
 
     fence: int
     policy_version: int
@@ -211,7 +216,9 @@ class CannotAnswer:
 
 @message
 class LoadVersion:
-    """Load and serve this policy version; the reply is VersionLoaded after a test request, or LoadFailed.
+    """Load this policy version, answer a test request with it and serve it.
+
+    The reply is VersionLoaded, or LoadFailed when the version could not be loaded.
 
     With `hold` the engine answers no request from now until `Serve` (weight sync of all engines at once)."""
 
@@ -229,17 +236,17 @@ class Serve:
 
 @message
 class VersionLoaded:
-    """The version that the engine serves, as its answer to a test request says."""
+    """The engine answered a test request; `version` is the one that sampled the answer."""
 
     version: int
 
 
 @message
 class LoadFailed:
-    """The version could not be loaded; the engine still serves the one before."""
+    """The engine could not load the requested version; it still serves the earlier one."""
 
     version: int
-    """What it serves."""
+    """The version that the engine still serves."""
     reason: str
 
 
@@ -250,7 +257,7 @@ class Probe:
 
 @message
 class EngineSuspect:
-    """An ask of this engine ended without a reply: weight_sync sends it a Probe before it is used again."""
+    """An engine did not reply to an environment: weight_sync sends it a Probe before it is used again."""
 
     engine: str
     detail: str
@@ -274,12 +281,12 @@ class BatchRequest:
 
 @message
 class RunOver:
-    """Training and evaluation are done: the trainer ends, and the run with it."""
+    """Training and evaluation are done: the trainer ends, and then the run ends."""
 
 
 @message
 class UpdateCommitted:
-    """A batch is consumed and a new version exists."""
+    """The record holds a new version, and the batch that it was trained on is consumed."""
 
     version: int
 
@@ -300,7 +307,7 @@ class OpenGroup(Call[GroupRecord]):
     policy_version: int
     """The oldest version that any engine serves."""
     probes_length: bool = False
-    """It runs at the global step cap to see whether longer successes exist."""
+    """Whether its episodes may reach the global step cap, to find out whether longer successes exist."""
 
 
 @message
@@ -314,7 +321,7 @@ class LeaseRollout(Call[RolloutChange[RolloutLease]]):
 
 @message
 class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
-    """Lease a rollout that no environment plays."""
+    """Lease an issued rollout again, which no environment plays."""
 
     rollout_id: int
     environment: str
@@ -323,7 +330,7 @@ class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
 
 @message
 class ReleaseRollout(Call[RolloutChange[Release]]):
-    """Take a lease back. This spends its attempt."""
+    """Take the lease of a rollout back. This spends the attempt that was played under the lease."""
 
     rollout_id: int
     fence: int
@@ -334,7 +341,7 @@ class ReleaseRollout(Call[RolloutChange[Release]]):
 
 @message
 class StepFile:
-    """The file with the steps of an episode (`dart.store.step_files`), which a message is too small for."""
+    """A file with the steps of an episode, which do not fit into a message (`dart.store.step_files`)."""
 
     path: str
     sha256: str
@@ -342,18 +349,18 @@ class StepFile:
 
 @message
 class FinishRollout(Call[StoredResult]):
-    """Store a finished episode under the lease it was played with."""
+    """Store the finished episode of a rollout, if its lease is still the newest one."""
 
     rollout_id: int
     fence: int
     trajectory: Trajectory
-    """Without its steps."""
+    """The trajectory without its steps, which are in the file `steps`."""
     steps: StepFile
 
 
 @message
 class ParkRollout(Call[Park]):
-    """Keep the steps of an episode that must be interrupted."""
+    """Store the steps of an interrupted episode, so that an environment can continue it."""
 
     rollout_id: int
     fence: int
@@ -383,7 +390,7 @@ class InjectDemonstration(Call[None]):
 
 @message
 class RecordGuided(Call[Guided]):
-    """Count an episode that was played with a demonstration's actions as a hint."""
+    """Record a guided episode; it becomes a demonstration if its reward is not below that of its hint."""
 
     guide_id: int
     attempt: int
@@ -401,7 +408,7 @@ class RecordDecisions(Call[int]):
 
 @message
 class EventDraft:
-    """An event before it is in the record, where it gets its number and time."""
+    """An event that is not in the record yet; the store gives it its number and its time."""
 
     kind: str
     subject: str
@@ -410,14 +417,14 @@ class EventDraft:
 
 @message
 class RecordEvents(Call[int]):
-    """Record events; the result is how many. Most senders do not wait for the reply."""
+    """Record events; the result is the number of recorded events. Most senders do not wait for the reply."""
 
     events: tuple[EventDraft, ...]
 
 
 @message
 class DropGroup(Call[int]):
-    """Drop a group and its rollouts; the result is how many rollouts these were."""
+    """Drop a group and its rollouts; the result is the number of dropped rollouts."""
 
     group_id: int
     reason: str
@@ -441,7 +448,7 @@ class ReassignBatch(Call[Batch]):
 
 @message
 class CommitUpdate(Call[StoredResult]):
-    """Consume a batch: its rollouts are trained and the version it made exists."""
+    """Record an update: its batch is consumed, its rollouts are trained, and a new version exists."""
 
     batch_id: int
     fence: int
@@ -452,7 +459,7 @@ class CommitUpdate(Call[StoredResult]):
 
 @message
 class RefuseBatch(Call[StoredResult]):
-    """Give a batch back that cannot be trained."""
+    """Give back a batch that contains something that cannot be trained."""
 
     batch_id: int
     fence: int
@@ -476,7 +483,7 @@ class CallResult:
     """The reply to a Call, sent when its change is durable."""
 
     value: Any
-    """Of the call's result type; `dart.store.client.write` checks and converts it."""
+    """The result; `dart.store.client.write` checks and converts it to the result type of the call."""
 
 
 @message
@@ -489,6 +496,6 @@ class Paused:
 
 @message
 class Contradiction:
-    """The call contradicts the record and changed nothing: the caller assumed something that is not so."""
+    """The call contradicts the record and changed nothing, for instance because its group does not exist."""
 
     text: str

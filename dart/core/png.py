@@ -22,7 +22,8 @@ def png_size(png: bytes) -> tuple[int, int]:
 def refuse_huge(width_px: int, height_px: int) -> None:
     """Raise ValueError for a picture with more than `MOST_PIXELS`, which would need too much memory.
 
-    Call it again with the size that the decoder finds: a file may contain a second header.
+    Code that decodes a picture calls this again with the size that the decoder reports, because a file may
+    contain a second header.
     """
     if width_px * height_px > MOST_PIXELS:
         raise ValueError(f"it has {width_px}x{height_px} pixels; at most {MOST_PIXELS} in total are accepted")

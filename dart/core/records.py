@@ -16,11 +16,12 @@ STALENESS_BOUND = "staleness_bound"
 
 
 class StoredResult(StrEnum):
-    """What became of a report: a trajectory, an evaluation episode, an update or a refused batch."""
+    """What the store did with a reported result: a trajectory, an evaluation episode, an update or a refused
+    batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The record has it: a sender that got no reply sent it again."""
+    """The record has this result already: a sender that got no reply sent it again."""
     FENCED = "fenced"
     """A newer lease exists; the report changes nothing and is counted (invariant fenced)."""
 
@@ -74,7 +75,7 @@ class Park(StrEnum):
 
 
 class DecisionKind(StrEnum):
-    """What a decision about a task sets."""
+    """Which property of a task a decision sets."""
 
     ROLLOUTS = "rollouts"
     """N, the number of rollouts of its next groups."""
@@ -122,7 +123,9 @@ class EvaluationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conservation:
-    """Rollouts by fate (invariant one-fate); `issued` is counted apart when a rollout is first leased."""
+    """The number of rollouts of each fate, and of all issued ones (invariant one-fate).
+
+    `issued` has a counter of its own, which grows when a rollout is first leased."""
 
     issued: int = 0
     trained: int = 0
@@ -168,7 +171,7 @@ class RolloutRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutChange(Generic[R]):
-    """The result of a call about a rollout, and the rollout after it."""
+    """The result of a call that changes a rollout, and the rollout after the change."""
 
     result: R
     rollout: RolloutRecord
@@ -210,13 +213,13 @@ class Version:
 
     version: int
     checkpoint: str
-    """Of version 0 the base policy, of every other version a folder relative to the run directory."""
+    """The folder of the checkpoint: of version 0 the base policy, of others relative to the run directory."""
     metrics: Mapping[str, float]
     """The metrics of the update that made it; empty for version 0."""
     created_unix_s: float
 
     def folder(self, run_dir: Path) -> Path:
-        """The folder of its checkpoint, which may have been deleted since."""
+        """Return the folder of this version's checkpoint, which may have been deleted since."""
         return run_dir / self.checkpoint if self.version > 0 else Path(self.checkpoint)
 
 
@@ -226,7 +229,7 @@ RECENT_REWARDS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatistics:
-    """What is known about one task from training."""
+    """What the training of a run has shown about one task."""
 
     task_id: str
     groups_opened: int
@@ -278,13 +281,13 @@ class DemonstrationSummary:
 
     @property
     def is_self_rolled(self) -> bool:
-        """Whether the policy of this run played it."""
+        """Whether the policy of this run played the episode of this demonstration."""
         return self.guide_id is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a restarted curator reads, in one transaction."""
+    """All that a restarted curator reads from the record, in one transaction."""
 
     groups: tuple[GroupRecord, ...]
     """Live groups, oldest first."""
@@ -320,7 +323,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounts:
-    """Number of events of each kind, up to the event `newest_id`."""
+    """Number of events of each kind, counted up to and including the event `newest_id`."""
 
     newest_id: int
     of_kind: Mapping[str, int]
@@ -331,14 +334,14 @@ NO_EVENTS = EventCounts(newest_id=0, of_kind=MappingProxyType({}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The figures of the live view."""
+    """The totals of a run that the live view shows."""
 
     trajectories: int
     steps: int
     recent_success: float | None
     """Share of successes among the last trajectories; None before the first."""
     steps_per_minute: float
-    """Over the last minute."""
+    """The rate of the last minute."""
     outcomes: Mapping[str, int]
     """Trajectories by outcome."""
     faults: Mapping[str, int]

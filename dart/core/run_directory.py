@@ -91,10 +91,12 @@ def claimed(
 
     At the end, what only a running run needs is deleted; the directory itself stays.
 
-    make_record   makes the record of a new run, or refuses a run without one; called before anything of an
-                  earlier run is changed, and before the configuration says that a new run exists
-    raises    RunDirectoryError if it cannot be made, is taken, holds a run that was not to be resumed, or
-              holds none that could be; nothing of an earlier run is changed then
+    make_record   makes the record of a new run, or raises an error when the record of an earlier run is
+                  missing. It is called before files of an earlier run change, and before config.toml is
+                  written, which means that a run exists
+    raises        RunDirectoryError if the directory cannot be made, if another run holds it, if it holds a
+                  run and `resume` is false, or if it holds no run and `resume` is true. Files of an earlier
+                  run are then unchanged
     """
     paths = RunPaths(root.resolve())
     if not paths.lock.exists():  # a folder that is no run's: check it before anything is created there
@@ -139,7 +141,7 @@ def _make_passable(folder: Path) -> None:
 
 
 def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
-    """Raise RunDirectoryError when this directory cannot be used for a new run, or for the run to resume."""
+    """Raise RunDirectoryError when a new run cannot use this directory or, with `resume`, no run is in it."""
     try:
         paths.root.stat()
     except FileNotFoundError:
@@ -169,10 +171,10 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
-    """Like `refuse_unfit`, and also refuse a directory whose run is running, before a start does anything.
+    """Raise RunDirectoryError when `refuse_unfit` does, or when the run of this directory is running.
 
-    Remaining processes of a killed run are no reason to refuse: `claimed` waits for them. Raises
-    RunDirectoryError.
+    A start calls this before it does anything else. Remaining processes of a killed run are no reason to
+    refuse: `claimed` waits for them.
     """
     if paths.lock.exists() and (pid := holder(paths.root)) and _alive(pid):
         raise taken(paths.root, pid)
@@ -180,7 +182,7 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
-    """Return a disk error unchanged, and any other error as RunDirectoryError."""
+    """Return a full or failing disk's error unchanged, and any other error as RunDirectoryError."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return error
     return RunDirectoryError(
@@ -231,7 +233,7 @@ def _alive(pid: int) -> bool:
 
 
 def holder(root: Path) -> int | None:
-    """Return the pid of the run in `root`; 0 while it is starting, None when it is not running.
+    """Return the pid of the running run in `root`; 0 while it starts, None when no process holds its lock.
 
     raises    NotRunningError if there is no run in this directory
     """
@@ -263,10 +265,11 @@ def keep_config(paths: RunPaths, config_toml: str) -> None:
 
 
 def reserve(path: Path) -> None:
-    """Allocate the disk space of a sparse file now. Processes map the file, and writing to a hole on a full
-    disk would kill them.
+    """Allocate the disk space of a sparse file now.
 
-    raises    OSError (ENOSPC) when there is not enough
+    Processes map the file into memory; on a full disk, a write to a hole of the file would kill them.
+
+    raises    OSError (ENOSPC) when the disk has not enough space
     """
     fd = os.open(path, os.O_RDWR)
     try:
@@ -297,14 +300,14 @@ def mail_dir(root: Path) -> Path:
 
 
 def _make_mail_dir(root: Path) -> Path:
-    """Create the mail folder, empty. In /tmp another user may have created it; that one is refused."""
+    """Create the mail folder, or empty it. Refuse a folder of another user, who may have made one in /tmp."""
     folder = mail_dir(root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RunDirectoryError(
-            f"{folder} must be a folder of your own with mode 0700, and is not; "
+            f"the folder {folder} for the sockets of a run must be your own and have mode 0700, and is not; "
             "remove it, or set XDG_RUNTIME_DIR to a private folder"
         )
     for left_over in folder.iterdir():

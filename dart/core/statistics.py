@@ -36,7 +36,7 @@ class Score:
 
     @property
     def interval(self) -> ConfidenceInterval:
-        """Wilson's score interval, which is correct near 0 and 1 too, unlike the normal approximation.
+        """Wilson's score interval of the rate; it holds near 0 and 1 too, unlike the normal approximation.
 
         Source: E. B. Wilson 1927, J. Am. Stat. Assoc. 22, 209.
         """
@@ -47,10 +47,9 @@ class Score:
 
 
 def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
-    """Return the interval of the mean over tasks, which have equal weights whatever their numbers of
-    episodes.
+    """Return the confidence interval of `mean_rate`.
 
-    The distances to the ends of the single intervals add up in quadrature (MOVER).
+    The distances from each rate to the ends of its interval are added in quadrature (MOVER).
     Source: G. Y. Zou and A. Donner 2008, Stat. Med. 27, 1693.
     """
     mean = mean_rate(scores)
@@ -60,12 +59,14 @@ def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
 
 
 def mean_rate(scores: Sequence[Score]) -> float:
-    """Return the mean success over tasks, which have equal weights."""
+    """Return the mean success rate over tasks; all tasks have the same weight."""
     return sum(score.rate for score in scores) / len(scores)
 
 
 def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> ConfidenceInterval:
-    """Return the interval of (mean after - mean before); for one task it equals Newcombe's.
+    """Return the confidence interval of the mean after minus the mean before.
+
+    For a single task it equals Newcombe's interval.
 
     Source: R. G. Newcombe 1998, Stat. Med. 17, 873, method 10.
     """
@@ -77,6 +78,7 @@ def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Conf
 
 
 def nearest_rank(in_order: Sequence[float], share: float) -> float:
-    """Return the smallest of the values, given in ascending order, that is at least as large as this share of
-    them."""
+    """Return the quantile ``share`` of values in ascending order, by the nearest-rank method.
+
+    It is the smallest value that is at least as large as this share of the values."""
     return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])

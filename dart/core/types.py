@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 
 class RolloutState(StrEnum):
-    """The state of an issued rollout; it has exactly one at any time (invariant one-fate)."""
+    """The fate of an issued rollout; it has exactly one at any time (invariant one-fate)."""
 
     LEASED = "leased"
     STORED = "stored"
@@ -90,7 +90,7 @@ class VersionSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One environment step exactly as it was sampled (train-what-was-sampled).
+    """One environment step exactly as it was sampled (invariant train-what-was-sampled).
 
     Imported steps of the experience pool have no entropies, and log-probs only if their file gave them.
     Without log-probs the importance weight is 1.
@@ -126,7 +126,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """One success of the experience pool, played by an oracle, another policy or this one with a hint."""
+    """One success of the experience pool. An oracle, another policy, or this policy with a hint played it."""
 
     pool_id: int
     """Key in the record; 0 before it is stored."""
@@ -165,7 +165,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The finished rollouts of one (task, seed), which GRPO compares."""
+    """The finished rollouts of one task and seed, whose rewards GRPO compares."""
 
     group_id: int
     task_id: str
@@ -177,7 +177,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastStep:
-    """A step before the requested one."""
+    """An earlier step of the episode, which the prompt of a new request shows."""
 
     screenshot_path: str
     screenshot_sha256: str
@@ -187,7 +187,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """A request for one answer of the policy; the same for every kind of policy."""
+    """A request for one answer of the policy. All kinds of policies take the same form of request."""
 
     screenshot_path: str
     """PNG on disk; its pixels are the coordinates of the answer."""

@@ -90,7 +90,10 @@ def test_of_thousands_of_unknown_tasks_the_first_are_named_and_the_others_counte
 def test_a_set_of_tasks_that_is_none_says_what_one_looks_like(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "set.json").write_bytes(content)
     told = complaint(tmp_path, f"{OSWORLD}addresses=['127.0.0.1:1']\ntasks='{tmp_path}/set.json'\n{TRAINED}")
-    assert f"environments.osworld.tasks names {tmp_path}/set.json" in told
+    assert "environments.osworld.tasks is wrong: the " in told
+    assert f"set of tasks {tmp_path}/set.json cannot be read" in told or (
+        f"the file {tmp_path}/set.json is not a set of tasks" in told
+    )
     assert 'expected JSON such as {"chrome": ["id", …]}' in told
 
 
