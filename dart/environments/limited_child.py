@@ -1,8 +1,9 @@
 """Calls of a function in a process of its own, with limits on its memory and its time.
 
-Code that reads untrusted files runs here: a small file of a guest may unpack to a huge one, or take for ever
-to read. The child is killed at the deadline, and by the kernel when this process ends. It receives only the
-environment variables that it needs, cannot write files, and returns plain values that are never executed.
+Code that reads untrusted files runs in such a process: a small file of a guest may unpack to a huge one, or
+take for ever to read. The child is killed at the deadline, and by the kernel when this process ends. It
+receives only the environment variables that it needs, cannot write files, and returns plain values that are
+never executed.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ ENVIRONMENT = {
 
 
 class ChildFailed(Exception):
-    """A call returned no value. The message continues a sentence that begins with the function's name."""
+    """A call returned no value. Its message is the rest of a sentence that begins with the function's
+    name."""
 
 
 async def in_child(
@@ -49,10 +51,11 @@ async def in_child(
     deadline_s: float,
     passes_on: Sequence[type[Exception]] = (),
 ) -> Any:
-    """Return what ``package.module:function`` returns; tuples come back as lists.
+    """Call ``package.module:function`` in a child process and return its value; tuples come back as lists.
 
-    arguments, options   plain values and paths, like the value that comes back
-    passes_on            exception classes that are raised here again, with the ``args`` they had in the child
+    arguments, options   plain values and paths, like the returned value
+    passes_on            exception classes: if the function raises one of them, it is raised here with the
+                         same ``args``
 
     Raises ChildFailed when the call ran out of time or memory, crashed or raised any other exception.
     """
@@ -101,7 +104,7 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the child if it still runs, and read its pipe to the end, since only then asyncio closes it."""
+    """Kill the child if it still runs, and read its pipe to the end: asyncio does not close it before."""
     assert process.stdout is not None
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -137,7 +140,10 @@ def _packed(value: Any) -> bytes:
 def _extended(value: Any) -> msgpack.ExtType:
     if isinstance(value, Path):
         return msgpack.ExtType(PATH_TYPE, os.fsencode(value))
-    raise TypeError(f"{type(value).__name__} is not a plain value")
+    raise TypeError(
+        f"{type(value).__name__} is not a plain value; only None, bool, numbers, str, bytes, lists, tables "
+        "and paths can be passed between the two processes"
+    )
 
 
 def _unpacked(packed: bytes) -> Any:
@@ -171,7 +177,7 @@ def main(parent_pid: int) -> None:
 
 
 def _called(request: bytes) -> bytes:
-    """Call the function and pack its value, or whatever it raises: this is the boundary of untrusted code."""
+    """Call the function; return its value or any exception as bytes. Untrusted code runs only in here."""
     try:
         call = _unpacked(request)
         module, _, name = call["function"].partition(":")

@@ -201,7 +201,7 @@ async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnviron
         (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
         (InjectedFault.DIRTY_RESET, DirtyStart, "the files of the last episode.txt are missing"),
         (InjectedFault.POPUP, DirtyStart, "expected windows of no application, got: 'Software Updater'"),
-        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "mousepad stands still"),
+        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "mousepad is stopped"),
         (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied, "was killed by SIGKILL"),
     ],
 )

@@ -1,7 +1,7 @@
 """A desktop without a virtual machine: an X server, a window manager and real applications in a sandbox.
 
 Every reset creates a new sandbox and deletes the old one, so nothing outlives an episode. The environment
-checks that the new one is clean before the first action all the same. The policy sees the whole screen and
+nevertheless checks that a new sandbox is clean before the first action. The policy sees the whole screen and
 the instruction. Episodes end when the policy says so or at the step cap, never by themselves.
 """
 
@@ -57,7 +57,7 @@ class _Episode:
 
 
 class DesktopEnvironment:
-    """An `dart.environments.protocol.Environment` of one sandbox at a time."""
+    """Plays episodes on local desktops, with a new sandbox for each episode."""
 
     def __init__(self, name: str, scratch: Path, settings: DesktopSettings) -> None:
         self.screen_io = ScreenIO()
@@ -141,7 +141,8 @@ class DesktopEnvironment:
         return is_infeasible(task_id)
 
     async def park(self, *, deadline_s: float) -> None:
-        """Stop the applications; the X server and the window manager have no clocks of their own."""
+        """Stop the applications. The X server and the window manager go on: what they show depends on no
+        clock."""
         await self._set_parked(True, deadline_s)
 
     async def unpark(self, *, deadline_s: float) -> None:
@@ -181,7 +182,7 @@ class DesktopEnvironment:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     async def _started(self, left_s: LeftS) -> DesktopMachine:
-        """Start a sandbox with a screen and a window manager."""
+        """Start a sandbox, and in it an X server and a window manager."""
         settings = self._settings
         self._machine = await DesktopMachine.start(
             f"the desktop of {self._name}",
@@ -206,7 +207,8 @@ class DesktopEnvironment:
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
-        """Check that the desktop is ready and holds only the task's files and windows of these classes.
+        """Check that the desktop is ready, has exactly the files of the task and only windows of these
+        classes.
 
         Raises MachineNotReady, WindowManagerDied, ApplicationDied or DirtyStart.
         """
@@ -219,7 +221,7 @@ class DesktopEnvironment:
 
     @contextlib.asynccontextmanager
     async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Count down ``deadline_s``; a fault kills the sandbox and ends the episode."""
+        """Give the calls of an operation what is left of ``deadline_s``; after a fault, kill the sandbox."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:
@@ -240,7 +242,7 @@ def _refuse_dead(found: Mapping[str, Any]) -> None:
 
 
 def _unexpected(state: State, instance: Instance, classes: tuple[str, ...]) -> str:
-    """Describe how the desktop differs from what the task put there; empty when it does not."""
+    """Describe how the files, clipboard and windows differ from those of the task; empty when they do not."""
     wanted = {name: content for name, content in instance.files.items() if not name.endswith("/")}
     if state.files != wanted:
         names = sorted(set(state.files) ^ set(wanted)) or sorted(wanted)

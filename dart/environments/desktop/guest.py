@@ -1,12 +1,13 @@
 """The process inside a desktop's sandbox: starts the X server, the window manager and the applications, sends
 input and takes screenshots.
 
-Requests come on stdin, responses go to stdout, each a length (4 bytes, big endian) and a msgpack map. One
-request at a time: the response to ``{"call": name, ...}`` is ``{"ok": ...}`` or ``{"error": text}``. This
-process ends when stdin ends. It is the first one of the sandbox, so everything else in there ends with it.
+Requests come on stdin, responses go to stdout, each a length (4 bytes, big endian) and a msgpack map.
+Requests are served one at a time: the response to ``{"call": name, ...}`` is ``{"ok": ...}`` or ``{"error":
+text}``. This process ends when stdin ends. It is the first process of the sandbox, so all other processes in
+the sandbox end with it.
 
-Input goes through the X server's XTEST extension. The RECORD extension counts, on a connection of its own,
-which events the server received: the counts say whether an action arrived, and how often.
+Input goes through the X server's XTEST extension. The RECORD extension counts, on another connection,
+which events the server received. The counts show whether an action arrived, and how often.
 """
 
 import contextlib
@@ -93,7 +94,7 @@ NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 class GuestError(Exception):
-    """A call failed; the message goes to the caller."""
+    """A call failed; the message is sent to the caller as the response."""
 
 
 class Recorder:
@@ -130,7 +131,7 @@ class Recorder:
 
 
 class Keyboard:
-    """Finds the key for a keysym; assigns a spare key to characters that have none."""
+    """Finds the key that types a keysym; assigns a spare key to a keysym that has none."""
 
     def __init__(self, screen: Any) -> None:
         self._display = screen
@@ -235,8 +236,8 @@ class GuestDesktop:
     # ---- input ----
 
     def input(self, *, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
-        """Send input events. Returns the number of events of each kind that the server has received so
-        far."""
+        """Send input events. Return how many events of each kind the X server has received since its
+        start."""
         wanted = self._recorder.counts + Counter(name for name, _ in calls if name in EVENTS)
         for name, arguments in calls:
             self._send_input(name, arguments)
@@ -271,7 +272,8 @@ class GuestDesktop:
         return self._screen_capture.grab(self._screen_capture.monitors[0])
 
     def mark(self, *, shown: bool) -> None:
-        """Show or hide a bright window in a corner, above all others and unknown to the window manager."""
+        """Show or hide a mark: a bright window in a corner, above all others, that the window manager
+        ignores."""
         if shown:
             self._mark = self._root.create_window(
                 *(0, 0, 24, 24, 0),
@@ -289,7 +291,7 @@ class GuestDesktop:
     def _settle(self, still_s: float = SETTLE_LEAST_S, most_s: float = SETTLE_MOST_S) -> None:
         """Wait until the applications have processed the input and the screen no longer changes.
 
-        An application answers a ping only after the input that it received before.
+        An application replies to a ping only after it has processed the input that it received before.
         """
         self.ping(within_s=SETTLE_PING_S)
         time.sleep(SETTLE_LEAST_S)
@@ -308,8 +310,10 @@ class GuestDesktop:
     # ---- checks ----
 
     def status(self) -> dict[str, Any]:
-        """Return what a screenshot does not show: faults of the window manager and of each application, empty
-        without one, the position of the pointer and whether the applications are parked."""
+        """Return what a screenshot does not show.
+
+        That is the fault of the window manager and of each application (empty when it has none), the position
+        of the pointer and whether the applications are parked."""
         pointer = self._root.query_pointer()
         return {
             "window_manager": _fault_of(self._manager)
@@ -320,12 +324,11 @@ class GuestDesktop:
         }
 
     def _active_class(self) -> list[str]:
-        """Return the names of the class of the window that has the focus; none without one."""
+        """Return the two names of the class of the window that has the focus; none when no window has it."""
         return class_of(self._x, self._x.create_resource_object("window", active_id(self._x)))
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> list[str]:
-        """Ping the windows that support it. Returns the titles of those that are still open and did not
-        answer."""
+        """Ping the windows that support it. Return the titles of open windows that did not reply in time."""
         waiting: dict[int, str] = {}
         ping, protocols = self._x.get_atom("_NET_WM_PING"), self._x.get_atom("WM_PROTOCOLS")
         for window in managed_windows(self._x):
@@ -357,8 +360,8 @@ class GuestDesktop:
     def state(self) -> dict[str, Any]:
         """Return the status and what evaluators read (`dart.environments.desktop.tasks.State`).
 
-        Waits until the files no longer change. Raises GuestError when an application still saves one after
-        `QUIET_WITHIN_S`, because a partial file must not be scored.
+        Waits until the files of the home no longer change. Raises GuestError when an application is still
+        saving a file after `QUIET_WITHIN_S`, because a partial file must not be scored.
         """
         self._await_quiet_files()
         home = Path.home()
@@ -389,12 +392,15 @@ class GuestDesktop:
 
         _poll(is_quiet, QUIET_WITHIN_S, QUIET_FOR_S)
         if is_saving:
-            raise GuestError(f"a file was still being saved after {QUIET_WITHIN_S:g} s")
+            raise GuestError(
+                f"a file was still being saved by LibreOffice after {QUIET_WITHIN_S:g} s; "
+                "a partial file must not be scored"
+            )
 
     def _clipboard(self) -> str:
         """Return the text of the clipboard; empty when it has no owner or holds no text.
 
-        Raises GuestError when its owner does not answer, because its content is then unknown.
+        Raises GuestError when its owner does not reply, because its content is then unknown.
         """
         selection, kind = self._x.get_atom("CLIPBOARD"), self._x.get_atom("UTF8_STRING")
         if self._x.get_selection_owner(selection) == X.NONE:
@@ -423,7 +429,7 @@ class GuestDesktop:
     # ---- parking and injected faults ----
 
     def park(self, *, parked: bool) -> None:
-        """Stop all applications, or let them continue."""
+        """Stop all applications with SIGSTOP, or let them continue."""
         self._is_parked = parked
         for process in self._applications.values():
             if process.poll() is None:
@@ -462,7 +468,7 @@ Found = TypeVar("Found")
 
 
 def _poll(look: Callable[[], Found], within_s: float, every_s: float = POLL_S) -> Found:
-    """Call ``look`` until it returns something true, or ``within_s`` has passed; return its last result."""
+    """Call ``look`` until it returns a true value or ``within_s`` has passed; return its last value."""
     give_up_s = time.monotonic() + within_s
     while not (found := look()) and time.monotonic() < give_up_s:
         time.sleep(every_s)
@@ -470,12 +476,11 @@ def _poll(look: Callable[[], Found], within_s: float, every_s: float = POLL_S) -
 
 
 def _fault_of(process: subprocess.Popen[bytes]) -> str:
-    """Return the signal that killed a process, or that it stands still; empty when it runs or ended by
-    itself."""
+    """Describe how a signal killed or stopped a process; empty when it runs or ended by itself."""
     ended = process.poll()
     if ended is not None:
         return f"was killed by {signal.Signals(-ended).name}" if ended < 0 else ""
-    return "stands still" if process_state(process.pid) in ("T", "t") else ""
+    return "is stopped" if process_state(process.pid) in ("T", "t") else ""
 
 
 def serve(requests: BinaryIO, responses: BinaryIO) -> None:

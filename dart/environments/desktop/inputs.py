@@ -1,6 +1,6 @@
 """Actions as input events of an X server, which `dart.environments.desktop.guest` sends through XTEST.
 
-Pure: an action in, a list of calls (name, parameters) out. Keys are keysyms of the X protocol; for Latin-1
+Pure: an action becomes a list of calls (name, parameters). Keys are keysyms of the X protocol; for Latin-1
 these are the numbers of the characters. Characters that a US keyboard types with Shift are sent with Shift,
 so that the events that arrive can be compared with the events that were sent.
 """
@@ -95,13 +95,14 @@ def desktop_calls(action: Action) -> list[Call]:
 
 
 def expected_desktop_counts(calls: Iterable[Call]) -> InputCounts:
-    """Return what the X server counts when it receives exactly these calls."""
+    """Return the number of events of each kind that the X server counts when it receives just these calls."""
     counted: InputCounts = Counter(name for name, _ in calls if name in COUNTED)
     return counted
 
 
 def own_time_s(calls: Iterable[Call]) -> float:
-    """Return the time that sending the calls takes; it is added to a step's deadline, for long texts."""
+    """Return how long it takes to send the calls. Long texts take long, so it is added to the deadline of a
+    step."""
     return SLOWEST_KEY_S * sum(name == "key_down" for name, _ in calls)
 
 

@@ -11,7 +11,7 @@ PREFIX = "dartrl-"
 
 
 class MemoryLimit:
-    """One control group. Without the rights for it, or with 0 bytes, it does nothing."""
+    """The control group of one sandbox. It does nothing without the rights for one, or with a limit of 0."""
 
     def __init__(self, name: str, limit_bytes: int, root: Path = CGROUPS) -> None:
         self._bytes = limit_bytes
@@ -21,7 +21,7 @@ class MemoryLimit:
             self._group = parent / f"{PREFIX}{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{os.getpid()}"
 
     def take(self, pids: Iterable[int]) -> None:
-        """Limit the memory of these processes and of all that they start from now on, in total."""
+        """Limit the total memory of these processes and of all processes that they start from now on."""
         if self._group is None:
             return
         _sweep(self._group.parent)
@@ -41,7 +41,7 @@ class MemoryLimit:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the groups of environments that were killed; groups with running processes stay."""
+    """Remove empty groups that killed environments left behind; groups with running processes stay."""
     for group in parent.glob(f"{PREFIX}*"):
         if not Path("/proc", group.name.rpartition("-")[2]).exists():
             with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def _sweep(parent: Path) -> None:
 def _parent_of(root: Path) -> tuple[Path | None, str]:
     """Return the memory group of this process and the file name of its limit (cgroups version 1 or 2).
 
-    In a container the mount itself may be the process's own group.
+    In a container the mount point itself may be the group of this process.
     """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

@@ -1,7 +1,7 @@
 """Tables and texts for LibreOffice as single XML files (flat OpenDocument): writing and reading. Pure.
 
-LibreOffice opens and saves these files without a question about formats, and no library is needed to read
-them.
+LibreOffice asks no question about formats when it opens or saves such a file, and no library is needed to
+read it.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ QUIET = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def table(row: Sequence[int]) -> bytes:
-    """Return a sheet with these numbers in its first row."""
+    """Return a spreadsheet file with these numbers in its first row."""
     cells = "".join(
         f'<table:table-cell office:value-type="float" office:value="{value}"><text:p>{value}</text:p>'
         "</table:table-cell>"
@@ -49,7 +49,7 @@ def table(row: Sequence[int]) -> bytes:
 
 
 def letter(paragraphs: Sequence[str]) -> bytes:
-    """Return a text with these paragraphs."""
+    """Return a text document with these paragraphs."""
     lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in paragraphs)
     return _document("text", f"<office:text>{lines}</office:text>")
 
@@ -64,9 +64,9 @@ def _document(kind: str, body: str) -> bytes:
 
 
 def first_row(content: bytes) -> list[str]:
-    """Return the values of the first row of the first sheet, empty cells as empty texts.
+    """Return the values in the first row of the first sheet of a file; an empty cell is an empty text.
 
-    No values when the content is not a table.
+    Returns no values when the content of the file is not a spreadsheet.
     """
     root = _parsed(content)
     row = None if root is None else root.find(f".//{{{_TABLE}}}table-row")
@@ -79,7 +79,7 @@ def first_row(content: bytes) -> list[str]:
 
 
 def lines(content: bytes) -> list[str]:
-    """Return the paragraphs of a text; none when the content is not a text."""
+    """Return the paragraphs of a text document; none when the content of the file is not a text document."""
     root = _parsed(content)
     body = None if root is None else root.find(f"{{{_OFFICE}}}body/{{{_OFFICE}}}text")
     return [] if body is None else ["".join(one.itertext()) for one in body.iter(f"{{{_TEXT}}}p")]

@@ -14,7 +14,7 @@ MODULES = {"Xlib": "python-xlib", "mss": "mss"}
 
 
 def missing_for_desktops(applications: bool = True) -> list[str]:
-    """Describe what is not installed; empty when desktops can be played."""
+    """Describe each program or package that is missing; empty when local desktops can be played."""
     programs = PROGRAMS | APPLICATIONS if applications else PROGRAMS
     lacking = [name for name in programs if shutil.which(name) is None]
     modules = [name for name in MODULES if find_spec(name) is None]

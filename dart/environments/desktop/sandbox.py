@@ -2,7 +2,7 @@
 
 The sandbox has a read-only system, an empty home and an empty /tmp in memory, its own process and network
 namespaces, and no access to the run. The kernel ends everything in it together with bubblewrap, and
-bubblewrap together with the thread that started it, even when that is killed.
+bubblewrap together with the thread that started it, even when the process of this thread is killed.
 """
 
 import asyncio
@@ -56,11 +56,11 @@ def sandbox_command(
     shares_network: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the command line that runs ``command`` in a fresh sandbox.
+    """Return the command line that runs ``command`` in a new sandbox.
 
     readable         folders outside the system that the command needs: the interpreter, the package
     passwd           a file that replaces the machine's /etc/passwd
-    shares_network   whether the command is reachable from outside through a port
+    shares_network   whether the sandbox shares this computer's network, so that its ports can be reached
     """
     variables = ENVIRONMENT | dict(environment or {})
     return [
@@ -115,13 +115,15 @@ async def start_sandbox(
 
 
 def kill(process: asyncio.subprocess.Process) -> None:
-    """Kill everything in a sandbox without waiting; nothing happens when it has ended."""
+    """Kill all processes of a sandbox without waiting; does nothing when the sandbox has ended."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
 
 
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
-    """Wait for the exit and read stdout to its end, since only then asyncio closes it; give up silently."""
+    """Wait for the end of a sandbox for a limited time, without an error afterwards.
+
+    Its stdout is read to the end, because asyncio does not close it before."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await process.wait()

@@ -104,7 +104,7 @@ class DesktopMachine:
 
     @property
     def is_over(self) -> bool:
-        """Whether the machine was killed or has ended, so that it serves no more calls."""
+        """Whether the sandbox was killed or has ended, so that it serves no more calls."""
         return self._is_over or self._process.returncode is not None
 
     @property

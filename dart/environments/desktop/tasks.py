@@ -98,7 +98,7 @@ class State:
         return None if content is None else content.decode(errors="replace").removesuffix("\n")
 
     def window(self, window_class: str) -> Window | None:
-        """Return the first window of a class; None without one."""
+        """Return the first window of a class; None when no window has it."""
         return next((window for window in self.windows if window_class in window.window_class), None)
 
 
@@ -129,7 +129,8 @@ class _Task:
     draw: Draw
 
     def values_in(self, instruction: str) -> Mapping[str, str] | None:
-        """Return the values of the placeholders; None when the instruction belongs to another task."""
+        """Return the values of this task's placeholders in an instruction; None for another task's
+        instruction."""
         pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*)", re.escape(self.instruction))
         match = re.fullmatch(pattern, instruction, re.DOTALL)
         return None if match is None else match.groupdict()
@@ -139,7 +140,7 @@ _TASKS: dict[str, _Task] = {}
 
 
 def _task(name: str, instruction: str, solve: Solution | None) -> Callable[[Draw], Draw]:
-    """Register a task and the function that draws an instance of it (see `_Task`)."""
+    """Return a decorator that registers a task with the function that draws its instances (see `_Task`)."""
 
     def register(draw: Draw) -> Draw:
         _TASKS[PREFIX + name] = _Task(instruction, solve, draw)
@@ -155,12 +156,12 @@ def task_ids() -> tuple[str, ...]:
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Return the ids of all tasks; they do not depend on the configuration."""
+    """Return the ids of all tasks, which do not depend on the configuration."""
     return task_ids()
 
 
 def instance_of(task_id: str, seed: int) -> Instance:
-    """Return the task with the content of a seed; raises UnknownTask."""
+    """Return the instance of a task that a seed decides; raises UnknownTask."""
     task = _TASKS.get(task_id)
     if task is None:
         raise UnknownTask(task_id, task_ids())
@@ -168,12 +169,12 @@ def instance_of(task_id: str, seed: int) -> Instance:
 
 
 def is_infeasible(task_id: str) -> bool:
-    """Whether only the declaration that the task cannot be done is rewarded."""
+    """Whether the task cannot be done, so that only `CallUser` is rewarded."""
     return task_id in _TASKS and _TASKS[task_id].solve is None
 
 
 def solution_of(instruction: str) -> tuple[Action, ...]:
-    """Return all actions of the scripted solution; the last one is `Finished` or `CallUser`.
+    """Return all actions of the scripted solution of an instruction; the last is `Finished` or `CallUser`.
 
     Raises LookupError for an instruction that belongs to no task.
     """
@@ -185,7 +186,7 @@ def solution_of(instruction: str) -> tuple[Action, ...]:
 
 
 def answer_of(instruction: str, history: Sequence[str]) -> str:
-    """Return the text of the solution's next action after the actions in ``history``; raises LookupError."""
+    """Return the text of the action that follows ``history`` in the solution; raises LookupError."""
     solution = solution_of(instruction)
     return format_action(solution[min(len(history), len(solution) - 1)])
 
@@ -218,7 +219,7 @@ Edit = Callable[[list[str], str], Sequence[str]]
 
 
 def _in_editor(asked: str, before: Sequence[str], succeeds: Callable[[State], bool]) -> Instance:
-    """Return a task with notes.txt, which has these lines, open in the text editor."""
+    """Return an instance in which the text editor shows the file notes.txt with these lines."""
     files = {NOTES: "".join(f"{line}\n" for line in before).encode()}
     return Instance(instruction=asked, applications=(EDITOR,), files=files, succeeds=succeeds)
 
@@ -311,8 +312,9 @@ def _(rng: random.Random, asked: Asked) -> Instance:
 
 
 def _numbers(rng: random.Random, digits: int) -> tuple[int, int]:
-    """Return two numbers with this many digits, the larger first. No digit occurs twice, because the
-    calculator ignores a key that is pressed again within a quarter of a second."""
+    """Return two numbers with this many digits, the larger first.
+
+    No digit occurs twice, because the calculator ignores a key that is pressed again within 0.25 s."""
     drawn = rng.sample("123456789", 2 * digits)
     numbers = sorted(int("".join(part)) for part in (drawn[:digits], drawn[digits:]))
     return numbers[1], numbers[0]
@@ -468,7 +470,7 @@ SAVE_OFFICE = (SAVE, Wait(), Wait(), Wait())
 
 
 def _in_table(asked: str, row: Sequence[int], wanted: int) -> Instance:
-    """Return a task with an open sheet: D1 gets a value, A1 to C1 keep theirs."""
+    """Return an instance with an open spreadsheet: D1 must get a value, A1 to C1 must keep theirs."""
 
     def succeeds(state: State) -> bool:
         cells = office.first_row(state.files.get(TABLE, b""))
@@ -499,7 +501,8 @@ def _(rng: random.Random, asked: Asked) -> Instance:
 
 
 def _lowered(lines: Sequence[str]) -> list[str]:
-    """Ignore case, because LibreOffice capitalises the first letters of sentences by itself."""
+    """Return texts in lower case, because LibreOffice capitalises the first letters of sentences by
+    itself."""
     return [line.lower() for line in lines]
 
 

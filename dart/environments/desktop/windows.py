@@ -42,13 +42,13 @@ def managed_windows(screen: Any) -> list[Any]:
 
 
 def active_id(screen: Any) -> int:
-    """Return the id of the active window; 0 without one."""
+    """Return the id of the active window; 0 when no window is active."""
     active = property_of(screen, screen.screen().root, "_NET_ACTIVE_WINDOW")
     return 0 if active is None else int(active[0])
 
 
 def described_windows(screen: Any) -> list[dict[str, Any]]:
-    """Describe the windows that the window manager lists; one that closes meanwhile is left out."""
+    """Describe the windows that the window manager lists; a window that closes meanwhile is left out."""
     found = []
     for window in managed_windows(screen):
         with contextlib.suppress(XError):

@@ -7,7 +7,7 @@ IDENTITY = {"Accept-Encoding": "identity"}
 
 
 class BodyRefused(Exception):
-    """The body of a response was refused before its end."""
+    """The body of a response is not accepted, and was not read to its end."""
 
 
 class BodyTooLarge(BodyRefused):

@@ -28,9 +28,11 @@ def missing(task_id: str, tasks: Path) -> list[str]:
 
 
 def report(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed first.
+    """Yield a line for each area, a line for all tasks, and a line for each thing that is missing.
 
-    found   what is `missing`, by task id
+    The things that most tasks need come first.
+
+    found   what each task needs and is `missing`, by task id
     """
     areas: dict[str, list[Sequence[str]]] = {}
     for task_id, needs in found.items():

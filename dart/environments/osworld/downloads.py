@@ -2,7 +2,7 @@
 
 Task files are not trusted. A URL must not reach a service of this computer or of its private networks, also
 not through a redirection or a name that resolves to another address each time. Every address is therefore
-checked right before a connection, and the connection goes to exactly that address.
+checked right before a connection, and the connection goes to exactly this address.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ async def download(
 
 
 async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> bytes:
-    """Follow redirections here, because the client would read their bodies without a limit."""
+    """Return the body at a URL. Redirections are followed here, because the client reads their bodies
+    unlimited."""
     request: httpx2.Request | None = client.build_request("GET", url)
     for _ in range(MOST_REDIRECTS):
         assert request is not None
@@ -65,10 +66,10 @@ async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> by
 
 
 class PublicTransport(httpx2.AsyncBaseTransport):
-    """Connects to public addresses only, and refuses a host that has any other address.
+    """Connects to public addresses only, and refuses a host if any of its addresses is not public.
 
-    Proxies of the environment variables are used. A proxy resolves names itself, so with a proxy a host that
-    does not resolve here is not checked.
+    It uses the proxies that environment variables name. A proxy resolves names itself. With a proxy, a host
+    whose name this computer cannot resolve is therefore not checked.
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         self._by_proxy: dict[str, httpx2.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises DownloadFailed for an internal address, or the exceptions that the client
-        expects of a transport."""
+        """Send a request. Raises DownloadFailed for an address that is not public, or one of httpx's
+        errors."""
         if request.url.scheme not in ("http", "https"):
-            raise httpx2.UnsupportedProtocol(f"{request.url.scheme!r} is neither 'http' nor 'https'")
+            raise httpx2.UnsupportedProtocol(
+                f"expected a URL of http or https, got the scheme {request.url.scheme!r}"
+            )
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
         try:
             addresses = await self._resolve(host, request.url.port or 0)
@@ -125,7 +128,8 @@ class PublicTransport(httpx2.AsyncBaseTransport):
 
 
 def _at(request: httpx2.Request, address: str) -> httpx2.Request:
-    """Return the same request for an address; headers and the expected certificate keep the host's name."""
+    """Return the same request to an address of its host; the headers and the TLS check keep the host's
+    name."""
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),

@@ -100,7 +100,8 @@ class OSWorldEnvironment(Breakable):
         scratch: Path,
         guest_of: Callable[[str, MachineAddress], Guest] = Guest,
     ) -> None:
-        """
+        """Create an environment without a machine; the first reset asks the provider for one.
+
         cache     folder with the files that tasks download, one folder for each task; environments share it
         scratch   folder of this environment alone, emptied before each episode
         """
@@ -115,7 +116,7 @@ class OSWorldEnvironment(Breakable):
         self._clean: GuestState | None = None
         """State of a clean machine: that of the first one, or of two new ones in a row that agree."""
         self._last: GuestState | None = None
-        """State of the last machine before its episode."""
+        """State of the machine of the last reset, before its setup steps."""
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
@@ -197,7 +198,8 @@ class OSWorldEnvironment(Breakable):
     # ---- a clean and ready machine ----
 
     async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> Guest:
-        """Return a clean machine: a new one, a reverted one or the same, as ``renew`` says."""
+        """Return a clean machine: as ``renew`` says, a new one, the same one reverted, or the same one as it
+        is."""
         renew = self._settings.renew
         if renew == "recreate":
             await self.close()
@@ -217,7 +219,8 @@ class OSWorldEnvironment(Breakable):
         return guest
 
     async def _set_up(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
-        """Take the setup steps of a task; after one that started a program, wait for the program's window.
+        """Run the setup steps of a task; after a step that starts a program, wait for the window of the
+        program.
 
         The next step may type or click, and input that comes too early goes to another window without any
         error. Whether a window opened at all is checked after the last step.
@@ -242,9 +245,13 @@ class OSWorldEnvironment(Breakable):
     async def _await_ready(
         self, guest: Guest, left_s: LeftS, *, before: GuestState | None = None, retries: bool = True
     ) -> None:
-        """Wait for a screenshot, a window manager and a focus, and for a window that is not in ``before``.
+        """Wait until the guest takes screenshots, its window manager runs and a window has the keyboard
+        focus.
 
-        Raises the last problem: MachineNotReady with what is missing, or the fault of a call.
+        before    a state: wait also for a window of the task that is not in it
+        retries   whether to try again until the deadline
+
+        Raises MachineNotReady with what is still missing, or the fault of the last call.
         """
         deadline_s = left_s()
         while True:
@@ -261,9 +268,10 @@ class OSWorldEnvironment(Breakable):
             await asyncio.sleep(ASK_EVERY_S)
 
     async def _stable_state(self, guest: Guest, left_s: LeftS) -> GuestState:
-        """Read the state of a machine until its windows stay the same and equal those of a clean machine.
+        """Read the state of a machine again until its windows are stable and it equals a clean machine.
 
-        A session opens some windows late, so this takes up to `STABILITY_CHECKS` pauses.
+        A desktop session opens some windows late. After `STABILITY_CHECKS` pauses the last state is returned
+        as it is.
         """
         state = await read_guest_state(guest, deadline_s=left_s())
         for _ in range(STABILITY_CHECKS):
@@ -284,7 +292,9 @@ class OSWorldEnvironment(Breakable):
         try:
             cache = inside(self._cache, task.task_id.rpartition("/")[2])
         except ValueError as error:
-            raise TaskUnsupported(task.task_id, f"its folder {error}") from error
+            raise TaskUnsupported(
+                task.task_id, f"its files would lie outside of the cache: {error}"
+            ) from error
         return Setting(
             task_id=task.task_id,
             guest=guest,
@@ -298,7 +308,8 @@ class OSWorldEnvironment(Breakable):
     # ---- an episode ----
 
     async def _act(self, episode: _Episode, action: Action, left_s: LeftS) -> None:
-        """Send an action once. Raises ActionNotConfirmed unless the guest confirms every line of it."""
+        """Send an action once. Raises ActionNotConfirmed unless the guest confirms all lines of its
+        program."""
         lines = list(keyboard_lines(action))
         sent = program(self.screen_io.filter_input(lines), uuid.uuid4().hex)
         ended = await episode.setting.guest.python(sent, deadline_s=left_s())
@@ -321,7 +332,7 @@ class OSWorldEnvironment(Breakable):
         return png
 
     async def _refuse_frozen(self, episode: _Episode, left_s: LeftS) -> None:
-        """Raise FrozenFrame unless a movement of the pointer, which screenshots include, shows on them."""
+        """Raise FrozenFrame when the screenshots do not show the pointer move, although they include it."""
         back = ""
 
         async def move_pointer(away: bool) -> None:

@@ -52,7 +52,7 @@ class Executed:
 
     @property
     def last_line(self) -> str:
-        """The last line of the output; python-xlib prints warnings before it."""
+        """Return the last line of the output; python-xlib may print warnings before it."""
         return self.output.rstrip().rpartition("\n")[2]
 
 
@@ -62,7 +62,7 @@ class _Size(TypedDict):
 
 
 class AnswerTooLarge(CallFailed):
-    """A guest's response exceeds the limit of its bytes or parts."""
+    """The response of a guest has more bytes, or more parts of JSON, than are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ class GuestResponse:
 
 
 class Guest:
-    """A client of one guest server. It makes one call at a time: the server has one screenshot file for
-    all."""
+    """A client of one guest server.
+
+    It makes one call at a time, because the server writes every screenshot to the same file."""
 
     def __init__(
         self, name: str, address: MachineAddress, transport: httpx2.AsyncBaseTransport | None = None
@@ -91,7 +92,7 @@ class Guest:
         )
         self._one_at_a_time = asyncio.Lock()
         self.simulated_failure = ""
-        """``died`` or ``hung`` makes all further calls fail as if the machine had."""
+        """``died`` or ``hung``: all further calls fail as if this had happened to the machine."""
 
     @property
     def is_busy(self) -> bool:
@@ -104,7 +105,7 @@ class Guest:
     # ---- reading ----
 
     async def screenshot(self, *, deadline_s: float) -> bytes:
-        """Return a whole PNG. Raises CorruptFrame."""
+        """Return a screenshot as PNG. Raises CorruptFrame when the picture is cut off or no PNG."""
         response = await self._call("GET", "/screenshot", deadline_s, most_bytes=FILE_MOST_BYTES)
         frame_size(response.content)
         return response.content
@@ -114,7 +115,7 @@ class Guest:
         return await self._json("GET", "/accessibility", deadline_s, str, key="AT")
 
     async def terminal(self, *, deadline_s: float) -> str:
-        """Return the text of the active terminal; empty without one."""
+        """Return the text of the active terminal; empty when no terminal is active."""
         return str(await self._json("GET", "/terminal", deadline_s, object, key="output") or "")
 
     async def screen_size(self, *, deadline_s: float) -> tuple[int, int]:
@@ -122,7 +123,7 @@ class Guest:
         return size["width"], size["height"]
 
     async def window_size(self, window_class: str, *, deadline_s: float) -> Mapping[str, int] | None:
-        """Return the size of the first window of a class; None without one (the guest sends status 500)."""
+        """Return the size of the first window of a class; None when there is none (status 500)."""
         body = {"app_class_name": window_class}
         return await self._json_unless(500, "/window_size", deadline_s, dict[str, int], data=body)
 
@@ -182,7 +183,8 @@ class Guest:
         return (await self._call("POST", f"/setup/{route}", deadline_s, json=dict(body))).text
 
     async def chromium(self, method: str, path: str, *, deadline_s: float) -> Any:
-        """Call the debugging port of the guest's browser. Returns JSON or text; None without a browser."""
+        """Call the debugging port of the guest's browser. Returns JSON or text; None when no browser
+        listens."""
         response = await self._call_application(self.address.chromium, method, path, deadline_s)
         if response is None:
             return None
@@ -224,7 +226,7 @@ class Guest:
     ) -> GuestResponse:
         """Send a request once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed.
 
-        accepts   statuses besides 200 that are no CallFailed
+        accepts   statuses besides 200 with which the response is returned instead of CallFailed
         """
         async with self._one_at_a_time:
             try:
@@ -264,13 +266,13 @@ class Guest:
     async def _json(
         self, method: str, path: str, deadline_s: float, type_: type[T], key: str = "", **content: Any
     ) -> T:
-        """Send a request. Return the JSON of the response, or its value of ``key``, as a ``type_``."""
+        """Send a request; return the JSON of the response, or the value of ``key`` in it, as a ``type_``."""
         return self._value(await self._call(method, path, deadline_s, **content), path, type_, key)
 
     async def _json_unless(
         self, missing: int, path: str, deadline_s: float, type_: type[T], key: str = "", **content: Any
     ) -> T | None:
-        """Like `_json` with POST; None for a response of the status ``missing``."""
+        """Like `_json` with POST, but return None when the response has the status ``missing``."""
         response = await self._call("POST", path, deadline_s, accepts=(missing,), **content)
         return None if response.status == missing else self._value(response, path, type_, key)
 

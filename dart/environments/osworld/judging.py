@@ -1,11 +1,11 @@
-"""The evaluation of an OSWorld task: every check, and what they are worth together.
+"""The evaluation of an OSWorld task: the score of each check, and of all of them together.
 
 The functions that judge read files of a guest, which are not trusted. Each is called in a process of its own,
 with a limit on its memory, and not beyond the deadline of the evaluation.
 
-What the policy did not make, or made so that it cannot be read, is worth 0, as in OSWorld's own evaluation: a
-policy whose failures leave no file would look better than it is without them. The machine has to be seen to
-work then: what a broken one does not have says nothing of the policy.
+A file that the policy did not make, or that cannot be read, scores 0, as in OSWorld's own evaluation. If such
+episodes had no reward, a policy that fails by leaving no file would look better than it is. Before a 0 is
+given the machine is checked: a file that is missing on a broken machine says nothing about the policy.
 """
 
 import math
@@ -88,10 +88,10 @@ JUDGES: dict[str, str] = {name: f"{_PACKAGE}.{module}" for module, names in _NAM
 
 
 async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS) -> float:
-    """The score in [0, 1].
+    """Return the score of the machine's final state, in [0, 1].
 
-    Raises EvaluatorFailed, TaskUnsupported or a fault of the machine. With ``conj`` ``or`` the best check
-    counts; else one that fails wholly makes it 0, and the mean of the others counts.
+    If ``is_any_enough``, the score is that of the best check. If not, it is 0 when any check scores 0, and
+    else the mean of all checks. Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
     scores = []
     for check in task.checks:
@@ -106,7 +106,7 @@ async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS) -> float:
 
 async def _checked(check: Check, setting: Setting, left_s: LeftS) -> float:
     if check.function not in JUDGES:
-        why = f"its evaluation needs {check.function!r}, which is not known here"
+        why = f"its evaluation needs the function {check.function!r}, which is not supported"
         raise TaskUnsupported(setting.task_id, why)
     result = await _result(check, setting, left_s)
     expected = await _expected(check, setting, left_s)
@@ -116,13 +116,15 @@ async def _checked(check: Check, setting: Setting, left_s: LeftS) -> float:
             return await _score(check, arguments, setting, left_s)
         except Unreadable as error:
             if _is_expected(error.path, expected):
-                raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
+                raise EvaluatorFailed(
+                    setting.task_id, f"the expected value cannot be read: {error}"
+                ) from error
     (await read_guest_state(setting.guest, deadline_s=left_s())).refuse_dead()
     return 0.0
 
 
 async def _result(check: Check, setting: Setting, left_s: LeftS) -> Any:
-    """What the policy left; it is missing also when it cannot be read, or is larger than what is read."""
+    """Return what a check reads of the machine; `MISSING` too when it cannot be read or is too large."""
     if check.result is None:
         return None
     try:
@@ -132,22 +134,23 @@ async def _result(check: Check, setting: Setting, left_s: LeftS) -> Any:
 
 
 async def _expected(check: Check, setting: Setting, left_s: LeftS) -> Any:
-    """What the result is held against. Raises EvaluatorFailed without it."""
+    """Return what the result of a check is compared with. Raises EvaluatorFailed when it is missing."""
     if check.expected is None:
         return None
     try:
         expected = await look_at(setting, check.expected, left_s)
     except Unreadable as error:
-        raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
+        raise EvaluatorFailed(setting.task_id, f"the expected value cannot be read: {error}") from error
     if _is_missing(expected):
-        raise EvaluatorFailed(setting.task_id, "what to compare with is not in the guest")
+        raise EvaluatorFailed(setting.task_id, f"the expected value {check.expected} is missing")
     return expected
 
 
 async def _score(check: Check, arguments: Sequence[Any], setting: Setting, left_s: LeftS) -> float:
-    """What a function says of what was found; Unreadable is passed on.
+    """Return the score that an evaluation function gives to these arguments.
 
-    Whatever else functions, and the libraries they read files of a policy with, raise: the evaluator failed.
+    Raises Unreadable for a file that cannot be read, TaskUnsupported when something is not implemented, and
+    EvaluatorFailed for any other error of the function or of a library that it uses.
     """
     try:
         score = await in_child(
@@ -171,13 +174,13 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_expected(path: Path, expected: Any) -> bool:
-    """Whether a file is one of those to compare with, or was made of one of them and lies beside it."""
+    """Whether a file is an expected value, or was made from an expected value and lies beside it."""
     files = [one for one in (expected if isinstance(expected, list) else [expected]) if isinstance(one, Path)]
     return any(path.parent == one.parent and path.name.startswith(one.stem) for one in files)
 
 
 def not_known(task: OSWorldTask) -> list[str]:
-    """What a task needs of steps, looks and functions and is not known here; empty when it can be played."""
+    """Return the steps, looks and functions that a task needs and that are not supported; empty for none."""
     steps = [step.type for step in (*task.setup, *task.before_checks)]
     looks = [
         str(side.get("type")) for check in task.checks for side in (check.result, check.expected) if side

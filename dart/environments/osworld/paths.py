@@ -6,8 +6,8 @@ from pathlib import Path
 def inside(folder: Path, name: str) -> Path:
     """Return the path of the file ``name`` in a folder, with symbolic links resolved.
 
-    Raises ValueError for a name that is not a path, is the folder itself or leads out of it: an absolute
-    path, one with ``..`` or one through a symbolic link.
+    Raises ValueError for a name that is not a path, that names the folder itself, or that leads out of it: an
+    absolute path, a path with ``..`` or a path through a symbolic link.
     """
     try:
         root = folder.resolve()

@@ -1,9 +1,9 @@
 """Virtual machines from a server of DART's environment protocol, under a token with a quota.
 
-The server may take minutes to start a machine. After a request has timed out, its machine may still start,
-unknown to the run, and use up the quota. Every environment therefore writes the machine that it holds to a
-file. With a token that only this run uses, machines of the token that are in no such file and older than any
-request are stopped.
+The server may take minutes to start a machine. After a request for a machine has timed out, the machine may
+still start, unknown to the run, and use up the quota. Every environment therefore writes the machine that it
+holds to a file. With a token that only this run uses, machines of the token that are in no such file and
+older than any request are stopped.
 """
 
 import asyncio
@@ -47,8 +47,9 @@ class PoolProvider(Provider):
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
-        """
-        ledger   folder with one file for each environment of the run that names the machine it holds
+        """Create the provider of the environment ``name``.
+
+        ledger   folder with a file for each environment of the run, which names the machine that it holds
         """
         self._name = name
         self._settings = settings
@@ -87,7 +88,7 @@ class PoolProvider(Provider):
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise ProviderRefused(server, _message(response))
         if response.status_code != 200:
-            raise CallFailed(server, "a start", f"{response.status_code}: {_message(response)}")
+            raise CallFailed(server, "a start", f"status {response.status_code}: {_message(response)}")
         try:
             data = response.json()["data"]
             emulator = str(data["emulator_id"])
@@ -104,7 +105,7 @@ class PoolProvider(Provider):
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
-        """Stop the machine that this environment's file names, which may be from before a restart."""
+        """Stop the machine that the file of this environment names, possibly since before a restart."""
         emulator = _held(self._own)
         if emulator and await self._stop(emulator):
             self._own.unlink(missing_ok=True)
@@ -134,7 +135,7 @@ class PoolProvider(Provider):
         written.replace(self._own)
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
-        """Send a request that can be repeated later; None when the server does not answer."""
+        """Send a request that can be repeated later; None when the server does not reply."""
         try:
             return await self._ask(method, path, CALL_DEADLINE_S, **content)
         except (MachineDied, MachineHung):
@@ -160,7 +161,7 @@ def _held(path: Path) -> str:
 
 
 def _message(response: httpx2.Response) -> str:
-    """Return the message of the server, or the beginning of a response that is not in its form."""
+    """Return the message in a response, or the beginning of a response that does not follow the protocol."""
     try:
         return str(response.json().get("message", ""))
     except (ValueError, AttributeError):

@@ -60,7 +60,7 @@ class Provider(Protocol):
     """Gives one environment its machines, one at a time."""
 
     async def acquire(self, *, deadline_s: float) -> MachineLease:
-        """Return a machine that runs or is starting; the environment checks itself when it is ready.
+        """Return a machine that runs or is starting. The caller checks when the machine is ready.
 
         Raises NoMachineFree, MachineDied or another infrastructure fault, or ProviderRefused.
         """
@@ -69,9 +69,11 @@ class Provider(Protocol):
     async def revert(self, snapshot: str, *, deadline_s: float) -> None:
         """Revert the machine to a snapshot. Raises an infrastructure fault.
 
-        A provider without snapshots keeps this method: the configuration permits no revert with it.
+        This default always raises: a provider without snapshots inherits it, and the check of the
+        configuration refuses ``renew = "revert"`` for it.
         """
-        raise CallFailed(type(self).__name__, "a revert", "it has no snapshots: set renew to 'recreate'")
+        why = "it has no snapshots: set environments.osworld.renew to 'recreate'"
+        raise CallFailed(type(self).__name__, "a revert", why)
 
     async def release(self) -> None:
         """Give the machine back. Never fails and ends within seconds."""
@@ -102,8 +104,9 @@ class DockerProvider(Provider):
     """Starts a container for each episode and removes it afterwards.
 
     Docker publishes a container's ports to free ports of the loopback interface, so that two environments
-    never compete for one. A label names the run and the environment of a container; by it, a container that a
-    killed environment left behind is found and removed before the next one starts.
+    never compete for one. A label of each container names its run and its environment. With it the
+    provider finds a container that a killed environment left behind, and removes it before the next one
+    starts.
     """
 
     def __init__(self, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None) -> None:
@@ -128,7 +131,7 @@ class DockerProvider(Provider):
             await self._remove_all(REMOVE_DEADLINE_S)
 
     def run_arguments(self) -> list[str]:
-        """Return the arguments of ``docker run``."""
+        """Return the arguments of docker's command line that start a container, from ``run`` on."""
         settings = self._settings
         published = [
             part
@@ -157,7 +160,8 @@ class DockerProvider(Provider):
                 ports.setdefault(int(inside.partition("/")[0]), int(outside.rpartition(":")[2]))
         for port in (SERVER_PORT, CHROMIUM_PORT):
             if port not in ports:
-                raise CallFailed(self._settings.program, "port", f"{port} is not published: {said!r}")
+                why = f"port {port} of the container is not published: {said!r}"
+                raise CallFailed(self._settings.program, "port", why)
         return ports
 
     async def _remove_all(self, deadline_s: float) -> None:
@@ -177,7 +181,7 @@ class LocalProvider(Provider):
 
     The sandbox is the same as for local desktops, but shares the network so that its port can be reached. Use
     it only with a guest server that you trust. The X server and the window manager start first, then the
-    configured command.
+    command ``environments.osworld.local.server``.
     """
 
     def __init__(self, name: str, settings: OSWorldSettings, scratch: Path) -> None:

@@ -85,16 +85,16 @@ class GuestWindow:
     id: int
     title: str
     pid: int
-    """Its process; 0 when it names none."""
+    """Id of the process of the window; 0 when the window does not name one."""
     kind: str
-    """Its type in lower case, such as ``normal`` or ``dock``; empty when it names none."""
+    """Type of the window in lower case, such as ``normal`` or ``dock``; empty when it has none."""
     state: str
     """State of its process as in /proc, one letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestState:
-    """The state of a guest at one moment, as `STATE_PROGRAM` prints it."""
+    """The state of a guest at one moment, as the program `STATE_PROGRAM` prints it in the guest."""
 
     manager: str | None
     """Name of the window manager; empty or None when there is none."""
@@ -112,22 +112,23 @@ class GuestState:
         return sorted(window.title for window in self.windows)
 
     def refuse_dead(self) -> None:
-        """Raise WindowManagerDied or ApplicationDied when the state shows one."""
+        """Raise WindowManagerDied when no window manager runs, ApplicationDied when an application is
+        stopped."""
         if not self.manager:
             raise WindowManagerDied("is gone")
         for window in self.windows:
             if window.state in ("T", "t"):
-                raise ApplicationDied(f"of the window {window.title!r}", "stands still")
+                raise ApplicationDied(f"of the window {window.title!r}", "is stopped")
 
     @property
     def work_windows(self) -> frozenset[int]:
-        """Ids of the windows that take input."""
+        """Return the ids of the windows that take input, which panels and the desktop do not."""
         return frozenset(window.id for window in self.windows if window.kind not in PASSIVE_KINDS)
 
     def missing(self, before: "GuestState | None") -> str:
         """Describe what an episode still needs; empty when the guest is ready.
 
-        before   the state before the task opened its windows; None when it opens none
+        before   the state before the task opened its windows; None for a task that opens no window
         """
         if not self.manager:
             return "no window manager"
@@ -140,13 +141,13 @@ class GuestState:
         return ""
 
     def differences(self, other: "GuestState") -> str:
-        """Describe the differences of files and windows to another state; empty when there are none."""
+        """Describe how the files and windows differ from those of a clean machine; empty when they do not."""
         changed = {
             "files": {name for name, _ in self.files.items() ^ other.files.items()},
             "windows": set(self.titles) ^ set(other.titles),
         }
         return "; ".join(
-            f"other {what} than on the first machine: {', '.join(sorted(names)[:5])}"
+            f"other {what} than on a clean machine: {', '.join(sorted(names)[:5])}"
             for what, names in changed.items()
             if names
         )

@@ -53,7 +53,7 @@ LINK_FROM_NOWHERE = 0x30000000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The surroundings of the steps and evaluators of one task."""
+    """What the steps and the evaluation of one episode work with: the guest, the folders and the settings."""
 
     task_id: str
     guest: Guest
@@ -66,11 +66,11 @@ class Setting:
     height: int
 
     def cached(self, name: str) -> Path:
-        """Return the path of a file in the cache folder. Raises TaskUnsupported when it leads out of it."""
+        """Return the path of a file in the cache folder. Raises TaskUnsupported for a path outside of it."""
         return self._inside(self.cache, name)
 
     def made(self, name: str) -> Path:
-        """Return the path of a file in the episode's folder. Raises TaskUnsupported when it leads out of
+        """Return the path of a file in the episode's folder. Raises TaskUnsupported for a path outside of
         it."""
         return self._inside(self.scratch, name)
 
@@ -81,7 +81,7 @@ class Setting:
             raise TaskUnsupported(self.task_id, f"its file {error}") from error
 
     def filled(self, value: Any) -> Any:
-        """Return a value with its placeholders replaced, at any depth."""
+        """Return a JSON value in which all placeholders such as ``{CLIENT_PASSWORD}`` are replaced."""
         if isinstance(value, str):
             for name, text in self._placeholders().items():
                 value = value.replace(name, text)
@@ -122,13 +122,13 @@ def refuse_unsupported(steps: Sequence[SetupStep], task_id: str) -> None:
 
 
 async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS) -> None:
-    """Run the steps in order. Raises TaskUnsupported before the first one when one is not supported."""
+    """Run the steps in order. Raises TaskUnsupported, before any step runs, when one is not supported."""
     refuse_unsupported(steps, setting.task_id)
     for step in steps:
         try:
             await STEPS[step.type](setting, setting.filled(step.parameters), left_s)
         except KeyError as missing:
-            why = f"its step {step.type!r} has no {missing.args[0]!r}"
+            why = f"its step {step.type!r} has no parameter {missing.args[0]!r}"
             raise TaskUnsupported(setting.task_id, why) from missing
 
 
@@ -157,7 +157,8 @@ async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 
 @contextlib.contextmanager
 def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
-    """Raise TaskUnsupported instead of a machine's fault when the guest lacks a program: no retry helps."""
+    """Raise TaskUnsupported when the guest lacks a program: it is no fault of the machine, and no retry
+    helps."""
     try:
         yield
     except CallFailed as error:
@@ -170,8 +171,9 @@ def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[N
 
 @_step("open")
 async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Open a file. The guest waits until a window has the file's name in its title, at most until our
-    deadline; its own default is half an hour."""
+    """Open a file and wait until a window has the name of the file in its title.
+
+    The guest waits until the deadline of the step at most; without this limit it would wait half an hour."""
     patience_s = max(LEAST_PATIENCE_S, left_s() - WINDOW_MARGIN_S)
     body = {"path": given["path"], "timeout_seconds": patience_s}
     await setting.guest.setup("open_file", body, deadline_s=left_s())
@@ -179,8 +181,9 @@ async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> No
 
 @_step("execute", "command")
 async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Run a command once, or until its result matches ``until``; store its output for the evaluation if
-    asked."""
+    """Run a command once, or again and again until its result matches ``until``.
+
+    With ``stdout`` or ``stderr`` the output is stored in a file of this name, for the evaluation."""
     until = given.get("until") or {}
     while True:
         with _needs_program(setting, given["command"]):
@@ -199,7 +202,7 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
         if not until or any(is_reached):
             return
         if left_s() <= UNTIL_EVERY_S:
-            why = f"{given['command']!r} did not reach {until!r} before its deadline"
+            why = f"the command {given['command']!r} did not end with {until!r} before its deadline"
             raise CallFailed(setting.guest.name, "execute", why)
         await asyncio.sleep(UNTIL_EVERY_S)
 
@@ -210,7 +213,7 @@ async def _sleep(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> N
 
 
 def _route_step(route: str, body_of: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-    """Register a step that the guest's server carries out."""
+    """Register a step that one route of the guest's server carries out."""
 
     @_step(route)
     async def _(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
@@ -269,7 +272,7 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
 
 
 def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
-    """Return the pages among the targets of a browser's debugging port: those with an id and a URL."""
+    """Return those targets of a browser's debugging port that are pages with an id and a URL."""
     return [
         tab
         for tab in (tabs if isinstance(tabs, list) else ())
@@ -312,8 +315,8 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
 async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes:
     """Return a file of the task from its cache folder, or download it into the folder.
 
-    In the folder it has its own name, or the name that OSWorld's client and this function give a download.
-    Raises TaskUnsupported when it is not there and cannot be downloaded.
+    In the folder the file has its own name, or the name that OSWorld's client and this function give to a
+    download. Raises TaskUnsupported when the file is not there and cannot be downloaded.
     """
     known = setting.cached(name)
     kept = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
@@ -330,7 +333,7 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Write a file atomically: other environments that play the task find all of it or nothing."""
+    """Write a file atomically: other environments that play the task find the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         file.write(content)

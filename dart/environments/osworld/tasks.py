@@ -27,7 +27,7 @@ INFEASIBLE = "infeasible"
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """One step that changes the machine before or after the episode."""
+    """One step that changes the machine before the first action, or after the last one."""
 
     type: str
     parameters: Mapping[str, Any]
@@ -35,7 +35,7 @@ class SetupStep:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One evaluation: what to read from the machine, what to compare it with, and how."""
+    """One check of an evaluation: what to read from the machine, what to compare it with, and how."""
 
     function: str
     result: Mapping[str, Any] | None
@@ -45,7 +45,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OSWorldTask:
-    """One task."""
+    """One task of OSWorld, as its file describes it."""
 
     task_id: str
     instruction: str
@@ -55,7 +55,7 @@ class OSWorldTask:
     """OSWorld's ``postconfig``: steps after the last action and before the evaluation."""
     checks: tuple[Check, ...]
     is_any_enough: bool
-    """OSWorld's ``conj`` is ``or``: the best check counts; else all have to succeed."""
+    """Whether the best check alone counts (OSWorld's ``conj`` is ``or``); if not, all have to succeed."""
 
     @property
     def is_infeasible(self) -> bool:
@@ -63,7 +63,7 @@ class OSWorldTask:
 
 
 def task_ids(tasks: Path) -> tuple[str, ...]:
-    """Return the ids of all tasks of a folder or a set, sorted; empty when it does not exist."""
+    """Return the ids of all tasks of a folder or a set, sorted; none when the path does not exist."""
     return tuple(sorted(_files(tasks)))
 
 
@@ -97,25 +97,26 @@ def _files(tasks: Path) -> Mapping[str, Path]:
 
 
 def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
-    """Return the ids by area of a set of tasks. Raises ConfigurationError."""
+    """Return the ids of tasks that a set selects, by area (`chrome` and so on). Raises ConfigurationError."""
     expected = 'expected JSON such as {"chrome": ["id", …]}, or the folder of the tasks'
     try:
         chosen = json.loads(tasks.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"names {tasks}, which cannot be read: {error}; {expected}") from error
+        raise ConfigurationError(f"the set of tasks {tasks} cannot be read: {error}; {expected}") from error
     lists = chosen.values() if isinstance(chosen, dict) else [None]
     if not all(isinstance(ids, list) and all(isinstance(id_, str) for id_ in ids) for ids in lists):
-        raise ConfigurationError(f"names {tasks}, which is not a set of tasks; {expected}")
+        raise ConfigurationError(f"the file {tasks} is not a set of tasks; {expected}")
     return chosen  # type: ignore[no-any-return]
 
 
 def parse_task(task_id: str, data: Any) -> OSWorldTask:
-    """Return the task of a JSON value. Raises TaskUnsupported, which says what is wrong with the value."""
+    """Return the task that the JSON value of a task file describes. Raises TaskUnsupported with what is
+    wrong."""
     try:
         raw = data.get("raw", data)
         instruction, evaluator = raw["instruction"], raw["evaluator"]
         if not isinstance(instruction, str) or not instruction.strip():
-            raise ValueError(f"expected an instruction, got {instruction!r}")
+            raise ValueError(f"expected an instruction, a text that is not blank, got {instruction!r}")
         conjunction = evaluator.get("conj", "and")
         if conjunction not in ("and", "or"):
             raise ValueError(f"expected conj to be 'and' or 'or', got {conjunction!r}")
@@ -149,15 +150,18 @@ def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _column(evaluator: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
-    """Return the list that belongs to the list of functions; None for each function when it is left out."""
+    """Return the entries of ``key``, one for each evaluation function; all None when the key is left out."""
     given = evaluator.get(key) or [None] * count
     column = [given] if isinstance(given, Mapping) else given
     if len(column) != count:
-        raise ValueError(f"{count} functions need {count} of {key!r}, got {len(column)}")
+        raise ValueError(
+            f"evaluator.func names {count} functions, but evaluator.{key} has {len(column)} entries; "
+            "give one entry for each function"
+        )
     return column
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, Mapping):
-        raise TypeError(f"expected a table, got {value!r}")
+        raise TypeError(f"expected a JSON object for a result or an expected value, got {value!r}")
     return dict(value) if value else None

@@ -328,8 +328,11 @@ STRANGE = "tests.unit.environments.osworld.strange_judges"
     [
         ({"found.json": "{half", "wanted.json": "{}"}, None),
         ({"wanted.json": "{}"}, None),
-        ({"found.json": "{}", "wanted.json": "{half"}, "to compare with, wanted.json is no JSON file"),
-        ({"found.json": "{}"}, "what to compare with is not in the guest"),
+        (
+            {"found.json": "{}", "wanted.json": "{half"},
+            "expected value cannot be read: wanted.json is no JSON file",
+        ),
+        ({"found.json": "{}"}, "the expected value .* is missing"),
     ],
 )
 async def test_a_damaged_result_is_one_that_is_not_there_and_a_damaged_standard_is_nobodys_failure(
@@ -368,7 +371,9 @@ async def test_what_to_compare_with_that_cannot_be_read_is_no_failure_of_the_pol
         evaluator = {"func": "exact_match", **sides}
         task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
         if fault:
-            with pytest.raises(EvaluatorFailed, match="to compare with, Preferences is no JSON file"):
+            with pytest.raises(
+                EvaluatorFailed, match="the expected value cannot be read: Preferences is no JSON file"
+            ):
                 await judge(task, setting, lambda: 60.0)
         else:
             assert await judge(task, setting, lambda: 60.0) == 0.0

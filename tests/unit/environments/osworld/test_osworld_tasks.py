@@ -77,11 +77,14 @@ def test_a_task_without_setup_has_none() -> None:
     ("data", "says"),
     [
         ({key: PLAIN[key] for key in PLAIN if key != "instruction"}, "has no 'instruction'"),
-        (PLAIN | {"instruction": " "}, "expected an instruction"),
+        (PLAIN | {"instruction": " "}, "expected an instruction, a text that is not blank, got ' '"),
         (with_evaluator(), "has no 'func'"),
-        (with_evaluator(func=["a", "b"], result=[{}]), "2 functions need 2 of 'result', got 1"),
+        (
+            with_evaluator(func=["a", "b"], result=[{}]),
+            "evaluator.func names 2 functions, but evaluator.result has 1 entries",
+        ),
         (with_evaluator(func="a", conj="xor"), "conj to be 'and' or 'or'"),
-        (with_evaluator(func="a", result="text"), "expected a table"),
+        (with_evaluator(func="a", result="text"), "expected a JSON object"),
         (PLAIN | {"config": [{"parameters": {}}]}, "has no 'type'"),
         ([], "its file is wrong"),
     ],
