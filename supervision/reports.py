@@ -115,7 +115,10 @@ def read(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> tuple[Sup
     """
     newest, found = _file(run_dir, supervisor), deque[SupervisorReport]()
     for path in (newest, newest.with_suffix(".jsonl.1")):
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:  # there is none, or its supervisor renames a full file now
+            continue
         for line in reversed(lines):
             with contextlib.suppress(ValueError, MalformedMessage):
                 report = from_plain(json.loads(line), SupervisorReport)

@@ -1,7 +1,7 @@
 """`dartrl status`, `tree` and `top`: a run seen from outside, even while everything in it hangs."""
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,9 +9,6 @@ from dart.cli.exit_codes import ExitCode, end
 from dart.cli.options import RunDir, chosen, reads_run, shown
 from dart.cli.output import Format, Output, print_data, print_fitted
 from dart.inspect.terminal_safe import Printable
-
-if TYPE_CHECKING:
-    pass
 
 TOP_EVERY_S = 1.0
 

@@ -33,11 +33,21 @@ class AllCommands(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read `--json` as `--output=json`, in every command that has this option."""
-        return super().parse_args(ctx, ["--output=json" if word == "--json" else word for word in args])
+        return super().parse_args(ctx, _with_output(self, args))
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         with errors_as_exit_codes():
             return super().invoke(ctx)
+
+
+def _with_output(commands: TyperGroup, words: list[str]) -> list[str]:
+    command: Any = commands
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    if not any("--output" in option.opts for option in command.params):
+        return words
+    options = words.index("--") if "--" in words else len(words)
+    return ["--output=json" if word == "--json" else word for word in words[:options]] + words[options:]
 
 
 app = typer.Typer(

@@ -209,7 +209,7 @@ def _show_plan(settings: "Config") -> None:
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
-    """What a start would do. Raises RunDirectoryError or DiskError if it would fail."""
+    """What a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
     from dart.core.run_directory import refuse_at_once
     from dart.run.run_record import refuse_without_record
 
@@ -222,7 +222,7 @@ def _what_it_would_do(paths: "RunPaths") -> str:
 
 def _tree_lines(settings: "Config") -> list[str]:
     """The tree, indented; one line for all children of a pool."""
-    from dart.run.reload import supervisors
+    from dart.run.definition import supervisors
     from dart.run.tree import root_spec
     from supervision.child_spec import ChildType
 

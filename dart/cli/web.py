@@ -47,7 +47,8 @@ def web(
     from dart.web.auth import access_for
     from dart.web.server import address, listen, own_names, serve, token_of
 
-    paths = RunPaths(chosen(run_dir).resolve())
+    folder = chosen(run_dir)
+    paths = RunPaths(folder.resolve())
     holder(paths.root)  # raises NotRunningError when there is no run
     token = None
     if token_file is not None:
@@ -56,7 +57,7 @@ def web(
     access = access_for(host, token, [*(allow_host or []), *own_names(host)])
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])
-    say(f"{place} shows the run in {paths.root}; Ctrl-C ends the page, not the run")
+    say(f"{place} shows the run in {folder}; Ctrl-C ends the page, not the run")
     serve(web_app(paths, access), listener)
 
 

@@ -176,8 +176,9 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
     A start calls this before it does anything else. Remaining processes of a killed run are no reason to
     refuse: `claimed` waits for them.
     """
-    if paths.lock.exists() and (pid := holder(paths.root)) and _alive(pid):
-        raise taken(paths.root, pid)
+    pid = holder(paths.root) if paths.lock.exists() else None
+    if pid is not None and (pid == 0 or _alive(pid)):
+        raise taken(paths.root, pid or None)
     refuse_unfit(paths, resume=resume)
 
 

@@ -48,5 +48,5 @@ class Breakable(Environment, Protocol):
         Raises ValueError for a fault that this environment cannot have, by default for all.
         """
         raise ValueError(
-            f"this environment cannot have the fault {kind!r}: set environments.faults.{kind} = 0"
+            f"this environment cannot have the fault {kind.value!r}: set environments.faults.{kind} = 0"
         )

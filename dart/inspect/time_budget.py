@@ -39,8 +39,9 @@ class TimeBudget:
 
     def keep(self) -> None:
         """Write the times into the file. While the disk is full, the file keeps the earlier times."""
+        session_s = max(0.0, time.time() - self.started_unix_s)  # the system's clock may have been set back
         content = {
-            "elapsed_s": self.used_before_s + time.time() - self.started_unix_s,
+            "elapsed_s": self.used_before_s + session_s,
             "budget_s": self._budget_s,
             "started_unix_s": self.started_unix_s,
             "used_before_s": self.used_before_s,

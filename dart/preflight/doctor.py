@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -132,7 +131,7 @@ def packages(target: CheckTarget) -> Iterator[CheckResult]:
 def gpu(_: CheckTarget) -> Iterator[CheckResult]:
     """Graphics cards, and whether the installed torch could use one."""
     cards = ", ".join(_cards())
-    build = metadata.version("torch") if find_spec("torch") else "none"
+    build = _version_of("torch")
     if not cards:
         yield _note("gpu", f"none; torch {build} computes on the processor, which the laptop job is made for")
     elif "+cpu" in build:
@@ -140,6 +139,13 @@ def gpu(_: CheckTarget) -> Iterator[CheckResult]:
         yield _note("gpu", f"{cards}, which torch {build} cannot use", remedy)
     else:
         yield _fine("gpu", f"{cards}, torch {build}")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def _cards() -> list[str]:

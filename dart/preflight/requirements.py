@@ -146,10 +146,12 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
     """Hosts that have no address; all names are resolved at the same time."""
     threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
-    resolving = {host: threads.submit(socket.getaddrinfo, host, None) for host in sorted(set(hosts))}
-    wait(resolving.values(), timeout=RESOLVE_S)
-    threads.shutdown(wait=False, cancel_futures=True)
-    wrong = [f"{host} ({why})" for host, found in resolving.items() if (why := _why_unresolved(found))]
+    try:
+        resolving = {host: threads.submit(socket.getaddrinfo, host, None) for host in sorted(set(hosts))}
+        wait(resolving.values(), timeout=RESOLVE_S)
+        wrong = [f"{host} ({why})" for host, found in resolving.items() if (why := _why_unresolved(found))]
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
     if wrong:
         more = f" and {len(wrong) - HOSTS_SHOWN} more" if len(wrong) > HOSTS_SHOWN else ""
         named = ", ".join(wrong[:HOSTS_SHOWN])

@@ -26,8 +26,8 @@ from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.inspect.utilisation import sizes_in
 from dart.run.control_endpoint import ControlEndpoint
+from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
-from dart.run.reload import RunDefinition
 from dart.run.run_record import begin_record, look_back, prepare_record, refuse_without_record
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter

@@ -31,7 +31,7 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.reload import ENVIRONMENT_POOL, RunDefinition
+from dart.run.definition import ENVIRONMENT_POOL, RunDefinition
 from dart.telemetry.emit import emit
 from dart.telemetry.events import POOLS_SIZED
 from supervision.errors import SupervisionError

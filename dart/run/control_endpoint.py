@@ -34,7 +34,7 @@ from dart.run.control_protocol import (
     encode,
 )
 from dart.run.control_socket import is_own, listen
-from dart.run.reload import RunDefinition
+from dart.run.definition import RunDefinition
 from dart.run.sidecars import BACKOFF, emit_status
 from dart.telemetry.emit import EventEmitter
 from supervision.backoff import backoff_s
@@ -151,6 +151,7 @@ class ControlEndpoint:
         self._statuses: SimpleQueue[Sidecar] = SimpleQueue()
         """What the thread reports of itself, for the main thread."""
         self._is_over = threading.Event()
+        self._has_ended = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # A daemon thread: a request under way does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
@@ -167,6 +168,10 @@ class ControlEndpoint:
 
     def poll(self) -> None:
         """Report a defect, and that the endpoint serves again. Call it about every second; it never waits."""
+        if not self._thread.is_alive() and not self._has_ended and not self._is_over.is_set():
+            self._has_ended = True
+            text = f"its thread ended, see {self._log_file}; restart the run to steer it again"
+            self._statuses.put(Sidecar(name=NAME, is_well=False, text=text))
         while not self._statuses.empty():
             status = self._statuses.get()
             emit_status(self._emitter, status)

@@ -20,7 +20,9 @@ MAX_WAIT_MS = 600_000
 QUICK_MS = 400
 """The wait of an interactive request."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=64)]
+NAME_MOST = 64
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MOST)]
 WaitMs = Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)]
 
 

@@ -159,6 +159,8 @@ def _remedy(key: str, *, is_of_step: bool) -> str:
     known = list(model.model_fields)
     if key == "thought":
         return "; write the thought into `answer`, before its action, in the policy's own format"
+    if key == "target":
+        return "; remove it: the box of a step's target is not kept"
     return did_you_mean(near(key, known)) or f"; known are {', '.join(known)}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from dart.core.errors import UsageError
-from dart.run.control_protocol import ControlOutcome, Request, request_of
+from dart.run.control_protocol import NAME_MOST, ControlOutcome, Request, request_of
 
 STATUS = {
     ControlOutcome.DONE: 200,
@@ -92,7 +92,11 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
     asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
     if asked.do not in ACTIONS:
         raise UsageError(f"there is no action {asked.do!r}; there are {', '.join(ACTIONS)}")
-    _ = asked.request  # checks the name
+    given = f"got {asked.name[:NAME_MOST]!r}"
+    if asked.do in OF_THE_RUN and asked.name:
+        raise UsageError(f"{asked.do} is about the whole run and takes no name, {given}")
+    if asked.do in OF_AN_ACTOR and not 0 < len(asked.name) <= NAME_MOST:
+        raise UsageError(f"{asked.do} needs the name of an actor, at most {NAME_MOST} characters, {given}")
     return asked
 
 

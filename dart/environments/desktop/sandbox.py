@@ -8,7 +8,7 @@ bubblewrap together with the thread that started it, even when the process of th
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 USER, UID = "user", 1000
@@ -73,7 +73,7 @@ def sandbox_command(
         *("--proc", "/proc", "--dev", "/dev"),
         *("--tmpfs", "/tmp", "--dir", "/tmp/.X11-unix", "--perms", "0700", "--dir", RUNTIME_DIR),
         *("--tmpfs", "/home", "--perms", "0700", "--size", str(HOME_BYTES), "--tmpfs", HOME),
-        *(part for folder in sorted(set(readable)) for part in ("--ro-bind", str(folder), str(folder))),
+        *(part for folder in _outermost(readable) for part in ("--ro-bind", str(folder), str(folder))),
         *("--ro-bind", str(passwd), "/etc/passwd", "--chdir", HOME, "--"),
         *command,
     ]
@@ -138,3 +138,18 @@ def _system() -> Iterator[str]:
         yield from ("--symlink", f"usr/{name}", f"/{name}")
     for cache in _CACHES:
         yield from ("--ro-bind-try", cache, cache)
+
+
+def _outermost(folders: Iterable[Path]) -> list[Path]:
+    """Leave out folders that the system or another folder of the list contains.
+
+    Bubblewrap cannot bind a folder inside a bound one when an absolute symbolic link leads to it.
+    """
+    system = [Path(folder) for folder in _SYSTEM]
+    distinct = sorted(set(folders))
+    return [
+        folder
+        for folder in distinct
+        if not any(folder.is_relative_to(other) for other in [*system, *distinct] if other != folder)
+        and folder not in system
+    ]

@@ -130,7 +130,13 @@ class Guest:
     async def directory(self, path: str, *, deadline_s: float) -> Mapping[str, Any] | None:
         """Return a folder as a tree of ``type``, ``name`` and ``children``; None when it does not exist."""
         return await self._json_unless(
-            400, "/list_directory", deadline_s, dict[str, Any], key="directory_tree", json={"path": path}
+            400,
+            "/list_directory",
+            deadline_s,
+            dict[str, Any],
+            key="directory_tree",
+            call=f"/list_directory {path}",
+            json={"path": path},
         )
 
     async def desktop_path(self, *, deadline_s: float) -> str | None:
@@ -151,7 +157,7 @@ class Guest:
     ) -> bytes | None:
         """Return a file's bytes; None for status 404, and for status 500 with the text ``missing``."""
         response = await self._call(
-            "POST", route, deadline_s, accepts=(404, 500), most_bytes=FILE_MOST_BYTES, **content
+            "POST", route, deadline_s, accepts=(404, 500), most_bytes=FILE_MOST_BYTES, call=call, **content
         )
         if response.status == 404 or (response.status == 500 and missing in response.text):
             return None
@@ -222,11 +228,13 @@ class Guest:
         url: str = "",
         accepts: Container[int] = (),
         most_bytes: int | None = None,
+        call: str = "",
         **content: Any,
     ) -> GuestResponse:
         """Send a request once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed.
 
         accepts   statuses besides 200 with which the response is returned instead of CallFailed
+        call      what an error about the status names; the path by default
         """
         async with self._one_at_a_time:
             try:
@@ -249,7 +257,7 @@ class Guest:
                 raise AnswerTooLarge(self.name, path, str(error)) from error
             except BodyRefused as error:
                 raise CallFailed(self.name, path, str(error)) from error
-        return response if response.status in accepts else self._checked(response, path)
+        return response if response.status in accepts else self._checked(response, call or path)
 
     async def _fail_if_simulated(self, path: str) -> None:
         if self.simulated_failure == "hung":

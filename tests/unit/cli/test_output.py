@@ -91,3 +91,9 @@ def test_a_short_option_asks_for_json(tmp_path: Path) -> None:
     for words in (["-o", "json"], ["--json"]):
         ended = CliRunner().invoke(app, ["actors", "list", "--run-dir", str(tmp_path / "run"), *words])
         assert json.loads(ended.stdout)[0]["name"]
+
+
+def test_a_command_without_this_option_refuses_the_word_that_was_written() -> None:
+    ended = CliRunner().invoke(app, ["train", "--json"])
+    assert ended.exit_code == 2
+    assert "No such option: --json" in ended.stderr

@@ -5,6 +5,7 @@ import shutil
 import socket
 from concurrent.futures import Future
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -144,6 +145,19 @@ def test_an_address_that_does_not_resolve_is_missing(tmp_path: Path, monkeypatch
 
 def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     assert "the name server did not answer within" in requirements._why_unresolved(Future())
+
+
+def test_hosts_whose_look_up_has_not_begun_are_named_when_the_name_server_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_over = Event()
+    monkeypatch.setattr(requirements, "RESOLVE_S", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: is_over.wait(10.0))
+    try:
+        (message,) = requirements._unresolved(f"h-{number}" for number in range(requirements.RESOLVERS + 8))
+    finally:
+        is_over.set()
+    assert "h-0 (the name server did not answer within 0.05 s)" in message
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.reload import RunDefinition
+from dart.run.definition import RunDefinition
 from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 

@@ -31,7 +31,7 @@ from dart.run.control_protocol import (
     encode,
 )
 from dart.run.control_socket import connect, request
-from dart.run.reload import RunDefinition
+from dart.run.definition import RunDefinition
 
 PATIENCE_S = 20.0
 DEFINITION = RunDefinition(

@@ -51,6 +51,14 @@ def test_only_what_is_asked_for_is_readable_and_nothing_twice() -> None:
     assert not pairs(command, "--bind")
 
 
+def test_a_folder_within_another_one_or_the_system_is_bound_with_it_alone() -> None:
+    """Bubblewrap cannot mount below a mount through an absolute link, such as /opt/app/current."""
+    readable = [Path("/srv/app"), Path("/srv/app/current/.venv"), Path("/opt/python"), Path("/srv/apple")]
+    command = sandbox_command(["true"], readable=readable, passwd=PASSWD)
+    bound = [source for source, _ in pairs(command, "--ro-bind", 2)]
+    assert bound == ["/srv/app", "/srv/apple", str(PASSWD)]
+
+
 def test_the_only_user_of_a_sandbox_is_its_own() -> None:
     assert PASSWD_TEXT.split(":")[:3] == ["user", "x", "1000"]
 

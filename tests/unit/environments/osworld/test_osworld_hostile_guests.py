@@ -90,6 +90,14 @@ async def test_a_body_that_is_compressed_is_not_unpacked() -> None:
             await call
 
 
+async def test_a_refused_file_or_folder_is_named_by_its_path() -> None:
+    guest = guest_that_answers(lambda: streamed(b"denied", 403))
+    with pytest.raises(CallFailed, match=r"/file /home/user/a\.txt: status 403: denied"):
+        await guest.file("/home/user/a.txt", deadline_s=5.0)
+    with pytest.raises(CallFailed, match="/list_directory /home/user/x: status 403: denied"):
+        await guest.directory("/home/user/x", deadline_s=5.0)
+
+
 async def test_the_text_of_an_answer_is_in_one_encoding_whatever_it_says() -> None:
     guest = guest_that_answers(
         lambda: streamed("é".encode(), 500, **{"content-type": "text/x; charset=idna"})

@@ -1,0 +1,66 @@
+"""The definition of a run: its configuration, the tree that this makes, and how both can change."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.codec import from_plain
+from actors.system import RootSpec
+from dart.config.config import Config
+from supervision.child_spec import ChildSpec, SupervisorFlags
+
+ENVIRONMENT_POOL = "environment_pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """One supervisor of a tree: its limits and its children."""
+
+    flags: SupervisorFlags
+    children: Mapping[str, ChildSpec]
+
+
+@dataclass(slots=True, kw_only=True)
+class RunDefinition:
+    """A run, and how it can be changed while it runs."""
+
+    config: Config
+    """The configuration that holds now."""
+    tree_of: Callable[[Config], RootSpec]
+    """Makes the tree of a configuration."""
+    reread: Callable[[], Config] | None = None
+    """Reads the configuration again; None: it never changes. Raises ConfigError."""
+    keep: Callable[[Config], None] = lambda _: None
+    """Writes the configuration for the next start of the run."""
+    as_started: Config = field(init=False)
+    """The configuration that the tree was started with."""
+
+    def __post_init__(self) -> None:
+        self.as_started = self.config
+
+    def adopt(self, config: Config) -> None:
+        """Replace the configuration. It also holds when it cannot be written, which raises OSError."""
+        self.config = config
+        self.keep(config)
+
+    def environments(self, count: int) -> Mapping[str, ChildSpec]:
+        """The child specs of `count` environments by name."""
+        return supervisors(self.tree_of(self.with_environments(count)))[ENVIRONMENT_POOL].children
+
+    def with_environments(self, count: int) -> Config:
+        """The configuration with another number of environments."""
+        pool = self.config.environments.model_copy(update={"count": count})
+        return self.config.model_copy(update={"environments": pool})
+
+
+def supervisors(tree: RootSpec) -> dict[str, Supervised]:
+    """The supervisors of a tree by name, the root first."""
+    return dict(_below(tree.name, tree.args))
+
+
+def _below(name: str, args: Mapping[str, Any]) -> Iterator[tuple[str, Supervised]]:
+    children = {child["id"]: from_plain(child, ChildSpec) for child in args["children"]}
+    yield name, Supervised(from_plain(args["flags"], SupervisorFlags), children)
+    for id_, spec in children.items():
+        if "children" in spec.args:
+            yield from _below(id_, spec.args)
