@@ -77,7 +77,9 @@ class Actor:
         check_names(cls, Actor, _TAKEN_NAMES)
         table = cls._handlers = cls._handlers | handlers_in(cls)
         if cls.traps_exits and Exit not in table:
-            raise TypeError(f"{cls.__name__} traps exits and has no handler marked @receives(Exit)")
+            raise TypeError(
+                f"{cls.__name__} traps exits but has no handler of Exit; mark a method with @receives(Exit)"
+            )
 
     def __init__(
         self,
@@ -243,7 +245,8 @@ class Actor:
         """
         if Down not in self._handlers:
             raise ActorError(
-                f"{type(self).__name__} monitors {name!r} and has no handler marked @receives(Down)"
+                f"{type(self).__name__} monitors {name!r} but has no handler of Down; "
+                "mark a method with @receives(Down)"
             )
         return self.__monitors.monitor(name)
 

@@ -80,7 +80,9 @@ class BackgroundWork:
 
     def _crash_if_overdue(self, number: int, deadline_s: float) -> None:
         if number in self._in_threads:
-            raise WorkOverdue(f"{self._in_threads[number][0]!r} is not done after {deadline_s} s")
+            raise WorkOverdue(
+                f"the work {self._in_threads[number][0]!r} is not done after {deadline_s} s, its deadline"
+            )
 
     def _show_oldest(self) -> None:
         name, since_ns = next(iter(self._in_threads.values()), ("", 0))

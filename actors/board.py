@@ -373,7 +373,9 @@ class Board:
             if slot is None:
                 slot = self._emptied_slot()
             if slot is None:
-                raise ActorError(f"the board holds {SLOTS} actors and is full; cannot place {name!r}")
+                raise ActorError(
+                    f"the board holds {SLOTS} actors and is full, so {name!r} cannot start; start fewer"
+                )
             is_known = self.get(slot, "name") == name
             if is_known and self.get(slot, "parent") != parent:
                 check(slot)

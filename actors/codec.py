@@ -233,7 +233,7 @@ def _header(body: memoryview) -> _Frame:
         ) from error
     if header.version != PROTOCOL_VERSION:
         raise MalformedMessage(
-            f"a frame of mail has protocol version {header.version}, not {PROTOCOL_VERSION}"
+            f"a frame of mail has protocol version {header.version}, expected {PROTOCOL_VERSION}"
         )
     return header
 

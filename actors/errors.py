@@ -5,7 +5,7 @@ ActorError
 │   ├── ActorDied            the asked actor ended, was restarted, or never existed
 │   ├── AskTimeout           the deadline passed; says what the actor was doing
 │   └── Refused              the actor did not take the message: unknown type, wrong incarnation
-├── MailboxFull              the receiver is too slow or stopped; the message was not sent
+├── MailboxFull              the receiver is too slow or suspended; the message was not sent
 ├── MessageTooLarge          send a reference (a path, a hash) instead
 ├── MalformedMessage         signed bytes that this code cannot read
 ├── Unauthenticated          bytes not signed with this run's key; never decoded

@@ -105,7 +105,7 @@ class Mail:
         except ConnectionError:
             raise ActorDied(f"the process of {envelope.to!r} has just ended") from None
         if not is_taken:
-            raise MailboxFull(f"{envelope.to!r} takes no more messages now; it is stopped or too slow")
+            raise MailboxFull(f"{envelope.to!r} takes no more messages now; it is suspended or too slow")
         return address
 
     def receive(self) -> Envelope | None:

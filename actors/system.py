@@ -386,7 +386,9 @@ def _make_private(folder: Path) -> None:
     """Make a folder private to its user: it holds the key, the board, the logs and every inbox."""
     owner = folder.stat().st_uid
     if owner != os.geteuid():
-        raise SystemStartFailed(f"{folder} belongs to user {owner}; a run needs folders of its own user")
+        raise SystemStartFailed(
+            f"{folder} belongs to user {owner}; use a folder of the user who starts the run"
+        )
     folder.chmod(0o700)
 
 

@@ -160,7 +160,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
             found = super().find_class(module_name, name)
             if isinstance(found, type) and found.__module__ == module_name:
                 return found
-        raise pickle.UnpicklingError(f"{module_name}.{name} may not come over the wire")
+        raise pickle.UnpicklingError(f"a frame of Thespian may not contain {module_name}.{name}")
 
 
 class SignedFrames:
@@ -191,7 +191,10 @@ def _add_more(self: Any, data: bytes) -> None:
     """
     _stock_add_more(self, data)
     if self._size is None and len(self._buf) > LENGTH_BYTES:
-        raise ValueError(f"a frame's length cannot begin with {self._buf[:LENGTH_BYTES]!r}")
+        raise ValueError(
+            f"expected a frame to begin with a length of at most {LENGTH_BYTES} digits, got "
+            f"{self._buf[:LENGTH_BYTES]!r}"
+        )
     if self._size is not None and not 0 <= self._size <= MAX_FRAME_BYTES:
         raise ValueError(f"expected a frame of 0 to {MAX_FRAME_BYTES} bytes, got {self._size}")
 

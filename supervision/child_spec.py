@@ -264,7 +264,7 @@ def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
     if spec.breaker is not None and flags.strategy is not Strategy.ONE_FOR_ONE:
         raise InvalidChildSpec(
             f"child {spec.id!r}: a breaker needs strategy one_for_one, got {flags.strategy.value}: "
-            "its siblings could not run while it is in quarantine"
+            "with it, siblings could not run during a quarantine; leave breaker out or change the strategy"
         )
 
 

@@ -134,7 +134,9 @@ def update_flags(core: SupervisorCore, flags: SupervisorFlags, now_s: float) -> 
         core.flags.ordered,
         core.flags.dynamic,
     ):
-        raise InvalidChildSpec("strategy, ordered and dynamic cannot be changed; start another supervisor")
+        raise InvalidChildSpec(
+            "strategy, ordered and dynamic cannot be changed; start another supervisor with them"
+        )
     for child in core.children.values():
         check_fits(child.spec, flags)
     core.flags = flags

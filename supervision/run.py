@@ -117,4 +117,7 @@ def _await_ready(system: ActorSystem, deadline_s: float) -> None:
         raise TreeNotStarted(system.failure() or str(death)) from None
     except NotReady:
         waiting = [row.name for row in system.board.rows() if row.state is ActorState.STARTING]
-        raise TreeNotStarted(f"not ready within {deadline_s:g} s: {waiting}") from None
+        raise TreeNotStarted(
+            f"the actors {waiting} were not ready within {deadline_s:g} s; "
+            "read their logs or raise start_deadline_s"
+        ) from None

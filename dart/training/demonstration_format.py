@@ -61,7 +61,9 @@ class DemonstrationStep(BaseModel):
         if self.token_ids is None:
             raise ValueError("logprobs belong to token_ids: give the answer's tokens, or leave logprobs out")
         if len(self.logprobs) != len(self.token_ids):
-            raise ValueError(f"{len(self.logprobs)} log-probs for {len(self.token_ids)} token_ids")
+            raise ValueError(
+                f"expected one log-prob for each of {len(self.token_ids)} token_ids, got {len(self.logprobs)}"
+            )
         return self
 
 

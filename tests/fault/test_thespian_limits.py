@@ -83,7 +83,7 @@ def test_a_length_that_does_not_end_is_refused(piece: bytes) -> None:
     buffer = thespian_base.ReceiveBuffer()
     for _ in range(thespian_base.LENGTH_BYTES):
         buffer.addMore(piece)
-    with pytest.raises(ValueError, match="length cannot begin with"):
+    with pytest.raises(ValueError, match="begin with a length of at most"):
         buffer.addMore(piece)
 
 

@@ -494,7 +494,7 @@ def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: InMe
     counter = bench.start(Counter, "counter")
     bench.tell("counter", Work(name="update", deadline_s=30.0))
     bench.advance(29.0)
-    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s"):
+    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s, its deadline"):
         bench.advance(1.0)
     counter.gate.set()
 

@@ -208,7 +208,7 @@ def test_a_raw_answer_of_the_small_policy_is_its_action(write: Write, policy: Pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"logprobs": [-0.5]}, "log-probs for"),
+        ({"logprobs": [-0.5]}, "expected one log-prob for each"),
         ({"logprobs": None, "token_ids": [10**7]}, r"token id 10000000 .*vocabulary"),
         ({"logprobs": None, "token_ids": [10**30]}, "token_ids"),
         ({"logprobs": None, "token_ids": [-1]}, "token_ids"),
