@@ -137,7 +137,7 @@ class Actor:
         return True
 
     def on_stop(self) -> Any:
-        """Release what outlives the process. It may last as long as the child spec's `shutdown`.
+        """Release what would outlive the process, within `shutdown_s` of the child spec.
 
         May be `async def`.
         """
@@ -302,7 +302,7 @@ class Actor:
     # ---- what the board shows ----
 
     def used(self, n: int = 1) -> None:
-        """Count `n` uses on the board. The supervisor may replace an actor after many (`Retirement`)."""
+        """Count `n` uses on the board. At `Identity.max_uses` its supervisor may replace the actor."""
         before, self.__uses = self.__uses, self.__uses + n
         self.board.set(self.identity.slot, uses=self.__uses)
         if before < self.identity.max_uses <= self.__uses:
@@ -346,7 +346,7 @@ class Actor:
         self.__heartbeat.beat()
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle news of another actor from the runtime, which is no mail. Hold it before the start."""
+        """Handle news of another actor that the runtime reports, not mail. Before the start, hold it."""
         self.__mailbox.take_news(news, name, incarnation)
 
     def let_go(self) -> None:

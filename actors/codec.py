@@ -3,7 +3,7 @@
 A message is a frozen dataclass (or a msgspec struct) marked with `@message`. On
 the wire it is its registered name and its fields; a receiver that does not know
 the name, or finds a field of another type, refuses the message with the reason.
-A sender cannot make the receiver instantiate any other class.
+A sender cannot make the receiver instantiate a class that is no message.
 
 A frame is `keyed BLAKE2b(body) + body`; the body is decoded only when the
 signature holds. The header is decoded apart from the message, so that the sender

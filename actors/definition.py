@@ -1,4 +1,4 @@
-"""Checks of a subclass of Actor when its class is made: a mistake is refused where it is written."""
+"""Checks of a subclass of Actor when its class is made: a mistake raises an error at its definition."""
 
 from collections.abc import Callable, Mapping
 from inspect import isfunction, signature

@@ -46,7 +46,7 @@ class _Turns:
             self.forget()
 
     def forget(self) -> None:
-        """Drop everything that is due, and take nothing for running."""
+        """Drop everything that is due, and note that nothing runs."""
         self._is_running = False
         self._due.clear()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Lifecycle:
-    """How far one actor's life has come. The flags are plain attributes, because each message reads them."""
+    """How far one actor's life has come. The flags are plain attributes: they are read for each message."""
 
     def __init__(self, actor: "Actor", mail: Mail, heartbeat: Heartbeat) -> None:
         self.is_started = False

@@ -138,7 +138,7 @@ class Mailbox:
             )
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle news of another actor that comes from the runtime. Hold it before the start."""
+        """Handle news of another actor that the runtime reports, not mail. Before the start, hold it."""
         if not self._lifecycle.is_started:
             self._held_news.append((news, name, incarnation))
             return

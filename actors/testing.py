@@ -205,7 +205,7 @@ class InMemorySystem:
     """A few actors, run turn by turn. A context manager: leaving it closes what they held.
 
     folder         an empty folder for the board and the crash files
-    seed           of the order in which things happen; None for the order of names
+    seed           seed of the order in which things happen; None: the order of names
     live_children  whether spawned children are actors of the bench, or scripted by the test
     """
 

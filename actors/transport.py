@@ -64,7 +64,7 @@ class Outbox:
         self._waiting_bytes = 0
 
     def put(self, frame: bytes) -> bool:
-        """Send or keep a frame; False when there is no room. ConnectionError: the receiver has ended."""
+        """Send or keep a frame; False: no room is left. Raises ConnectionError after the receiver's end."""
         if self.has_ended:
             raise ConnectionResetError
         if not self.waiting and self.socket is not None and self._sent(frame):

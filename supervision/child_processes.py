@@ -208,7 +208,7 @@ class ChildProcesses:
         )
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
-        """A child's state on the board, for everyone to read."""
+        """Write a child's state to the board, for everyone to read."""
         slot = self.slot(child.spec.id, child.incarnation)
         if slot is None:
             slot = self._row(child.spec.id)

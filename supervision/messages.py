@@ -148,7 +148,7 @@ class CountChildren:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildCounts:
-    """The numbers of children as in OTP's count_children, and of those restarting and quarantined."""
+    """OTP's count_children, and the numbers of restarting and quarantined children."""
 
     specs: int
     active: int

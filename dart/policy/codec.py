@@ -106,8 +106,9 @@ class PromptCodec(Codec):
     def decode_action(
         self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame = FRAME
     ) -> str:
-        """Return the action in these tokens; for tokens that are not an action a list of their names, which
-        the strict parser refuses."""
+        """Return the action in these tokens; for tokens that are not an action, a list of their names,
+        which the strict parser refuses.
+        """
         ids = list(token_ids)
         if not ids or ids[-1] != self.eos_id:
             return self._spell(ids)
