@@ -124,7 +124,7 @@ def logs(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the log of an actor. All incarnations of a name share it; each line shows the number of its own.
+    """Show the log of an actor. All incarnations share the log; each line shows which of them wrote it.
 
     **Examples**
 

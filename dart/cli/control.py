@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
 
+DrainWait = Annotated[
+    float,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0.0,
+        max=600.0,
+        show_default=False,
+        help="Wait up to this long, at most 600 s, until nothing runs; exit code 75 if something still runs. "
+        f"Default: {DRAIN_WAIT_S:g}.",
+    ),
+]
+
 Wait = Annotated[
     float | None,
     typer.Option(
@@ -31,9 +44,9 @@ Wait = Annotated[
 
 
 def restart(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """End one actor, children first, and start it again. One that hangs is killed after its `shutdown_s`.
+    """End one actor, children first, and start it again. An actor that hangs is killed after `shutdown_s`.
 
-    It costs no restart budget. An environment first plays on for a moment or parks its episode.
+    This costs no restart budget. An environment first plays on for a moment or parks its episode.
 
     **Examples**
 
@@ -57,7 +70,7 @@ def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
 def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     """Begin no further episode or update. What runs continues to its end, and all actors stay up.
 
-    It lasts until `dartrl resume`, also over a restart of the run. The time budget keeps running.
+    The pause lasts until `dartrl resume`, also over a restart of the run. The time budget keeps running.
 
     **Examples**
 
@@ -80,8 +93,8 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     _carry_out("resume", run_dir, wait_s)
 
 
-def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
-    """Pause, and wait until no episode and no update runs: before work on machines.
+def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
+    """Pause, and wait until no episode and no update runs, as before work on the machines.
 
     Exit code 75 if something still runs after `--wait`. All actors stay up; `dartrl resume` continues.
 
@@ -98,9 +111,9 @@ def scale(
     wait_s: Wait = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Change the number of environments. Those that end finish or park their episodes.
+    """Change the number of environments. Environments that are removed finish or park their episodes.
 
-    The run's own configuration keeps the number; a file given to `dartrl up`, or read again, overrides it.
+    The run's configuration keeps the number, until `dartrl up` is given or reloads a configuration file.
 
     **Examples**
 
@@ -186,8 +199,9 @@ def _count(what: str) -> int:
     name, _, count = what.partition("=")
     if name != "environments":
         raise UsageError(
-            f"{name!r} cannot be scaled while a run goes on, only environments can: environments=24; "
-            "for everything else change the configuration and start the run again"
+            f"expected environments=COUNT such as environments=24, got {what!r}: only the number of "
+            "environments can change while a run goes on; to change other values, edit the configuration and "
+            "start the run again"
         )
     if not count.isdecimal() or not 1 <= int(count) <= ENVIRONMENTS_MAX:
         raise UsageError(

@@ -86,7 +86,7 @@ def doctor(
 
 
 def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "CheckTarget":
-    """The run that was named, or the newest in runs/ if there is one."""
+    """Choose what to check: a configuration, ports, and the run that was named or the newest run in runs/."""
     from dart.config.config import load_config
     from dart.preflight.doctor import CheckTarget
 

@@ -80,7 +80,7 @@ ENDS = (typer.Exit, typer.Abort, typer.BadParameter)
 
 
 def exit_code_of(error: errors.DartError) -> ExitCode:
-    """The exit code of an error: that of its nearest class that has one."""
+    """Return the exit code of an error: that of its class, or of the nearest base class that has a code."""
     return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)
 
 
@@ -88,10 +88,10 @@ def exit_code_of(error: errors.DartError) -> ExitCode:
 def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """End the command with one message and its exit code for every error a person can do something about.
 
-    place    where the command writes, for failures of the disk that do not say it themselves
-    damage   describes damage of the data that the command reads, empty without any; called for every other
-             error, because code that reads a damaged row can fail anywhere
-    Any other error is a defect: it propagates, prints its traceback and ends the command with 1.
+    place    where the command writes; named in the message if a failure of the disk does not name a file
+    damage   describes damage of the data that the command reads; empty if there is none. It is called for
+             every other error, because code that reads a damaged row can fail anywhere
+    An error without such damage is a defect: it propagates, prints its traceback and ends the command with 1.
     """
     somewhere = place or "the run directory"
     try:

@@ -49,7 +49,7 @@ def init(
 
 
 def _configuration(name: str) -> str:
-    """The text of a bundled configuration. Raises UsageError for a name there is none of."""
+    """Read the text of a bundled configuration. Raises UsageError if there is none with this name."""
     from dart.config.bundled import bundled_folder, bundled_names, no_such_file
     from dart.core.errors import UsageError
 
@@ -59,7 +59,7 @@ def _configuration(name: str) -> str:
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write all of the files, or none when one of them is there."""
+    """Write all of the files, or none of them if one exists already."""
     there = [str(folder / name) for name in files if (folder / name).exists()]
     if there:
         end(f"{' and '.join(there)} exists already; name another folder", ExitCode.CANNOT_CREATE)

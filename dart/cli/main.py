@@ -1,7 +1,7 @@
-"""`dartrl`: the guard, the commands, and where their errors become messages and exit codes.
+"""`dartrl`: all its commands, and where their errors become messages and exit codes.
 
-Every command is thin: read the options, call one function of the training system, show what it returns. What
-is heavy is imported inside the functions, so that help and checks are quick.
+Every command is thin: read the options, call one function of the training system, show what it returns.
+Functions import heavy modules themselves, so that help and checks are quick.
 """
 
 from typing import Annotated, Any
@@ -107,6 +107,6 @@ app.add_typer(config_app, name="config")
 
 
 def main() -> None:
-    """The `dartrl` command."""
+    """Run `dartrl`, once it is sure that `supervision` is this project's package and not another one."""
     require_own_supervision()
     app()

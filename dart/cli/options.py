@@ -25,7 +25,11 @@ COMPLETION_S = 0.3
 
 
 def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = COMPLETION_S) -> list[str]:
-    """The names that begin so; none when reading them fails or takes too long: Tab is no place for errors."""
+    """Return the names that begin with `incomplete`.
+
+    If reading the names fails or takes longer than `limit_s`, no name is offered: a shell that completes a
+    word must show no error.
+    """
     found: list[str] = []
 
     def read() -> None:
@@ -104,7 +108,7 @@ CONFIGURATION = "TOML file, or the name of a bundled configuration such as `lapt
 
 
 def reads_run(command: Callable[P, None]) -> Callable[P, None]:
-    """Make a command with the option `run_dir` name its run when the disk fails or its data are damaged."""
+    """Make the errors of a command with the option `run_dir` name the run, and the damage of its data."""
 
     @wraps(command)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -116,16 +120,17 @@ def reads_run(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def chosen(run_dir: Path | None) -> Path:
-    """The directory that was named, or the run in runs/ that is running, or the newest there."""
+    """Return the run directory that was named; else that of the running, or of the newest, run in runs/."""
     from dart.core.run_directory import latest_run
 
     return run_dir or latest_run(RUNS)
 
 
 def recorded(run_dir: Path | None) -> "RunPaths":
-    """The run a command is about, which has a record to look at; it may be running or have ended.
+    """Return the paths of the run that a command is about. The run may be running or have ended.
 
-    A run that has ended without a record is damaged; reading its record says so.
+    The command ends with a message if the run has nothing to show, or is running and has no record yet. A run
+    that has ended without a record is damaged; reading its record says so.
     """
     from dart.core.run_directory import RunPaths, holder
 
@@ -138,10 +143,11 @@ def recorded(run_dir: Path | None) -> "RunPaths":
 
 
 def shown(run_dir: Path | None) -> "RunPaths":
-    """The run a command is about, which has everything that a snapshot is made of.
+    """Return the paths of the run that a command is about, and that has all data of a snapshot.
 
-    While a run starts or ends, the board still shows the actors of an earlier start. The main process writes
-    its pid into processes.json while it has actors.
+    The command ends with a message if the run lacks something. While a run starts or ends, the board still
+    shows the actors of an earlier start; the main process has its pid in processes.json only while it has
+    actors.
     """
     from actors.orphans import launcher_of
     from dart.core.run_directory import holder
@@ -159,7 +165,7 @@ def shown(run_dir: Path | None) -> "RunPaths":
 
 
 def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
-    """End the command where one of the files is missing, and say why."""
+    """End the command with a message if one of the files is missing."""
     missing = next((path for path in needed if not path.exists()), None)
     if missing and pid is None:
         end(f"the run in {paths.root} is not running and left nothing to show", ExitCode.NOT_RUNNING)

@@ -38,7 +38,7 @@ class Format(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """For programs."""
+        """Whether the format is meant for programs."""
         return self in (Format.JSON, Format.JSONL)
 
 
@@ -54,7 +54,7 @@ Output = Annotated[
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines for a person: nothing in them steers the terminal."""
+    """Print text for a person. Control characters become visible, so that they cannot steer the terminal."""
     typer.echo(printable(text), err=err)
 
 
@@ -83,7 +83,7 @@ def print_data(value: Any, output: Format) -> None:
 
 
 def as_json(value: Any) -> str:
-    """One line of JSON; a dataclass becomes an object of its fields, what JSON does not know becomes text."""
+    """Return a value as one line of JSON. A dataclass becomes an object; what JSON lacks becomes text."""
     return json.dumps(value, default=_plain)
 
 
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None:
-    """Print on the terminal's width; without a terminal, or in the wide format, as wide as it needs."""
+    """Print a table in the terminal's width; without a terminal, or in the wide format, in its full width."""
     from rich.console import Console
     from rich.measure import Measurement
 

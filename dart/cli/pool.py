@@ -37,7 +37,7 @@ def import_folder(
 
     A step holds an `action`, or the whole `answer` as the policy writes it, or its `token_ids` and, if they
     are known, their `logprobs`.
-    The output says how many lack the thought that the policy writes before an action.
+    The output says how many demonstrations lack the thought that the policy writes before an action.
 
     The run must not be running: end it, import, continue with `dartrl train --resume`. Or name the folder in
     `curation.experience_pool.folders`, and every start imports it.
@@ -165,8 +165,8 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
         end(
             f"the run in {paths.root} is running as process {pid} and alone writes its record: end it "
             f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume --run-dir "
-            f"{paths.root}`; or name the folder in curation.experience_pool.folders, "
-            "which every start and --resume imports",
+            f"{paths.root}`. A folder can also be named in curation.experience_pool.folders: "
+            "every start and --resume imports it",
             ExitCode.CANNOT_CREATE,
         )
     from dart.store.store import Store

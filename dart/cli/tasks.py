@@ -82,7 +82,7 @@ def show(
 
 
 def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
-    """Columns of the list of tasks; the part before the slash, where all share it, stands in the header."""
+    """Columns of the list of tasks. If all ids share the part before the slash, only the header shows it."""
     from dart.inspect.report import family_of
 
     family = family_of(one.task_id for one in reports)

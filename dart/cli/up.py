@@ -158,7 +158,7 @@ def _end(result: "TrainResult") -> None:
 
 
 class _StandardError:
-    """Standard error as the log of a daemon; a closed terminal or a full disk loses the line only."""
+    """Standard error as the log of a daemon. A closed terminal or a full disk costs only the line."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ def _show_plan(settings: "Config") -> None:
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
-    """What a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
+    """Say what a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
     from dart.core.run_directory import refuse_at_once
     from dart.run.run_record import refuse_without_record
 
@@ -221,7 +221,7 @@ def _what_it_would_do(paths: "RunPaths") -> str:
 
 
 def _tree_lines(settings: "Config") -> list[str]:
-    """The tree, indented; one line for all children of a pool."""
+    """Return the tree as indented lines, with one line for all children of a pool."""
     from dart.run.definition import supervisors
     from dart.run.tree import root_spec
     from supervision.child_spec import ChildType
@@ -283,7 +283,7 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
 
 
 def _new_text(file: Path, began_bytes: int) -> str:
-    """The text written into a file since it had this size; a shorter file was replaced and is all new."""
+    """Return the text written into a file since it had `began_bytes`; all of it if the file was replaced."""
     content = file.read_bytes() if file.exists() else b""
     return content[began_bytes if len(content) >= began_bytes else 0 :].decode(errors="replace").strip()
 
@@ -295,9 +295,9 @@ def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | No
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
-    """Wait until the root supervisor replies; None then, or the exit code of a process that ended before.
+    """Wait until the root supervisor answers, and return None; or the exit code if the process ended before.
 
-    Raises TemporaryError when neither happens in time.
+    Raises TemporaryError if neither happens in time.
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_protocol import ControlOutcome, Ping
@@ -323,9 +323,9 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
 
 def _end_process(root: Path, pid: int, *, now: bool) -> bool:
-    """Send SIGTERM to the process of a run, and a second time for `now`; whether it has ended in time.
+    """Send SIGTERM to the process of a run, with `now` twice, and return whether it ended in time.
 
-    A process ends for its pidfd even while its parent does not collect its exit code.
+    The end is seen through a pidfd, because the pid stays in use until the parent collects the exit code.
     """
     import select
 

@@ -95,9 +95,9 @@ def metrics(
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9109` or `[::1]:9109` in its parts.
+    """Split an address such as `127.0.0.1:9109` or `[::1]:9109` into host and port.
 
-    raises    typer.BadParameter
+    raises    typer.BadParameter for a text that is no such address
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:

@@ -12,7 +12,10 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
-    """Actors by name, without forgotten children, clients, and the second row of a child being replaced."""
+    """Return the board's rows of actors by name, without clients.
+
+    The rows of children that were deleted and the second row of a child that is being replaced are left out.
+    """
     return {
         row.name: row
         for row in rows
@@ -43,7 +46,7 @@ def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
 
 
 def condition(name: str, actors: Mapping[str, Vitals]) -> str:
-    """An actor in words: its state, what it does and for how long."""
+    """Describe an actor in words: its state, what it does and for how long."""
     row = actors.get(name)
     if row is None:
         return f"{name} is not there"
@@ -56,7 +59,7 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """An actor in quarantine: it failed too often."""
+    """An actor that is in quarantine because it failed too often."""
 
     name: str
     retry_unix_s: float
@@ -66,7 +69,7 @@ class Quarantined:
 
 
 def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
-    """The actors in quarantine, by name. Raises NotRunningError."""
+    """Return the actors in quarantine, ordered by name. Raises NotRunningError."""
     paths = RunPaths(run_dir)
     if holder(run_dir) is None or not paths.board.exists():
         raise NotRunningError(f"the run in {run_dir} is not running, so no actor is in quarantine")

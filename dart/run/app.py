@@ -63,7 +63,7 @@ def train(
 ) -> TrainResult:
     """Run the main job to its end: base evaluation, training, final evaluation.
 
-    reread   reads the configuration again on SIGHUP; None: it never changes
+    reread   called on SIGHUP to read the configuration again; None: the configuration never changes
 
     A first signal drains the run, and the result names the signal. A second one ends the run at once, also
     while the data are checked and the report is written. No process is left, and what was stored stays.
@@ -172,7 +172,7 @@ def final_reserve_s(config: Config) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MainProcess:
-    """The main process as an emitter of events."""
+    """The emitter of the main process's events."""
 
     log: Any
     tell: Callable[[str, Any], bool]

@@ -1,7 +1,7 @@
-"""The commands of the control endpoint: which actors each request asks for what.
+"""The commands of the control endpoint: which actors carry out each request.
 
-Work that is not done when the operator's answer is due continues. A supervisor that hangs gets no request: it
-would carry the request out when it runs again, perhaps an hour later.
+If a request is not done when the operator's answer is due, it continues after the answer. A supervisor that
+hangs gets no request, because it would carry the request out when it runs again, perhaps an hour later.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -75,9 +75,9 @@ class NotDone(Exception):
 
 
 class Commands:
-    """Carries requests out on behalf of one actor, which asks the others.
+    """Carries out requests. One actor, that of the control endpoint, asks the other actors.
 
-    definition   the run; commands replace its configuration
+    definition   the definition of the run, whose configuration the requests replace
     """
 
     def __init__(self, actor: Actor, definition: RunDefinition) -> None:
@@ -89,7 +89,10 @@ class Commands:
         """Held while sizes and limits change, so that one change follows the other."""
 
     async def answer(self, call: Request) -> ControlAnswer:
-        """The outcome of a request; after `wait_ms`, the state of the actor that the request waits for."""
+        """Carry out a request and return its outcome.
+
+        After `wait_ms`, the answer is `UNDER_WAY` with the state of the actor that the request waits for.
+        """
         answer: Future[ControlAnswer] = Future()
         who, work = self._work_of(call)
 
@@ -105,7 +108,10 @@ class Commands:
         return await answer
 
     def _work_of(self, call: Request) -> tuple[str, Coroutine[Any, Any, str]]:
-        """The actor that a request waits for, and its work, which returns a text for the operator."""
+        """Return the actor that a request waits for, and the coroutine that carries the request out.
+
+        The coroutine returns a text for the operator.
+        """
         match call:
             case Ping():
                 return ROOT, self._ping(call)
@@ -127,7 +133,7 @@ class Commands:
                 return ROOT, self._reload(call)
 
     async def _ended(self, call: Request, work: Coroutine[Any, Any, str]) -> ControlAnswer:
-        """Turn every failure of a request into an answer, so that the next request is served."""
+        """Carry out a request, and turn every failure into an answer, so that the next request is served."""
         try:
             answer = ControlAnswer(ControlOutcome.DONE, await work)
         except NotDone as reason:
@@ -150,7 +156,10 @@ class Commands:
     # ---- one actor ----
 
     async def _supervisor_of(self, call: RestartActor | StopActor | ReleaseActor) -> str:
-        """The supervisor to ask. Raises NotDone for a request that makes no sense, AskError if it hangs."""
+        """Return the supervisor of the actor that a request names.
+
+        Raises NotDone if the request is not possible for this actor, and AskError if the supervisor hangs.
+        """
         actors = self._actors()
         why_not = (
             actor_conditions.why_not_stop if isinstance(call, StopActor) else actor_conditions.why_not_restart
@@ -168,7 +177,10 @@ class Commands:
             return f"{call.name} runs again, as incarnation {started.incarnation}"
         if started.reason in (RUNNING, RESTARTING):
             return f"{call.name} ended, and its supervisor is already starting it again"
-        raise NotDone(f"{call.name} is down until it is restarted again: {started.reason}")
+        raise NotDone(
+            f"{call.name} has ended and could not be started again: {started.reason}; "
+            f"`dartrl actors restart {call.name}` tries again"
+        )
 
     async def _stop(self, call: StopActor) -> str:
         await self._manage(await self._supervisor_of(call), TerminateChild(id=call.name))
@@ -187,11 +199,11 @@ class Commands:
             failed += await self._resize(call.environments)
             size = f"{len(await self._environments())} environments"
         if failed:
-            raise NotDone(f"{size}, not {call.environments}: {'; '.join(failed)}")
+            raise NotDone(f"the run has {size}, not {call.environments}: {'; '.join(failed)}")
         return size
 
     async def _resize(self, count: int) -> list[str]:
-        """Bring the pool to `count` environments; returns what failed, and why."""
+        """Bring the environment pool to `count` environments; return what failed, and why."""
         specs, existing = self._definition.environments(count), await self._environments()
         missing = sorted(specs.keys() - set(existing))
         surplus = sorted(set(existing) - specs.keys(), reverse=True)
@@ -204,7 +216,10 @@ class Commands:
         return failed
 
     async def _environments(self) -> list[str]:
-        """The children of the pool, up or not; the board may also show those of an earlier pool."""
+        """Ask the environment pool for its children, up or not.
+
+        The board is not read for this, because it may also show the children of an earlier pool.
+        """
         names: list[str] = []
         while True:
             page: Children = await self._ask(
@@ -215,7 +230,7 @@ class Commands:
                 return names
 
     async def _each(self, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
-        """Make one call to the pool for each name, all at once; returns what failed, and why."""
+        """Make one call to the environment pool for each name, all at once; return what failed, and why."""
         asked = [self._ask(ENVIRONMENT_POOL, call_for(name), CALL_DEADLINE_S) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
@@ -239,11 +254,11 @@ class Commands:
             if has_resized:
                 failed += await self._resize(new.environments.count)
         if failed:
-            raise NotDone(f"{plan}; but not done: {'; '.join(failed)}")
+            raise NotDone(f"{plan}; but this could not be applied: {'; '.join(failed)}")
         return str(plan)
 
     def _planned(self) -> tuple[Config, reload.ReloadPlan]:
-        """The configuration as it is written now, and how to apply it. Raises NotDone if that is refused."""
+        """Read the configuration again and plan how to apply it. Raises NotDone if that is not possible."""
         definition = self._definition
         if definition.reread is None:
             raise NotDone("only a run started with `dartrl up` can reload its configuration")
@@ -254,7 +269,7 @@ class Commands:
             raise NotDone(f"nothing was changed: {error}") from error
 
     async def _apply(self, changes: Iterable[reload.Change]) -> list[str]:
-        """Send changes to supervisors; returns what failed, and why."""
+        """Send changes to their supervisors; return what failed, and why."""
         failed = []
         for change in changes:
             managed = await self._ask(change.supervisor, change.call, CALL_DEADLINE_S)
@@ -262,7 +277,7 @@ class Commands:
         return failed
 
     async def restore(self) -> None:
-        """Send every pool that was itself restarted the changes since the run was started."""
+        """Send all changes of the configuration since the start again to each pool that was restarted."""
         actors = self._actors()
         for pool in POOLS.values():
             row = actors.get(pool)
@@ -286,7 +301,7 @@ class Commands:
         return failed
 
     def _adopt(self, config: Config) -> list[str]:
-        """Make a configuration the current one; returns what failed."""
+        """Make a configuration the current one; return what failed."""
         if sizes_in(config) != sizes_in(self._definition.config):
             emit(self._actor, POOLS_SIZED, ROOT, sizes_in(config))
         try:
@@ -319,7 +334,10 @@ class Commands:
         return "nothing is played or trained any more; `dartrl resume` continues the run"
 
     async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
-        """Have the curator hold new work or not; None only reads. Raises NotDone, AskError."""
+        """Have the curator hold back new work, or begin it again; with None only ask how things stand.
+
+        Raises NotDone, AskError.
+        """
         answer = await self._ask(CURATOR, m.PauseWork(is_held=is_held), PAUSE_DEADLINE_S)
         if not isinstance(answer, m.WorkPaused):
             raise NotDone(f"the record takes no writes now: {answer.reason}")
@@ -328,12 +346,12 @@ class Commands:
     # ---- asking ----
 
     async def _reach(self, supervisor: str, call: Request) -> None:
-        """Raises AskError when the supervisor does not answer soon enough."""
+        """Check that a supervisor answers. Raises AskError if it does not answer soon enough."""
         wait_s = min(max(REACH_SHARE * call.wait_ms / 1000, REACH_MIN_S), REACH_MAX_S)
         await self._ask(supervisor, CountChildren(), wait_s)
 
     async def _manage(self, supervisor: str, call: TerminateChild | ReleaseChild) -> None:
-        """Have a supervisor change one child. Raises NotDone when it refuses, AskError."""
+        """Have a supervisor change one child. Raises NotDone if the supervisor refuses, and AskError."""
         managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
         if not managed.ok:
             raise NotDone(managed.reason)

@@ -1,7 +1,7 @@
 """The control endpoint: a thread of the run's main process that answers on the control socket.
 
-It is no actor of the tree, because each of those may hang. It has an inbox and asks actors like one, and each
-ask has a deadline. Connections and mail share one loop, so a request that waits delays no other.
+It is no actor of the tree, because every actor may hang. Like an actor it has an inbox and asks actors, each
+time with a deadline. Connections and mail share one loop, so a request that waits delays no other request.
 """
 
 import os
@@ -136,8 +136,8 @@ class ControlActor(Actor):
 class ControlEndpoint:
     """Serves the control socket while the block lasts. Make it in the thread that starts the tree.
 
-    mail_dir     of the running system, whose board and key are in the run directory
-    definition   the run
+    mail_dir     folder of the mailboxes of the run's actors
+    definition   the definition of the run
     emitter      emits an event when the endpoint ends by a defect, and when it serves again
     Raises TemporaryError when the endpoint does not come up.
     """
@@ -181,7 +181,7 @@ class ControlEndpoint:
                     write_sidecar(self._paths, status)
 
     def __exit__(self, *_: object) -> None:
-        """End the thread after what it does now; after SHUTDOWN_S it ends with the process."""
+        """End the thread once its present work is done; after SHUTDOWN_S it ends with the process."""
         self._is_over.set()
         os.eventfd_write(self._wake, 1)
         self._thread.join(SHUTDOWN_S)
@@ -191,7 +191,7 @@ class ControlEndpoint:
         self._paths.control.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        """The thread. A defect ends neither it nor the run: it serves again, each time later."""
+        """Run the thread. After a defect it serves again, each time after a longer wait; the run goes on."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         file = LogFile(self._log_file)
         log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]

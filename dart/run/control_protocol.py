@@ -27,11 +27,11 @@ WaitMs = Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)]
 
 
 class Malformed(Exception):
-    """The bytes are no frame of this protocol; the message says why."""
+    """The received bytes are no frame of this protocol; the message says why."""
 
 
 class ControlRequest(Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
-    """Fields of every request."""
+    """The fields that every request has."""
 
     wait_ms: WaitMs = QUICK_MS
     """Longest time until the answer, which may be that the work is under way."""
@@ -85,7 +85,7 @@ Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drai
 
 
 def request_of(do: str, **fields: str | int) -> Request:
-    """Make a request. Raises UsageError for one that does not exist, and for fields that do not fit it."""
+    """Make a request. Raises UsageError for an unknown command, and for fields that do not fit it."""
     try:
         request: Request = msgspec.convert({"do": do, **fields}, Request)
     except msgspec.ValidationError as error:
@@ -139,8 +139,10 @@ def decode_answer(frame: bytes) -> ControlAnswer:
 
 def _decoded(decoder: "msgspec.msgpack.Decoder[T]", frame: bytes) -> T:
     if len(frame) > MAX_FRAME_BYTES:
-        raise Malformed(f"a frame has at most {MAX_FRAME_BYTES} bytes, got {len(frame)}")
+        raise Malformed(f"expected a frame of at most {MAX_FRAME_BYTES} bytes, got {len(frame)}")
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"no request or answer of this version: {error}") from error
+        raise Malformed(
+            f"expected a request or an answer as this version of dartrl knows it: {error}"
+        ) from error

@@ -28,7 +28,7 @@ _TRUSTED_UIDS = frozenset({0, os.geteuid()})
 
 
 def listen(path: Path) -> socket.socket:
-    """Open a non-blocking socket for this user alone; it replaces one that an earlier run left.
+    """Open a non-blocking socket for this user alone; it replaces a socket that an earlier run left.
 
     The run directory is private to its user (0700). Raises OSError.
     """
@@ -57,7 +57,7 @@ def is_own(connection: socket.socket) -> bool:
 
 @contextmanager
 def _socket_for(path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """A new socket, closed if the block raises, and a short address of `path` for use in the block."""
+    """Yield a new socket, closed if the block raises, and a short address of `path`, valid in the block."""
     packets = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ GRACE_S = 1.0
 def request(run_dir: Path, call: Request) -> ControlAnswer:
     """Send a request and return the answer of the run's main process.
 
-    Waits for `call.wait_ms` and GRACE_S. Raises NotRunningError, and SilentError without an answer in time.
+    The wait ends after `call.wait_ms` and GRACE_S. Raises NotRunningError, and SilentError if no answer came.
     """
     pid = holder(run_dir)
     if pid is None:
@@ -89,13 +89,13 @@ def request(run_dir: Path, call: Request) -> ControlAnswer:
             return decode_answer(connection.recv(MAX_FRAME_BYTES + 1))
     except FileNotFoundError:
         raise SilentError(
-            f"process {pid} holds the run in {run_dir} and does not listen: it is starting or ending; "
-            "try again in a moment"
+            f"process {pid} of the run in {run_dir} takes no requests now, because the run is starting or "
+            "ending; try again in a moment"
         ) from None
     except (OSError, Malformed) as error:
         raise SilentError(
-            f"process {pid} runs the run in {run_dir} and does not answer ({_why(error, timeout_s)}); "
-            f"`dartrl status` shows how it is, `dartrl down --now` ends it"
+            f"process {pid} of the run in {run_dir} does not answer ({_why(error, timeout_s)}); "
+            f"`dartrl status` shows how the run is, `dartrl down --now` ends it"
         ) from error
 
 

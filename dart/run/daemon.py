@@ -51,7 +51,7 @@ class Daemon(RunListener):
         outlives_terminal: bool = False,
         output_bytes: int = LOG_BYTES,
     ) -> None:
-        """outlives_terminal   the run continues when its terminal closes, as with `nohup`
+        """outlives_terminal   whether the run continues when its terminal closes, as with `nohup`
         output_bytes        limit of the file with the processes' standard output and error
         """
         super().__init__(log=log)
@@ -129,7 +129,7 @@ class Daemon(RunListener):
             self.log.error("root_does_not_answer", text=answer.text)
 
     def _asked(self, call: Request) -> ControlAnswer:
-        """The answer of the run's endpoint, SILENT when there is none."""
+        """Send a request to the run's control endpoint; its answer, or an answer `SILENT` if none came."""
         try:
             return request(self._paths.root, call)
         except DartError as error:
@@ -158,7 +158,7 @@ class Daemon(RunListener):
 
 
 def status_line(snapshot: RunSnapshot) -> str:
-    """One line for `systemctl status`."""
+    """Describe the run in one line, for `systemctl status`."""
     figures = [
         snapshot.phase.value,
         f"update {snapshot.updates}",
@@ -171,7 +171,7 @@ def status_line(snapshot: RunSnapshot) -> str:
 
 
 def notify(**fields: str | int) -> None:
-    """Send fields such as `READY=1`. Does nothing without a service manager."""
+    """Send fields such as `READY=1` to the service manager; do nothing if there is none."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -39,7 +39,7 @@ class RunDefinition:
         self.as_started = self.config
 
     def adopt(self, config: Config) -> None:
-        """Replace the configuration. It also holds when it cannot be written, which raises OSError."""
+        """Replace the configuration and write it. It also holds if writing fails, which raises OSError."""
         self.config = config
         self.keep(config)
 

@@ -16,7 +16,7 @@ from dart.run.run_record import RunHistory
 
 
 class RunListener:
-    """A listener that gets snapshots and does nothing else; subclasses override the other callbacks."""
+    """A listener that hands snapshots to `show` and does nothing else; subclasses override its callbacks."""
 
     takes_hangups = False
     """Whether a SIGHUP may do something else than drain (`hung_up`)."""
@@ -30,7 +30,7 @@ class RunListener:
         """The log for events of the main process."""
 
     def found(self, found: RunHistory) -> None:
-        """Called once when a run is resumed, with what its earlier part left."""
+        """Called once when a run is resumed, with the state that its earlier part left."""
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Called about every second until the tree has ended."""

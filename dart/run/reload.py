@@ -1,7 +1,7 @@
 """What a new configuration changes in a running run.
 
-The limits of supervisors and their children, and the number of environments, may change. Actors were started
-with everything else: a change of it would make a run that no configuration describes.
+The limits of supervisors and their children, and the number of environments, may change. The rest may not,
+because actors were started with it: after a change, no configuration would describe the whole run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ _FIXED = frozenset({"id", "actor", "args"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One call to one supervisor."""
+    """A change of one supervisor or one of its children: the call to make to this supervisor."""
 
     supervisor: str
     call: UpdateChild | UpdateFlags
@@ -61,7 +61,7 @@ def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> 
 
 
 def _ends_a_budget(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a key removes a budget: a supervisor can change a budget but not remove it."""
+    """Whether a key removes a restart budget: a supervisor can change such a budget but not remove it."""
     is_budget = ".budgets." in key and key.endswith(".max_seconds")
     return is_budget and bool(before.get(key)) and not after.get(key)
 
@@ -78,7 +78,7 @@ def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:
 
 
 def _differs(old: ChildSpec | SupervisorFlags, new: ChildSpec | SupervisorFlags) -> dict[str, Any]:
-    """The fields that differ, as plain data; a child that is no supervisor also gets its new arguments."""
+    """Return the fields that differ, as plain data; for a worker that differs also its new arguments."""
     names = [field.name for field in fields(new) if field.name not in _FIXED]
     differs = {
         name: to_plain(getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)

@@ -40,7 +40,8 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
 def begin_record(config: Config, paths: RunPaths) -> None:
     """Create the record of a new run, with the base policy as version 0.
 
-    Raises RunDirectoryError for a record without a configuration, and for another program's database.
+    Raises RunDirectoryError if the directory has a record with work but no configuration, or the database of
+    another program.
     """
     _remove_interrupted_start(paths)
     with Store(paths.store) as store:
@@ -100,7 +101,9 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
     with Store(paths.store, create=False) as store:
         newest = store.latest_version()
         if newest is None:
-            raise StoreUnavailable(f"store {paths.store} names no policy version: restore it from a copy")
+            raise StoreUnavailable(
+                f"the record {paths.store} holds no policy version: restore this file from a copy"
+            )
         folders = list_checkpoints(paths.checkpoints)
         refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before a folder is renamed
         restore_newest_checkpoint(store, newest, paths)
@@ -114,7 +117,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
 
 
 def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
-    """The damage of the write-ahead log and the place of its copy; empty when it is whole."""
+    """Copy a damaged write-ahead log; return the damage and the path of the copy, or {} if it is whole."""
     damage = damage_of_log_beside(paths.store)
     if not damage:
         return {}
@@ -158,7 +161,7 @@ def _copy_as(good: Checkpoint, version: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """The state that the earlier part of a run left."""
+    """The state in which the earlier part of a run left it."""
 
     version: int
     """The newest policy version, from which training continues."""

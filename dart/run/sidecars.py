@@ -1,7 +1,7 @@
 """Sidecars: processes beside a run that serve its web page and write its tracking data.
 
-A sidecar reads the board and the record; it can neither slow nor end the run. It is a Python process of its
-own, at a low priority and in a session of its own, and the kernel ends it with the main process.
+A sidecar reads the board and the record; it can neither slow nor end the run. It is a separate Python process
+with a low priority and in a separate session, and the kernel ends it with the main process.
 
 The main process supervises the sidecars, because they have to work while the tree hangs, and they outlive it
 (docs/decisions/0020-sidecars.md). `supervision.core` decides, by the limits in their child specs;
@@ -56,7 +56,7 @@ _FLAGS = SupervisorFlags(ordered=False, max_restarts=COUNT_MOST)
 
 
 def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
-    """The sidecars of a run."""
+    """Yield the child specs of a run's sidecars."""
     if config.web.enabled and serves_page:
         yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
     if config.tracking.writers:
@@ -75,7 +75,7 @@ def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:
 
 
 def start_sidecar(paths: RunPaths, spec: ChildSpec) -> "subprocess.Popen[bytes]":
-    """Start `python -m MODULE RUN_DIR PID`, which ends with the process PID. Raises OSError."""
+    """Start `python -m MODULE RUN_DIR PID`, which ends with this process, PID. Raises OSError."""
     module = spec.actor.partition(":")[0]
     with _stderr_of(paths, spec.id).open("wb") as stderr, _sigterm_blocked():
         return subprocess.Popen(
@@ -127,7 +127,7 @@ class SidecarSupervisor:
         return self
 
     def poll(self) -> None:
-        """Notice what has ended, hangs or reports something new, and start what is due.
+        """Notice sidecars that ended, hang or have a new status, and start those that are due.
 
         Call it about every second; it never waits.
         """
@@ -197,13 +197,13 @@ class SidecarSupervisor:
 
 
 def emit_status(emitter: EventEmitter, status: Sidecar) -> None:
-    """Emit the event of a status that has changed."""
+    """Emit the event that the status of a sidecar has changed."""
     emit(emitter, SIDECAR_UP if status.is_well else SIDECAR_DOWN, status.name, {"text": status.text})
 
 
 @contextmanager
 def _sigterm_blocked() -> Iterator[None]:
-    """Block SIGTERM in a process that starts in this block until it calls `begin_sidecar`."""
+    """Block SIGTERM for processes that start in this block; a process unblocks it in `begin_sidecar`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     try:
         yield
@@ -212,7 +212,7 @@ def _sigterm_blocked() -> Iterator[None]:
 
 
 def begin_sidecar(name: str, arguments: list[str], on_end: Callable[[], None] | None = None) -> RunPaths:
-    """Set up the process of a sidecar: its end with the main process, its priority, its log.
+    """Set up the process of a sidecar: that it ends with the main process, its priority, its log.
 
     arguments   as `start_sidecar` passes them: the run directory and the pid of the main process
     on_end      called when the run is over; None: the process ends at once then

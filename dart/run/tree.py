@@ -4,8 +4,8 @@ root                     rest_for_one: a child that fails restarts the children 
 ├─ store                 the durable record
 ├─ curator               task difficulty, leases, batches, phases
 ├─ rollout_pool          one_for_one: rollout-0 …, one engine each
-├─ weight_sync           updates the engines to a new version, one at a time
-├─ environment_pool      one_for_one: env-000 …, one browser each
+├─ weight_sync           takes a new version through the engines, a share of them at a time
+├─ environment_pool      one_for_one: env-000 …, one environment each
 └─ trainer               transient, significant: when it has ended, the run is over
 """
 

@@ -18,7 +18,7 @@ POLL_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
-    """Write the updates of a run until SIGTERM, then those that are left. Raises DartError, StoreError."""
+    """Write each update's figures until SIGTERM, then those that are left. Raises DartError, StoreError."""
     is_over = threading.Event()
     paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
     config = load_config(paths.config)
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
 
 
 def opened(name: str, paths: RunPaths, config: Config, position: Position) -> TrackingWriter:
-    """A writer that continues where it stopped."""
+    """Open a writer that continues after the newest version it has written."""
     folder = paths.tracking / name
     if name == "tensorboard":
         return TensorBoard(folder, first=position.of(name) + 1)

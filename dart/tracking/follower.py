@@ -1,10 +1,10 @@
-"""Follows the record of a run, update by update, and remembers what each writer has.
+"""Follows the record of a run, update by update, and remembers which updates each writer has.
 
 The figures of an update are its own, and those of the run since the update before:
 
     update/…        as the trainer recorded them: loss, kl, entropy and others
-    staleness/…     mean, p50, p95 and max of the steps it trained, and the bound, in policy versions
-    curve/success   share of successes among the newest episodes before it, at most 100
+    staleness/…     mean, p50, p95 and max of the steps that it trained, and the bound, in policy versions
+    curve/success   share of successes among the newest episodes, at most 100, before the update
     utilisation/…   share of time environments were in an episode, engines answered, the trainer updated
     throughput/…    episodes and environment steps that were stored, per minute
 
@@ -34,7 +34,7 @@ AT_ONCE = 100
 
 
 class Position:
-    """The newest version each writer has, in a file that is replaced after the writer was flushed."""
+    """Keeps the newest version of each writer in a file, which is replaced after the writers were flushed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,11 +44,11 @@ class Position:
         """The id of the run at a service that keeps many runs."""
 
     def of(self, writer: str) -> int:
-        """The newest version it has; 0 for none."""
+        """Return the newest version that a writer has; 0 if it has none."""
         return self._versions.get(writer, 0)
 
     def keep(self, versions: Mapping[str, int]) -> None:
-        """Note the newest versions of some writers. Raises OSError."""
+        """Write the newest versions of some writers into the file. Raises OSError."""
         self._versions |= versions
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
@@ -73,9 +73,10 @@ class TrackingFollower:
         """Time after an update until every actor has reported its load before it."""
 
     def catch_up(self, *, is_over: bool = False) -> int:
-        """Write the updates that are there and have settled; return how many.
+        """Write all settled updates that some writer does not have; return how many there were.
 
-        is_over   the run has ended, so every update has settled
+        An update is settled once every actor has had time to record its load before it.
+        is_over   whether the run has ended, so that every update is settled
         """
         count = 0
         while points := list(self._next(is_over=is_over)):
@@ -90,7 +91,7 @@ class TrackingFollower:
         return count
 
     def _next(self, *, is_over: bool) -> Iterator[Point]:
-        """The oldest points that some writer does not have."""
+        """Yield the oldest settled updates that some writer does not have, as points."""
         known = min(self._position.of(name) for name in self._writers)
         made = self._store.versions(known, AT_ONCE + 1)
         for before, version in pairwise(made):

@@ -1,6 +1,6 @@
 """Writers of points: event files of TensorBoard, a run of Weights & Biases.
 
-Each imports its library when it is made.
+A writer imports its library when it is made.
 """
 
 import os
@@ -42,14 +42,15 @@ class TrackingWriter(Protocol):
 class TensorBoard:
     """Event files in a folder, one for each start; `tensorboard --logdir` reads them as one run.
 
-    Written by the part of tensorboardX that writes at once: its SummaryWriter hands everything to a thread,
-    and its `flush` does not wait for that. A point is one record, so it is there wholly or not at all.
+    This uses tensorboardX's `EventsWriter`, which writes at once. Its `SummaryWriter` hands everything to a
+    thread, for which `flush` does not wait. A point is one record, so it is written wholly or not at all.
     """
 
     def __init__(self, folder: Path, first: int) -> None:
         """Begin a file whose first version is `first`.
 
-        TensorBoard then ignores what an earlier process wrote from that version on without noting it.
+        TensorBoard then ignores points from that version on which an earlier process wrote, but did not note
+        in `Position`.
         """
         with _without_torch():
             from tensorboardX.event_file_writer import EventsWriter
@@ -88,10 +89,10 @@ def _without_torch() -> Iterator[None]:
 
 
 class WeightsAndBiases:
-    """One run of Weights & Biases, continued after a restart; its step is the version."""
+    """One run of Weights & Biases, continued after a restart. A point's step there is its version."""
 
     def __init__(self, folder: Path, config: Config, run_id: str) -> None:
-        """Raises what `wandb.init` raises, for instance without a login."""
+        """Begin or continue the run. Raises what `wandb.init` raises, for instance without a login."""
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)

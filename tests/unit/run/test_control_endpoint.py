@@ -152,7 +152,7 @@ def test_what_was_asked_is_in_its_log(serving: RunPaths) -> None:
 def test_a_run_that_does_not_run_and_one_that_does_not_listen_are_told_apart(
     paths: RunPaths, tmp_path: Path
 ) -> None:
-    with pytest.raises(SilentError, match="does not listen"):
+    with pytest.raises(SilentError, match="takes no requests now"):
         request(paths.root, Ping())
     with pytest.raises(NotRunningError):
         request(tmp_path, Ping())
