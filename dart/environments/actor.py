@@ -59,7 +59,7 @@ Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class EnvironmentActor(Actor):
-    """Plays the rollouts and evaluations that the curator leases to it."""
+    """Plays the rollouts, evaluations and guided episodes that the curator leases to it."""
 
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
@@ -90,7 +90,7 @@ class EnvironmentActor(Actor):
         await self.in_loop(self._environment.close())
 
     async def on_probe(self) -> bool:
-        """Whether the environment can take a real screenshot; True before the first episode has a screen."""
+        """Whether the environment can take a real screenshot; True while it has no screen."""
         if not self._has_screen:
             return True
         deadline_s = self._config.environments.observe_deadline_s
@@ -153,7 +153,7 @@ class EnvironmentActor(Actor):
                 await self._store_evaluation(work, played)
 
     async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode | None:
-        """Play an episode; None when another environment has its lease by now. Raises Interrupted."""
+        """Play an episode; None when this environment no longer holds its lease. Raises Interrupted."""
         if self._stopping.is_set:  # the work came while this actor stops: another environment plays it
             raise Interrupted(task.parked)
         try:
@@ -166,7 +166,8 @@ class EnvironmentActor(Actor):
             return await self._player.play(replace(task, parked=()))
 
     async def _forget_parked(self, lease: RolloutLease, detail: str) -> bool:
-        """Remove the stored steps before the episode is played from its start, if the lease still holds."""
+        """Delete the stored steps of a rollout, which is then played from its start; False if the lease has
+        ended."""
         call = m.ForgetParked(
             rollout_id=lease.rollout_id,
             fence=lease.fence,
@@ -203,7 +204,7 @@ class EnvironmentActor(Actor):
             return reader.parked_steps(lease.rollout_id)
 
     def _actions_of(self, pool_id: int) -> tuple[str, ...]:
-        """Return the first actions of a demonstration, as many as fit into a request."""
+        """Return the first actions of a demonstration, as many as fit into a request to an engine."""
         with StoreReader(Path(self.args["store"])) as reader:
             answers = [step.answer for step in reader.demonstration(pool_id).steps]
         return first_actions([answer for answer in answers if is_action(answer)])
@@ -245,7 +246,7 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
 
     async def _store_evaluation(self, task: m.EvaluationTask, played: PlayedEpisode) -> None:
-        """Report the result to the curator, which knows whether this environment still holds the episode."""
+        """Report the result to the curator, which knows whether this environment still has the lease."""
         call = m.EvaluationEnded(
             fence=task.fence,
             policy_version=max(step.policy_version for step in played.steps),
@@ -279,8 +280,9 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.GuidedStored(pool_id=task.pool_id, task_id=task.task_id))
 
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
-        """Store the steps so far, without spending an attempt. Only rollouts are parked: an evaluation or a
-        guided episode is played again from its start."""
+        """Store the steps of an interrupted rollout, without spending an attempt.
+
+        Evaluation and guided episodes are not stored, but played again from their start."""
         if not isinstance(work, RolloutLease):
             self._report(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
             return
@@ -321,7 +323,7 @@ class EnvironmentActor(Actor):
     async def _send(
         self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], m.Call[T]]
     ) -> T:
-        """Write a call whose steps travel in a file; the file is removed when the store has replied."""
+        """Send the store a call whose steps are in a file; the file is removed when the store has replied."""
         step_file = await await_room(self, "the steps of an episode", write_steps)
         try:
             return await self._write(call_with(step_file))
@@ -329,11 +331,14 @@ class EnvironmentActor(Actor):
             discard(step_file)
 
     async def _write(self, call: m.Call[T], to: str = "store") -> T:
-        """Write a call, repeating it while the store restarts or its disk is full. Writes are idempotent.
+        """Send a call and return its result; repeat it while the store restarts or its disk is full.
 
-        to   `store`, or `curator` for a result that it records after checking the lease
+        A repeated call has no second effect.
 
-        Raises AskError or MailboxFull after `STORE_PATIENCE_S` without a reply; a full disk is a reply too.
+        to   `store`, or `curator` for a result that the curator records after it has checked the lease
+
+        Raises AskError or MailboxFull after `STORE_PATIENCE_S` without a reply. That the disk is full counts
+        as a reply.
         """
         last_reply_s = self.clock.monotonic_s()
 

@@ -1,7 +1,7 @@
 """Actions as the browser's input events: trusted mouse and key events at CSS pixels. Pure.
 
 An action becomes a list of Chrome DevTools Protocol calls (method, parameters). Events of the protocol's
-Input domain are ``isTrusted`` like those of a real mouse and keyboard, and native widgets react.
+Input domain are ``isTrusted`` like those of a real mouse and keyboard, and native widgets react to them.
 
 The events that were sent are compared with those that the screen counted, which shows a lost or doubled
 action. The page counts pointer events, not mouse events: a disabled button receives no mouse events, and a
@@ -100,7 +100,7 @@ def _mouse(kind: str, x: float, y: float, button: str = "none", count: int = 0, 
 
 
 def _press(x: int, y: int, button: str, count: int) -> tuple[Call, Call]:
-    """A press and a release; ``count`` is 2 for the second click of a double click."""
+    """Return a press and a release of a mouse button; ``count`` is 2 for the second one of a double click."""
     return (
         _mouse("mousePressed", x, y, button, count, held=button),
         _mouse("mouseReleased", x, y, button, count),
@@ -149,7 +149,8 @@ def _character(character: str) -> tuple[Call, Call]:
 
 
 def _character_key(character: str) -> Key:
-    """Return the key that types ``character``; its code is empty where it depends on the keyboard layout."""
+    """Return the key that types ``character``; its code is empty if that key depends on the keyboard
+    layout."""
     if character.isascii() and character.isalpha():
         return character, f"Key{character.upper()}", ord(character.upper())
     if character.isascii() and character.isdigit():
@@ -184,7 +185,7 @@ EVENT_OF = {
 
 
 def expected_counts(calls: Iterable[Call]) -> InputCounts:
-    """Return what the page counts when it receives exactly these calls."""
+    """Return the number of events of each kind that the page counts when it receives just these calls."""
     counted: InputCounts = Counter()
     for _, event in calls:
         if event["type"] in EVENT_OF:
@@ -195,6 +196,6 @@ def expected_counts(calls: Iterable[Call]) -> InputCounts:
 
 
 def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:
-    """Describe what does not agree, such as `2 of 1 pointerdown`; empty when everything agrees."""
+    """Describe the events whose number differs, such as `2 of 1 pointerdown`; empty when none does."""
     counts = {name: (arrived.get(name, 0), sent.get(name, 0)) for name in sorted({*sent, *arrived})}
     return ", ".join(f"{came} of {went} {name}" for name, (came, went) in counts.items() if came != went)

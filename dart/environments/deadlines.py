@@ -1,4 +1,4 @@
-"""One deadline for an operation that makes several calls."""
+"""A deadline that is shared by all calls of one operation."""
 
 import time
 from collections.abc import Callable
@@ -11,6 +11,6 @@ LEAST_S = 0.001
 
 
 def counting_down(deadline_s: float) -> LeftS:
-    """Return a function that says how much of ``deadline_s`` is left, counted from this call."""
+    """Return a function that returns the seconds that are left of ``deadline_s``, which starts now."""
     ends_s = time.monotonic() + deadline_s
     return lambda: max(LEAST_S, ends_s - time.monotonic())

@@ -2,7 +2,7 @@
 
 An episode can be interrupted between two steps. Its steps are then stored in the record. The environment that
 continues it replays them first, answer by answer, and compares every screenshot. While the policy takes long
-to answer the environment is parked: the clock of the screen stands still.
+to answer, the screen is parked: its clock stands still.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class EpisodeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
-    """One finished episode."""
+    """One finished episode with its outcome, its reward and its steps."""
 
     instruction: str
     outcome: Outcome
@@ -69,11 +69,12 @@ class Interrupted(Exception):
 
 
 class ReplayFailed(Exception):
-    """The recorded answers led to other screens than before; the episode starts again from its beginning."""
+    """The replay of recorded answers led to other screens than before; the episode is played from its
+    start."""
 
 
 class StopEvent:
-    """An event that is set once, or never. Setting it ends every wait that goes through it."""
+    """An event that is set at most once. Setting it ends all waits in its `wait_first`."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -106,7 +107,7 @@ class _Progress:
     observe_ms: float
     steps: list[Step] = field(default_factory=list)
     outcome: Outcome | None = None
-    """How the episode ended; None until it does."""
+    """How the episode ended; None while it continues."""
 
 
 class Player:
@@ -180,7 +181,7 @@ class Player:
             await self._observe(progress)
 
     async def _answer(self, progress: _Progress, sha256: str) -> Generation:
-        """Ask the policy, and park the environment while the answer takes long. Raises Interrupted."""
+        """Ask the policy for an answer, and park the screen while that takes long. Raises Interrupted."""
         asked = self._policy.answer(
             GenerateRequest(
                 screenshot_path=str(self._blobs.path(sha256)),
@@ -229,14 +230,14 @@ class Player:
         progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
     async def _reward(self, task: EpisodeTask, outcome: Outcome) -> float:
-        """Evaluate the episode, even when its outcome alone decides: the evaluation also detects faults."""
+        """Return the reward. An evaluation is made even if the outcome decides the reward: it detects
+        faults."""
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
         score = await self._timed_in_environment(evaluate)
         return reward_of(outcome, score, self._environment.is_infeasible(task.task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
-        """Reset the environment, a second time after a fault: a reset starts from nothing. No step is ever
-        repeated."""
+        """Reset the environment, and try once more after a fault, because a reset starts from nothing."""
         deadline_s = self._limits.reset_deadline_s
 
         @retry(
@@ -253,7 +254,7 @@ class Player:
         return await reset()
 
     async def _timed_in_environment(self, work: Any) -> Any:
-        """Run ``work`` and count its time as the environment's own (`strict_s`)."""
+        """Run ``work`` and count its time as time of the environment (`strict_s`), not of the engine."""
         with self._meter.during("strict_s"):
             return await self._actor.in_loop(work)
 

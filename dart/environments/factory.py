@@ -18,9 +18,10 @@ FAULTS_FOLDER = "faults"
 def make_environment(
     config: Config, name: str, incarnation: int, paths: RunPaths, unix_s: Callable[[], float]
 ) -> Environment:
-    """Create the environment of the actor ``name``. Each incarnation draws its own waits and faults.
+    """Create the environment of the actor ``name``. Each incarnation draws other waits and faults.
 
-    Faults are injected inside the added latency, next to the screen, where real ones occur.
+    The layer that adds latency is around the layer that injects faults, because real faults occur at the
+    screen.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
     breakable: Breakable = resolve_name(KINDS[settings.kind].make)(config, name, paths)

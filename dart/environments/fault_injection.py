@@ -3,8 +3,8 @@
 The faults are real where possible: a crash kills the process behind the screen, a hang stops it, a doubled
 action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that have to notice them. Each
 fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect, so that a check can show
-afterwards that no attempt with a fault became a trajectory. Faults of a reset are the exception, because a
-reset is repeated within its attempt.
+afterwards that no attempt with a fault became a trajectory. Attempts with a fault of a reset are
+the exception: the reset is repeated within the attempt.
 """
 
 import asyncio
@@ -47,9 +47,10 @@ class PlannedFault:
 
 
 def planned_fault(faults: FaultsSettings, name: str, number: int) -> PlannedFault | None:
-    """Return the fault of the ``number``-th reset of an environment and the episode that it begins, if any.
+    """Return the fault that is planned for the ``number``-th reset of an environment or for its episode, if
+    any.
 
-    It follows from the seed of ``faults`` and from ``name``.
+    The plan is a function of the seed of ``faults``, of ``name`` and of ``number``.
     """
     rng = random.Random(f"{faults.seed}/{name}/{number}")
     drawn, step = rng.random(), rng.choice(FIRST_STEPS)
@@ -79,7 +80,7 @@ class Injection:
 
 
 class InjectionLog:
-    """Writes every injection to a file, one JSON object a line."""
+    """Writes every injection to the file of an environment, as one line of JSON."""
 
     def __init__(self, folder: Path, environment: str, unix_s: Callable[[], float]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ class InjectionLog:
         self._unix_s = unix_s
 
     def add(self, kind: InjectedFault, task_id: str, seed: int, number: int, episode: EpisodeKey) -> bool:
-        """Write one injection. Returns False when the disk refuses it; no half-written line remains."""
+        """Write one injection. Return False when the disk refuses the write; no half-written line remains."""
         injection = Injection(
             unix_s=self._unix_s(),
             environment=self._environment,
@@ -117,9 +118,10 @@ def read_injections(folder: Path) -> list[Injection]:
 
 
 class FaultyScreenIO(ScreenIO):
-    """Causes the planned fault of an episode once, when it is due, and falsifies what passes.
+    """Causes the planned fault of an episode once, when it is due.
 
-    The fault is written to the log first; if the disk refuses that, it does not happen.
+    It loses, doubles or falsifies the input, screenshots and scores that pass. The fault is written to the
+    log first; if the disk refuses the write, the fault does not happen.
     """
 
     def __init__(self, breakable: Breakable) -> None:
@@ -127,14 +129,16 @@ class FaultyScreenIO(ScreenIO):
         self.begin(None, lambda kind: False)
 
     def begin(self, planned: PlannedFault | None, write: Callable[[InjectedFault], bool]) -> None:
-        """Start a new episode; ``write`` writes its fault to the log and says whether that worked."""
+        """Start a new episode; ``write`` writes its fault to the log and returns whether it succeeded."""
         self.steps_done = 0
         self._planned, self._write = planned, write
         self._last: bytes | None = None
         self._is_frozen = False
 
     def fires(self, kind: InjectedFault, step: float = math.inf) -> bool:
-        """Whether to inject the fault now, at this step of the episode (none: at any step)."""
+        """Whether the planned fault is of this kind and due at this step; without a step, it is always due.
+
+        If so, the fault is written to the log, and it is not planned any more."""
         planned = self._planned
         if planned is None or planned.kind is not kind or step < planned.step or not self._write(kind):
             return False
@@ -147,7 +151,7 @@ class FaultyScreenIO(ScreenIO):
         await self.disturb(START_DISTURBANCES)
 
     async def disturb(self, kinds: Sequence[InjectedFault], step: float = math.inf) -> None:
-        """Disturb the screen if one of the faults is due."""
+        """Cause the planned fault on the screen, if it is one of these kinds and due."""
         for kind in kinds:
             if self.fires(kind, step):
                 await self._breakable.disturb(kind)
@@ -160,7 +164,7 @@ class FaultyScreenIO(ScreenIO):
         return calls
 
     def filter_screenshot(self, png: bytes) -> bytes:
-        """Freeze the picture after the planned step: from then on the previous screenshot arrives."""
+        """Cut a screenshot off, or return the previous one from now on, if such a fault is due."""
         if self._last is not None and self.steps_done > 0:
             if self.fires(InjectedFault.TRUNCATED_FRAME, self.steps_done - 1):
                 return png[: len(png) // 2]

@@ -45,14 +45,14 @@ class BrowserHung(InfrastructureFault):
 
 
 class PageCrashed(InfrastructureFault):
-    """The renderer of the page is gone (crash, kill, out of memory), and its browser runs."""
+    """The renderer process of the page is gone (crash, kill, out of memory), but its browser runs."""
 
     def __init__(self, during: str, event: str) -> None:
         super().__init__(f"the page crashed during {during} ({event})")
 
 
 class PageHung(InfrastructureFault):
-    """The page does not respond while its browser does: a script never returns."""
+    """The page does not respond although its browser does, for instance because a script never returns."""
 
     def __init__(self, during: str, deadline_s: float) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class CallRefused(InfrastructureFault):
 
 
 class EnvironmentTimeout(InfrastructureFault):
-    """``operation`` did not end in time, although what it waited for (``missing``) responds."""
+    """``operation`` did not end within ``deadline_s``; ``missing`` says what it waited for."""
 
     def __init__(self, operation: str, deadline_s: float, missing: str = "") -> None:
         waited = f", waiting for {missing}" if missing else ""
@@ -118,7 +118,7 @@ class MachineHung(InfrastructureFault):
 
 
 class CallFailed(InfrastructureFault):
-    """``machine`` returned an error for ``call``, or something that the protocol does not allow."""
+    """``machine`` replied to ``call`` with an error, or with something that the protocol does not allow."""
 
     def __init__(self, machine: str, call: str, why: str) -> None:
         super().__init__(f"{machine} failed at {call}: {why}")
@@ -132,7 +132,7 @@ class MachineNotReady(InfrastructureFault):
 
 
 class DirtyStart(InfrastructureFault):
-    """``machine`` holds something before the first action that the task did not put there."""
+    """Before the first action, ``machine`` has files or windows that the task did not put there."""
 
     def __init__(self, machine: str, found: str) -> None:
         super().__init__(f"{machine} is not clean before its first action: {found}")
@@ -160,7 +160,7 @@ class NoMachineFree(InfrastructureFault):
 
 
 class EvaluatorFailed(EnvironmentFault):
-    """The episode ran, but it could not be scored."""
+    """The episode was played to its end, but it could not be scored."""
 
     kind = FaultKind.EVALUATOR
 
@@ -169,7 +169,7 @@ class EvaluatorFailed(EnvironmentFault):
 
 
 class UnknownTask(EnvironmentFault):
-    """No task has this name."""
+    """No task has the id ``task_id``."""
 
     kind = FaultKind.TASK
 
@@ -216,8 +216,8 @@ class DesktopMissing(InstallationIncomplete):
 
     def __init__(self, missing: Iterable[str]) -> None:
         super().__init__(
-            f"a local desktop needs {', '.join(missing)}: install them through apt and pip, or in a clone "
-            "run `make desktop`, which does so"
+            f"a local desktop needs {', '.join(missing)}: install them through apt and pip, or "
+            "run `make desktop` in a clone of the repository"
         )
 
 

@@ -23,12 +23,12 @@ from dart.environments.protocol import (
 
 
 def clipped_lognormal(rng: random.Random, median: float, sigma: float, maximum: float) -> float:
-    """Draw a lognormal number with this median, at most ``maximum``."""
+    """Draw a lognormal number with this median; return ``maximum`` instead of a larger number."""
     return min(maximum, median * math.exp(sigma * rng.gauss(0.0, 1.0)))
 
 
 class LatencySampler:
-    """Draws the waits of one environment in order, in seconds; the same seed gives the same waits."""
+    """Draws the waits of one environment one after the other; the same seed gives the same waits."""
 
     def __init__(self, latency: LatencySettings, seed: str) -> None:
         self._latency = latency
@@ -49,7 +49,7 @@ class LatencySampler:
 
 
 class LatencyEnvironment(WrappedEnvironment):
-    """Waits as long as `waits` says, then passes the call to the inner environment."""
+    """Waits before each reset and step, as long as `waits` draws, then calls the inner environment."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LatencyEnvironment(WrappedEnvironment):
         return await self._inner.step(action, deadline_s=left_s)
 
     async def _wait(self, operation: str, wait_s: float, deadline_s: float) -> float:
-        """Wait, and return what is left of the deadline. Raises EnvironmentTimeout."""
+        """Wait and return what is left of the deadline. Raises EnvironmentTimeout when nothing is left."""
         await self._sleep(min(wait_s, deadline_s))
         if wait_s >= deadline_s:
             raise EnvironmentTimeout(

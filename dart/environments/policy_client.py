@@ -25,8 +25,7 @@ class NoEngineAnswered(Exception):
 
 
 class RequestRejected(Exception):
-    """An engine rejected the request itself, for instance a prompt that is too long; every other engine
-    would reject it too."""
+    """An engine rejected the request, such as one with too long a prompt. All other engines would too."""
 
 
 class PolicyClient:
@@ -41,7 +40,8 @@ class PolicyClient:
         self._deadline_s = min(config.rollout.answer_deadline_s, self._patience_s / 2)
 
     def answer(self, request: GenerateRequest) -> Future[Generation]:
-        """Ask until an engine answers. The future fails with NoEngineAnswered or RequestRejected."""
+        """Ask engines until one answers; return a future, which may fail with NoEngineAnswered or
+        RequestRejected."""
         answered: Future[Generation] = Future()
         self._actor.run(self._ask_until_answered(request, answered))
         return answered
@@ -75,9 +75,9 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready engine with the fewest requests, None without one.
+        """Return the ready engine with the fewest requests; None when no engine is ready.
 
-        Only one with a recent heartbeat counts: the board shows a stopped process as ready for ever.
+        Engines without a recent heartbeat are left out: the board shows a stopped process as ready for ever.
         """
         board = self._actor.board
         rows = [board.vitals(slot) for engine in self._engines if (slot := board.find(engine)) is not None]

@@ -8,7 +8,7 @@ Browsers, desktops and virtual machines all implement `Environment`. To write on
 3. add a row to `dart.config.environment_kinds.KINDS`.
 
 Every call has a deadline in seconds. A failure is an exception, an
-`dart.environments.faults.EnvironmentFault` that names its kind: never ``None``, never a reward of 0.
+`dart.environments.faults.EnvironmentFault` that names its kind. It is never ``None`` or a reward of 0.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the policy sees. The pixels of the screenshot are the coordinates of its actions."""
+    """What the policy sees. The coordinates of its actions are pixels of the screenshot."""
 
     screenshot: bytes
     """PNG."""
@@ -30,7 +30,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one action did to the episode."""
+    """The result of one action: whether it ended the episode."""
 
     terminated: bool
     """The environment ended the episode; `Environment.evaluate` returns its score."""
@@ -116,7 +116,7 @@ class Environment(Protocol):
 
 
 class WrappedEnvironment:
-    """Passes every call to the inner environment; a subclass overrides the calls that it changes."""
+    """Passes every call to an inner environment; a subclass overrides the calls that it changes."""
 
     def __init__(self, inner: Environment) -> None:
         self._inner = inner

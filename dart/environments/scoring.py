@@ -1,7 +1,7 @@
 """The reward of an episode by how it ended. Pure.
 
-On an infeasible task only the declaration that it cannot be done is rewarded. An agent that reaches the step
-cap there, or declares the task done, has not recognised that it is infeasible.
+On an infeasible task only the declaration that it cannot be done is rewarded. A policy that reaches the step
+cap, or declares the task done, has not recognised that the task is infeasible.
 """
 
 import math
@@ -12,7 +12,7 @@ from dart.environments.faults import EvaluatorFailed
 
 
 def reward_of(outcome: Outcome, score: float, is_infeasible: bool) -> float:
-    """Return the reward in [0, 1].
+    """Return the reward of an episode that ended with ``outcome``, in [0, 1].
 
     score           the evaluator's score of the final screen, in [0, 1]
     is_infeasible   whether declaring the task infeasible is the right answer
@@ -27,7 +27,8 @@ def reward_of(outcome: Outcome, score: float, is_infeasible: bool) -> float:
 
 
 def clamped_score(task_id: str, raw: Any) -> float:
-    """Clamp the evaluator's raw score to [0, 1]; raises `EvaluatorFailed` when it is not a number."""
+    """Return the raw score of an evaluator, clamped to [0, 1]; raises `EvaluatorFailed` unless it is
+    finite."""
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
-        raise EvaluatorFailed(task_id, f"expected the raw score to be a number, got: {raw!r}")
+        raise EvaluatorFailed(task_id, f"expected the raw score to be a finite number, got {raw!r}")
     return min(1.0, max(0.0, float(raw)))

@@ -1,8 +1,8 @@
 """The boundary between an environment and its screen, where faults can be injected.
 
-An environment sends input events and reads screenshots and scores through a `ScreenIO`. This class changes
-nothing; `dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes, below the
-checks that have to notice it.
+An environment sends input events and reads screenshots and scores through a `ScreenIO`. `ScreenIO` changes
+nothing. `dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes. It
+does so below the checks that must notice such faults.
 """
 
 import signal
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ScreenIO:
-    """Passes everything through unchanged."""
+    """Passes input, screenshots and scores through unchanged."""
 
     async def on_start(self) -> None:
         """Called when the screen has started, before the environment checks that it is ready and clean."""
@@ -45,7 +45,7 @@ class Breakable(Environment, Protocol):
     async def disturb(self, kind: InjectedFault) -> None:
         """Cause a fault of windows or applications on the screen.
 
-        Raises ValueError for a fault that this environment cannot have, by default for all.
+        Raises ValueError for a fault that this environment cannot have; by default that is every fault.
         """
         raise ValueError(
             f"this environment cannot have the fault {kind.value!r}: set environments.faults.{kind} = 0"

@@ -1,8 +1,8 @@
-"""Checks of screenshots: that each one is whole, and that those of an episode still follow the screen.
+"""Checks of screenshots: that each one is whole, and that those of an episode still show the screen.
 
 A frozen picture raises no error: it is the same after an action as before. Many actions change nothing on
-the screen, so a repeated picture is only a suspicion. An environment that has one draws a mark on the screen
-before it returns a score (`refuse_frozen`).
+the screen, so a repeated picture is only suspicious. After such a picture, an environment draws a mark on the
+screen before it returns a score, and looks for the mark on a new screenshot (`refuse_frozen`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ from dart.environments.protocol import Observation
 
 
 class FrameWatch:
-    """Follows the screenshots and actions of one episode."""
+    """Notes whether a screenshot of an episode was the same before and after an action."""
 
     def __init__(self) -> None:
         self.is_suspicious = False
-        """A screenshot was the same as the one before the action."""
+        """Whether a screenshot was the same as the one before the action."""
         self._last: bytes | None = None
         self._has_acted = False
 
@@ -33,9 +33,9 @@ class FrameWatch:
 
 
 def frame_size(png: bytes, expected: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Return width and height in pixels.
+    """Return the width and height of a screenshot in pixels.
 
-    Raises CorruptFrame for a picture that is none, is cut off or is not of the ``expected`` size.
+    Raises CorruptFrame when it is no PNG, is cut off, or does not have the ``expected`` size.
     """
     try:
         size = whole_png_size(png)
@@ -62,7 +62,7 @@ async def refuse_frozen(
     """Raise FrozenFrame when the screenshots of a suspicious episode do not show the screen.
 
     capture   takes a screenshot
-    mark      changes the screen visibly (True) and changes it back (False)
+    mark      shows a mark on the screen (True) or removes it (False)
     """
     if not frames.is_suspicious:
         return

@@ -1,9 +1,9 @@
 """A simulated environment, for measurements of everything around environments.
 
 An episode has a lognormal number of steps and succeeds with a given probability. Both are drawn from the
-task, the seed and the rollout, so the rollouts of a group differ, and an episode that is played again is the
-same. Screenshots are real PNG files that differ by step; the rollouts of a group start from the same one. A
-step takes no time: `dart.environments.latency` adds the waits.
+task, the seed and the rollout. The rollouts of a group therefore differ, and a repeated episode is the same.
+Screenshots are real PNG files, different ones for each step; the rollouts of a group start from the same one.
+A step takes no time: `dart.environments.latency` adds the waits.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Episode:
 
 
 class SimulatedEnvironment(Breakable):
-    """An environment that computes its episodes. Parking does nothing: its clock moves with steps only."""
+    """An environment that computes its episodes. Parking does nothing, because its screen has no clock."""
 
     def __init__(self, simulated: SimulationSettings, seed: int) -> None:
         self.screen_io = ScreenIO()
@@ -102,8 +102,7 @@ class SimulatedEnvironment(Breakable):
         return self._episode is not None and not self._signal
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Behave as if a process got the signal: dead after SIGKILL, silent until the deadline after
-        SIGSTOP."""
+        """Behave like a process that gets the signal: dead after SIGKILL, silent after SIGSTOP."""
         self._signal = number
 
     async def disturb(self, kind: InjectedFault) -> None:
@@ -115,7 +114,7 @@ class SimulatedEnvironment(Breakable):
         return require_episode(self._episode, operation)
 
     async def _raise_fault(self, operation: str, deadline_s: float) -> None:
-        """Raise the fault that a dead, stopped or disturbed screen would cause."""
+        """Raise the fault of a dead, stopped or disturbed screen; return when the screen has no fault."""
         if self._disturbed is None and not self._signal:
             return
         self._episode = None
@@ -136,7 +135,7 @@ class SimulatedEnvironment(Breakable):
 
 
 def screenshot_of(task_id: str, seed: int, step: int, mark: int = 0) -> bytes:
-    """Return a PNG of one colour, about 100 bytes, that differs from those of other screens."""
+    """Return a PNG of one colour, about 100 bytes; different screens have different files."""
     digest = hashlib.sha256(f"{task_id}/{seed}/{step}/{mark}".encode()).digest()
     header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 1, 3, 0, 0, 0)  # one bit for each pixel, a palette
     chunks = [(b"IHDR", header), (b"PLTE", digest[:6]), (b"IDAT", _PIXELS), (b"IEND", b"")]

@@ -35,13 +35,13 @@ GIB = 2**30
 MIB = 2**20
 
 DISK_LOW_BYTES = 2 * GIB
-"""A day of the laptop job keeps about 1 GiB of screenshots."""
+"""Free space below which there is a note: a day of the laptop job keeps about 1 GiB of screenshots."""
 
 DISK_OUT_BYTES = 200 * MIB
-"""A checkpoint and its successor do not fit any more."""
+"""Free space below which a checkpoint and its successor do not fit."""
 
 FILES_LOW = 4096
-"""A supervisor holds two descriptors for each child, a browser some dozen."""
+"""Fewest open files that are enough: a supervisor has two for each child, a browser a few dozen."""
 
 GPU_DEADLINE_S = 5.0
 
@@ -68,11 +68,11 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTarget:
-    """What the checks are about."""
+    """What the checks look at: a configuration and, if there is one, a run."""
 
     config: Config
     paths: RunPaths | None = None
-    """The run; None where there is none."""
+    """The paths of the run; None when no run is checked."""
     ports: tuple[int, ...] = ()
     """TCP ports on loopback that should be free."""
 
@@ -81,7 +81,7 @@ Check = Callable[[CheckTarget], Iterator[CheckResult]]
 
 
 def run_checks(target: CheckTarget, checks: tuple[Check, ...] | None = None) -> list[CheckResult]:
-    """The results of all checks, in order."""
+    """Run the checks and return their results, in the order of the checks."""
     return [found for check in checks or CHECKS for found in check(target)]
 
 
@@ -98,13 +98,13 @@ def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
 
 
 def _problem(topic: str, problem: str) -> CheckResult:
-    """A result from a message that ends in its remedy, behind a semicolon or a colon."""
+    """Return the result for a problem; its message ends with the remedy, after a semicolon or a colon."""
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
     return _wrong(topic, found, remedy or problem)
 
 
 def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]) -> Iterator[CheckResult]:
-    """A result for everything that is missing, or one that says what was found."""
+    """Yield a result for each thing that is missing; when nothing is, a result that says what was found."""
     problems = list(missing)
     yield from (_problem(topic, problem) for problem in problems)
     if not problems:
@@ -115,12 +115,12 @@ def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]
 
 
 def python(_: CheckTarget) -> Iterator[CheckResult]:
-    """The interpreter; pip installs dartrl into versions that it supports only."""
+    """Report the Python interpreter. It needs no check: pip installs dartrl only into supported versions."""
     yield _fine("python", f"{platform.python_version()} at {sys.executable}")
 
 
 def packages(target: CheckTarget) -> Iterator[CheckResult]:
-    """The libraries of the extra `train`."""
+    """Check that the libraries of the extra `train` are installed, and vLLM where it is configured."""
     return _unless_missing(
         "packages",
         missing_packages(target.config),
@@ -129,7 +129,7 @@ def packages(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def gpu(_: CheckTarget) -> Iterator[CheckResult]:
-    """Graphics cards, and whether the installed torch could use one."""
+    """Report the graphics cards, and whether the installed torch can use them."""
     cards = ", ".join(_cards())
     build = _version_of("torch")
     if not cards:
@@ -158,7 +158,7 @@ def _cards() -> list[str]:
 
 
 def browser(target: CheckTarget) -> Iterator[CheckResult]:
-    """The browser and its pages; asking the browser for its version shows that it starts."""
+    """Check what the configured environments need. A browser is asked for its version, so it must start."""
     environments = target.config.environments
     executable = environments.executable or CHROMIUM
 
@@ -171,7 +171,7 @@ def browser(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def policy(target: CheckTarget) -> Iterator[CheckResult]:
-    """The checkpoint to start from."""
+    """Check the checkpoint that training starts from."""
     return _unless_missing(
         "policy", missing_policy(target.config), lambda: str(target.config.training.policy)
     )
@@ -181,7 +181,7 @@ def policy(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def disk(target: CheckTarget) -> Iterator[CheckResult]:
-    """Free space where the run lies."""
+    """Check the free space, and the permission to write, where the run directory is or will be."""
     root = target.paths.root if target.paths else target.config.run.dir.absolute()
     folder = next(place for place in (root, *root.parents) if place.exists())
     free = shutil.disk_usage(folder).free
@@ -197,19 +197,22 @@ def disk(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def files(_: CheckTarget) -> Iterator[CheckResult]:
-    """How many files a process may open; a run raises its limit to the hard one."""
+    """Check how many files a process may open. Only the hard limit counts: a run raises its soft limit to
+    it."""
     import resource
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= FILES_LOW:
-        yield _fine("files", f"a process may open {'any number' if hard == -1 else hard}")
+        yield _fine("files", f"a process may open {'any number of' if hard == -1 else hard} files")
     else:
         remedy = "raise it: 'ulimit -Hn 65536' as root, or LimitNOFILE= in the unit file"
-        yield _wrong("files", f"a process may open only {hard}; supervisors of many need more", remedy)
+        yield _wrong(
+            "files", f"a process may open only {hard} files; a supervisor of many children needs more", remedy
+        )
 
 
 def ports(target: CheckTarget) -> Iterator[CheckResult]:
-    """Whether the ports that were named are free."""
+    """Check that the TCP ports given to the command are free."""
     for port in target.ports:
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +229,7 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
-    """Whether the run is running, and processes that are left over from it."""
+    """Report whether the run is running, and each process that is left over from it."""
     if target.paths is None:
         yield _note("run", "none to check; name one with --run-dir")
         return
@@ -247,7 +250,9 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
-    """Leftover actors by the run's own list, leftover browsers by the profile they use."""
+    """Return the name and pid of each process that is left over from a run.
+
+    Actors are found by the run's list of processes, browsers by the profile that they use."""
     try:
         actors = [(one.name, one.pid) for one in still_running(paths.root / "processes.json", paths.board)]
     except (ActorError, OSError):
@@ -257,7 +262,7 @@ def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
 
 
 def _users_of(folder: Path) -> Iterator[int]:
-    """Processes that were started with a path in this folder."""
+    """Yield the pids of processes with a path in this folder on their command line."""
     wanted = f"{folder.resolve()}/"
     for process in psutil.process_iter(["cmdline"]):
         if process.pid != os.getpid() and any(wanted in word for word in process.info["cmdline"] or ()):
@@ -265,7 +270,7 @@ def _users_of(folder: Path) -> Iterator[int]:
 
 
 def record(target: CheckTarget) -> Iterator[CheckResult]:
-    """The books of the run and its record against itself."""
+    """Check that every issued rollout has one fate, and that the record is consistent in itself."""
     from dart.store.reader import StoreReader
 
     if target.paths is None:
@@ -286,7 +291,7 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
-    """The newest checkpoint of the run, from which it would continue."""
+    """Check the newest checkpoint of the run, from which a resumed run continues."""
     from dart.store.integrity import check_checkpoints
 
     if target.paths is None:

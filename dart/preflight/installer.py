@@ -1,7 +1,7 @@
-"""Installing what environments need beside Python packages; `dartrl setup` and `make setup` both do it here.
+"""Installation of what environments need beside Python packages, for `dartrl setup` and `make setup`.
 
-The browser comes through apt, the MiniWoB++ pages through pip. What cannot be installed here is left to
-`dart.preflight.requirements`, which names it with its remedy.
+The browser is installed through apt, the MiniWoB++ pages through pip. `dart.preflight.requirements` names
+what cannot be installed here, with its remedy.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ INSTALL_PAGES: Command = (
 
 
 def missing_installations(config: Config) -> list[Command]:
-    """The commands that install what is missing for the configured environments and can be installed here."""
+    """Return the commands that install what the configured environments lack, as far as this user can."""
     if config.environments.kind != "miniwob":
         return []
     commands: list[Command] = []
@@ -53,9 +53,9 @@ def missing_installations(config: Config) -> list[Command]:
 
 
 def install(command: Command, announce: Callable[[str], None]) -> None:
-    """Announce and run a command. What it prints on standard output is progress and is dropped.
+    """Announce and run a command. Its standard output is dropped, because it only shows progress.
 
-    raises    UnavailableError when it fails
+    raises    UnavailableError when the command fails
     """
     announce(f"running {shlex.join(command)}")
     code = subprocess.run(
@@ -63,14 +63,16 @@ def install(command: Command, announce: Callable[[str], None]) -> None:
     ).returncode
     if code:
         raise UnavailableError(
-            f"'{shlex.join(command)}' ended with exit code {code} and said why above; "
+            f"the command '{shlex.join(command)}' ended with exit code {code}; its error is above; "
             "repair that, or install the package in another way, and repeat 'dartrl setup'"
         )
     importlib.invalidate_caches()
 
 
 def as_root() -> Command | None:
-    """What stands before apt-get to run it as root; None where there is no apt-get, or this user may not."""
+    """Return the command prefix with which apt-get runs as root; empty for root.
+
+    None when there is no apt-get, or when this user may not run it as root without a password."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:

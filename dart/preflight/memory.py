@@ -1,9 +1,10 @@
-"""Estimate how much memory a run holds, from its configuration and its policy, before anything starts.
+"""An estimate of the memory of a run, from its configuration and its policy, before anything starts.
 
-Counted are the weights in the checkpoint's files, what the configuration adds to them (gradients, optimizer,
-adapter, copies) and what Python, its libraries and a browser were measured to hold (`benchmarks.longevity`).
-Activations, keys and values, and screenshots depend on the episodes and are not counted. On a machine with
-graphics cards the weights and what belongs to them lie there, the rest in main memory.
+The estimate counts the weights in the checkpoint's files, what the configuration adds to them (gradients,
+optimizer, adapter, copies), and what Python, its libraries and a browser hold according to measurements
+(`benchmarks.longevity`). It does not count activations, key-value caches and screenshots, which depend on the
+episodes. On a machine with graphics cards the weights and what belongs to them are in the memory of the
+cards, all else is in main memory.
 """
 
 import math
@@ -47,7 +48,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySize:
-    """The numbers in a policy's checkpoint."""
+    """The number of parameters in the checkpoint of a policy."""
 
     parameters: int = 0
     adapter_parameters_per_rank: int = 0
@@ -61,18 +62,18 @@ class ProcessMemory:
     name: str
     count: int
     parts: Mapping[str, int]
-    """Bytes of each process, by what they are for."""
+    """Bytes in each process, by their purpose."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all processes of this kind."""
+        """Return the bytes of all processes of this kind together."""
         return self.count * sum(self.parts.values())
 
 
 def policy_size(folder: Path) -> PolicySize:
-    """Count a checkpoint's parameters from the headers of its weights.
+    """Count the parameters of a checkpoint. Only the headers of its weight files are read.
 
-    raises    OSError, ValueError or DartError where the folder holds no readable checkpoint
+    raises    OSError, ValueError or DartError when the folder holds no readable checkpoint
     """
     try:
         return size_of(layout_of(folder))
@@ -81,7 +82,7 @@ def policy_size(folder: Path) -> PolicySize:
 
 
 def size_of(layout: Layout) -> PolicySize:
-    """Count the parameters of tensors of these shapes."""
+    """Count the parameters of tensors with these names and shapes."""
     adapted = [shape for name, shape in layout.items() if ADAPTED.search(name) and "vis" not in name]
     return PolicySize(
         parameters=sum(math.prod(shape) for shape in layout.values()),
@@ -90,7 +91,7 @@ def size_of(layout: Layout) -> PolicySize:
 
 
 def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
-    """Estimate what every process of a run holds, the largest kinds first."""
+    """Estimate the memory of each kind of process of a run; the kinds with the most memory come first."""
     kinds = [
         ProcessMemory("trainer", config.training.ranks, dict(_trainer(config, policy))),
         ProcessMemory("rollout", config.rollout.count, dict(_engine(config, policy))),
@@ -101,7 +102,9 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
 
 
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
-    """One rank of the trainer. Trained weights are float32, whatever precision computes."""
+    """Yield the parts of the memory of one rank of the trainer: their names and bytes.
+
+    Trained weights are float32, whatever `training.precision` is."""
     training = config.training
     if training.learner == "simulated":
         yield "python", PYTHON_BYTES
@@ -148,7 +151,7 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def memory_lines(config: Config, available_bytes: int) -> list[str]:
-    """Describe the estimate for people, or say why there is none.
+    """Return the estimate as lines of text, or a line that says why there is none.
 
     available_bytes   main memory that is free now
     """
@@ -156,7 +159,7 @@ def memory_lines(config: Config, available_bytes: int) -> list[str]:
     if config.training.learner == "simulated":
         policy = PolicySize()
     elif not (folder / "config.json").exists():
-        return [f"memory is estimated once {folder}/config.json and the weights are there"]
+        return [f"memory cannot be estimated before {folder}/config.json and the weights exist"]
     else:
         try:
             policy = policy_size(folder)
@@ -166,7 +169,7 @@ def memory_lines(config: Config, available_bytes: int) -> list[str]:
 
 
 def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
-    """A line for each kind of process; the last one says whether all of them fit."""
+    """Return a heading, a line for each kind of process, the total, and a warning when it is not free."""
     total = sum(kind.total_bytes for kind in kinds)
     lines = [f"memory, at least (a policy of {policy.parameters:,} parameters)"]
     for kind in kinds:
@@ -176,5 +179,5 @@ def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes
         lines.append(f"  {size(kind.total_bytes):>9}  {times}{kind.name}: {each}")
     lines.append(f"  {size(total):>9}  in all; {size(available_bytes)} are free on this machine")
     if total > available_bytes:
-        lines.append(f"that is {size(total - available_bytes)} more than there is: {REMEDY}")
+        lines.append(f"that is {size(total - available_bytes)} more than there is; use {REMEDY}")
     return lines

@@ -1,6 +1,6 @@
-"""What a run needs and does not have, found before anything is started, each with its remedy.
+"""Checks of what a run needs, made before anything starts: each missing thing is named with its remedy.
 
-The checks import nothing heavy.
+The checks import no heavy library.
 """
 
 import json
@@ -48,7 +48,7 @@ Check = Callable[[Config], Iterator[str]]
 
 
 def missing_packages(config: Config) -> Iterator[str]:
-    """The libraries of the extra `train`, and vLLM where it is configured."""
+    """Yield a message if libraries of the extra `train` are missing, or vLLM where it is configured."""
     absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
     if absent:
         yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
@@ -64,7 +64,7 @@ TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 def missing_trackers(config: Config) -> Iterator[str]:
-    """The libraries behind `tracking.writers`."""
+    """Yield a message for each library that `tracking.writers` needs and that is not installed."""
     for name in config.tracking.writers:
         if find_spec(TRACKERS[name]) is None:
             yield (
@@ -74,7 +74,9 @@ def missing_trackers(config: Config) -> Iterator[str]:
 
 
 def missing_browser(config: Config) -> Iterator[str]:
-    """What environments of this kind need: the browser and its pages, or the programs of desktops."""
+    """Yield a message for each thing that the configured kind of environment needs and that is missing.
+
+    That is a browser and its pages, the programs of desktops, or what the provider of machines needs."""
     if config.environments.kind == "desktop":
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))
@@ -95,9 +97,9 @@ def missing_browser(config: Config) -> Iterator[str]:
 
 
 def browser_version(executable: str) -> str:
-    """Ask a browser for its version, which shows that it is one and can be started.
+    """Start a browser to ask for its version, and return what it prints.
 
-    raises    BrowserMissing
+    raises    BrowserMissing if the program is no Chromium, or does not start
     """
     if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
         raise BrowserMissing(executable)
@@ -112,7 +114,7 @@ def browser_version(executable: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        why = f"it did not answer within {BROWSER_DEADLINE_S:g} s"
+        why = f"it did not print its version within {BROWSER_DEADLINE_S:g} s"
         raise BrowserMissing(executable, why) from None
     except OSError as error:
         raise BrowserMissing(executable, error.strerror or str(error)) from error
@@ -125,7 +127,7 @@ def browser_version(executable: str) -> str:
 
 
 def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
-    """OSWorld's tasks, and what the provider of its machines needs on this computer."""
+    """Yield a message if OSWorld's tasks, or something that the provider of machines needs, is missing."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
     match osworld.provider:
@@ -137,14 +139,17 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
             if not osworld.docker.disk.exists():
                 yield f"no disk image {osworld.docker.disk}: set environments.osworld.docker.disk"
         case "pool" if not os.environ.get(osworld.pool.token_variable):
-            yield f"the variable {osworld.pool.token_variable} is empty: it has to hold the pool's token"
+            yield (
+                f"the environment variable {osworld.pool.token_variable} is empty: "
+                f"set it to your token for the server {osworld.pool.server}"
+            )
         case "local":
             if missing := missing_for_desktops(applications=False):
                 yield str(DesktopMissing(missing))
 
 
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
-    """Hosts that have no address; all names are resolved at the same time."""
+    """Yield one message with the hosts that have no address. All names are resolved at the same time."""
     threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
     try:
         resolving = {host: threads.submit(socket.getaddrinfo, host, None) for host in sorted(set(hosts))}
@@ -157,7 +162,7 @@ def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
         named = ", ".join(wrong[:HOSTS_SHOWN])
         yield (
             f"environments.osworld.addresses names hosts that have no address: {named}{more}; "
-            "correct them, or ask your name server"
+            "correct the names, or repair the resolution of names on this computer"
         )
 
 
@@ -169,7 +174,7 @@ def _why_unresolved(found: "Future[Any]") -> str:
 
 
 def missing_policy(config: Config) -> Iterator[str]:
-    """The checkpoint to start from, present and undamaged."""
+    """Yield a message if the checkpoint that training starts from is missing or damaged."""
     if config.rollout.engine in ("simulated", "oracle") and config.training.learner == "simulated":
         return
     folder = config.training.policy
@@ -186,7 +191,7 @@ def missing_policy(config: Config) -> Iterator[str]:
 
 
 def policy_without_hints(config: Config) -> Iterator[str]:
-    """A policy that cannot read a hint, although self-rolled demonstrations are enabled."""
+    """Yield a message if self-rolled demonstrations are enabled, but the policy cannot read a hint."""
     pool = config.curation.experience_pool
     if not (pool.enabled and pool.self_rolled):
         return
@@ -196,13 +201,13 @@ def policy_without_hints(config: Config) -> Iterator[str]:
         return  # `missing_policy` says what is wrong with it
     if isinstance(described, dict) and described.get("model_type") == SMALL_POLICY:
         yield (
-            f"the policy in {config.training.policy} cannot be shown the actions of a demonstration: "
+            f"the policy in {config.training.policy} cannot read the actions of a demonstration as a hint: "
             "set curation.experience_pool.self_rolled = false, or name a vision-language checkpoint"
         )
 
 
 def damage_of(folder: Path) -> str | None:
-    """What is wrong with a checkpoint's files, found without loading the model."""
+    """Return what is wrong with the files of a checkpoint, or None. The model is not loaded."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -232,9 +237,9 @@ def require_installation(
         missing_trackers,
     ),
 ) -> None:
-    """Check that everything a run needs from outside is there.
+    """Run the checks of everything that a run needs from outside.
 
-    raises    UnavailableError with everything that is missing
+    raises    UnavailableError with a line for each thing that is missing
     """
     missing = [problem for check in checks for problem in check(config)]
     if missing:

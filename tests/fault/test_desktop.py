@@ -194,7 +194,7 @@ async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnviron
         (InjectedFault.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of 1 key_down"),
         (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: 2 of 1 key_down"),
         (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of desktop/editor-append froze"),
-        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got nan"),
         (InjectedFault.FAILED_RESET, ResetFailed, "a fault was injected"),
         (InjectedFault.NEVER_READY, MachineHung, "did not respond during state"),
         (InjectedFault.READY_TOO_EARLY, MachineNotReady, "the window manager was killed by SIGKILL"),

@@ -45,7 +45,7 @@ async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
         (InjectedFault.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of"),
         (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: [24] of"),
         (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of miniwob/enter-text froze"),
-        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got nan"),
         (InjectedFault.FAILED_RESET, ResetFailed, "a fault was injected"),
         (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
     ],

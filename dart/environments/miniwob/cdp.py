@@ -93,7 +93,7 @@ class CdpSession:
         self._bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def post(self, method: str, params: Params | None = None) -> Result:
-        """Send a call without waiting for it; the future becomes its result."""
+        """Send a call without waiting for it; the returned future receives its result."""
         return self.browser.post(method, params, session=self)
 
     async def evaluate(self, expression: str) -> Any:
@@ -105,7 +105,8 @@ class CdpSession:
         return result["result"].get("value")
 
     def next_binding_call(self) -> asyncio.Future[str]:
-        """Return the argument of the page's next call of a function that Runtime.addBinding gave it."""
+        """Return a future for the argument with which the page next calls a function of
+        Runtime.addBinding."""
         self._bound = asyncio.get_running_loop().create_future()
         return self._bound
 
@@ -123,13 +124,13 @@ class CdpSession:
                 self.browser.on_page_gone(self, method)
 
     def end(self, fault: InfrastructureFault) -> None:
-        """Fail what waits for an event of this page."""
+        """Mark the page as gone, and fail the future that waits for an event of it."""
         self.fault = fault
         _fail(self._bound, fault)
 
 
 class Browser(asyncio.SubprocessProtocol):
-    """A running Chromium and all calls that wait for their results."""
+    """A running Chromium, with all calls that wait for their results."""
 
     def __init__(self, profile_dir: Path) -> None:
         self.fault: BrowserDied | None = None
@@ -195,7 +196,7 @@ class Browser(asyncio.SubprocessProtocol):
         return session
 
     def drop_page(self, session: CdpSession) -> None:
-        """Close the page's context without waiting. Works on a page that hangs."""
+        """Close the browser context of a page without waiting. This works on a page that hangs too."""
         self.post("Target.disposeBrowserContext", {"browserContextId": session.context_id})
         self.on_page_gone(session, "closed by its environment")
 
@@ -259,7 +260,8 @@ class Browser(asyncio.SubprocessProtocol):
                 self._fail_all()
 
     def process_exited(self) -> None:
-        """Fail all calls once stderr is closed, or after a while: a helper process may keep it open."""
+        """Fail all calls once stderr is closed, or `EXIT_GRACE_S` later: a helper process may keep it
+        open."""
         self._exited.set()
         if self._is_stderr_open:
             asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._fail_all)

@@ -3,8 +3,8 @@
 ``python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-test --episodes 100 --out DIR``
 writes, for every task, that many *successful* episodes::
 
-    DIR/demonstrations.jsonl          one episode a line: task_id, seed, instruction, reward, steps
-    DIR/screenshots/<sha256>.png      each distinct screen once
+    DIR/demonstrations.jsonl          one line for each episode: task_id, seed, instruction, reward, steps
+    DIR/screenshots/<sha256>.png      each screenshot once
 
 A step is ``{"screenshot_sha256", "action"}``: the screenshot before the action, and the action's text.
 """
@@ -47,7 +47,7 @@ class OracleEpisode:
 
 
 async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, seed: int) -> OracleEpisode:
-    """Let ``oracle`` play an episode of ``task_id`` from ``seed``, until it ends or a target is missing."""
+    """Let ``oracle`` play an episode until the episode ends or the page lacks what the oracle looks for."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     instruction = observation.instruction
     steps: list[tuple[bytes, Action]] = []
@@ -62,7 +62,8 @@ async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, se
 
 
 async def play_all(episodes: Sequence[tuple[str, int]], environments: int) -> AsyncIterator[OracleEpisode]:
-    """Play every (task id, seed) on several environments at a time; yields episodes in the order they end."""
+    """Play each task id and seed on several environments in parallel; yield episodes in order of their
+    end."""
     waiting = iter(episodes)
     played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
 
@@ -92,7 +93,7 @@ def save_screenshot(folder: Path, png: bytes) -> str:
 
 
 def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
-    """Write the screenshots of an episode and return its line of the file."""
+    """Write the screenshots of an episode and return its line of demonstrations.jsonl, as plain data."""
     steps = [
         {"screenshot_sha256": save_screenshot(screenshots, png), "action": format_action(action)}
         for png, action in play.steps
@@ -109,9 +110,11 @@ def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
 def collect(
     tasks: Sequence[str], episodes: int, out: Path, *, first: int = 0, environments: int = 4
 ) -> Counter[str]:
-    """Let oracles play training seeds from the ``first`` on and add their successes to the folder ``out``.
+    """Let oracles play training seeds, and add their successes to the folder ``out``.
 
-    Returns the number of episodes by task.
+    first   how many training seeds to skip
+
+    Returns the number of added episodes by task.
     """
     return asyncio.run(_collected(tasks, episodes, out, first, environments))
 
@@ -133,7 +136,7 @@ async def _collected(
 
 
 def main() -> None:
-    """Collect demonstrations into a folder and append them to an existing file."""
+    """Collect demonstrations into a folder; those of an earlier call stay in its file."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
     parser.add_argument(
         "--tasks", nargs="+", default=sorted(ORACLES), choices=sorted(ORACLES), metavar="TASK"

@@ -13,7 +13,7 @@ Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Action]]
 
 
 class TargetNotFound(Exception):
-    """The page or the instruction lacks something that the oracle expected."""
+    """The page or the instruction lacks something that an oracle looked for."""
 
 
 FIND_TARGET = """
@@ -40,7 +40,7 @@ box."""
 
 
 async def find(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Click | None:
-    """Return a click on the first visible element that matches ``selector`` and shows ``text``; else None."""
+    """Return a click on the first visible element that matches ``selector`` and shows ``text``, or None."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
     point = await page.inspect(f"{FIND_TARGET}({arguments})")
     return None if point is None else Click(*point)

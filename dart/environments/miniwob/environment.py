@@ -92,11 +92,11 @@ class _Episode:
 
 
 class MiniWobEnvironment(Breakable):
-    """An environment of one browser with one page.
+    """Plays episodes of MiniWoB++ in one page of one browser.
 
     The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
-    episode. A fault closes the page; a fault of the browser, or during a reset, kills the browser. The next
-    reset starts what is missing.
+    episode. A fault closes the page; a fault of the browser, or a fault during a reset, kills the browser.
+    The next reset starts what is missing.
     """
 
     def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
@@ -215,8 +215,7 @@ class MiniWobEnvironment(Breakable):
             await browser.close()
 
     async def _act(self, page: CdpSession, action: Action) -> None:
-        """Send all events of the action and a screenshot request at once, then wait for the page to take
-        them.
+        """Send all events of the action and a screenshot request at once, then wait for their results.
 
         The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
         screenshot needs a new frame, and that frame shows the effect of the action.
@@ -234,8 +233,8 @@ class MiniWobEnvironment(Breakable):
     async def _confirm(self, page: CdpSession, episode: _Episode, action: Action, dialogs: int) -> None:
         """Read the state of the episode and check that the page received exactly the events of ``action``.
 
-        The check is skipped when the page cannot count: it was left, a dialog swallowed later events, or the
-        pointer was outside the frame. Raises ActionNotConfirmed.
+        The check is skipped when the page cannot count its events: because the browser left the page, because
+        a dialog swallowed events, or because the pointer was outside the frame. Raises ActionNotConfirmed.
         """
         calls = input_calls(action)
         before = episode.arrived
@@ -263,7 +262,7 @@ class MiniWobEnvironment(Breakable):
         return require_episode(self._page, operation), require_episode(self._episode, operation)
 
     async def _ready_page(self) -> CdpSession:
-        """Return the page; starts the browser and the page when they are missing or broken."""
+        """Return the page; start the browser and the page first when they are missing or broken."""
         self._requested = None
         if self._browser is not None and not self._browser.alive:
             await self._browser.close()
@@ -294,7 +293,8 @@ class MiniWobEnvironment(Breakable):
             raise
 
     async def _diagnose(self, name: str, deadline_s: float, diagnosis_s: float) -> InfrastructureFault:
-        """Find out what does not respond: the browser, its page, or only the operation."""
+        """Return the fault of an operation that did not end: of the browser, of its page, or of the
+        operation."""
         if self._browser is None:
             return EnvironmentTimeout(name, deadline_s, "the browser to start")
         calls = [self._browser.post("Browser.getVersion")]
@@ -333,7 +333,8 @@ async def _prepare(page: CdpSession) -> None:
 
 
 async def _thaw(page: CdpSession) -> None:
-    """Activate the page and bring it to the foreground, since a background page draws no frames."""
+    """Let a parked page go on: activate it, focus it (a page in the background draws no frames), start its
+    clock."""
     await asyncio.gather(
         page.post("Page.setWebLifecycleState", {"state": "active"}),
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
@@ -342,7 +343,8 @@ async def _thaw(page: CdpSession) -> None:
 
 
 async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
-    """Return whether the episode is over, the raw reward, and the counted input events (None: unknown)."""
+    """Return whether the episode is over, its raw reward and the input events that the page counted, or
+    None."""
     try:
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
     except CallRefused:  # the page was being left; the next document says that the episode is over
@@ -351,13 +353,13 @@ async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
 
 
 def _inside(calls: list[Call]) -> bool:
-    """Whether every pointer event is inside the frame; the page receives no others."""
+    """Whether every pointer event is inside the frame; the page receives no events outside of it."""
     points = [(event["x"], event["y"]) for _, event in calls if "x" in event]
     return all(x < WIDTH and y < HEIGHT for x, y in points)
 
 
 async def _screenshot(capture: Result) -> bytes:
-    """Return the PNG of a capture. Raises CorruptFrame."""
+    """Wait for a screenshot and return it as PNG. Raises CorruptFrame when it is not valid base64."""
     try:
         return base64.b64decode((await capture)["data"], validate=True)
     except binascii.Error as error:

@@ -1,9 +1,9 @@
 """Oracles: scripted solvers of MiniWoB++ tasks, for demonstrations and for tests of the environment.
 
-An oracle reads the page's elements to find its targets, but it acts only as a policy can: one `Action` a
-step, whole pixels, keys. Its episodes therefore are pairs of (screenshot, instruction, previous actions) and
-action. Each oracle is an async generator that yields its actions and is resumed after each; it stops when
-the page ends the episode.
+An oracle reads the page's elements to find its targets, but it acts only as a policy can: one `Action` in
+each step, at whole pixels or with keys. Its episodes therefore are pairs of (screenshot, instruction,
+previous actions) and action. Each oracle is an async generator that yields its actions and is resumed after
+each; it stops when the page ends the episode.
 """
 
 import re
@@ -17,7 +17,7 @@ from dart.environments.miniwob.environment import MiniWobEnvironment
 def one_click(selector: str, text: str | None = None, *, name: str = "") -> Oracle:
     """Return an oracle that clicks one element.
 
-    name   pattern whose first group in the instruction replaces {} in the selector and the text
+    name   a pattern: what its first group matches in the instruction replaces {} in the selector and the text
     """
 
     async def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
@@ -30,7 +30,7 @@ def one_click(selector: str, text: str | None = None, *, name: str = "") -> Orac
 def form(*fields: tuple[str, str]) -> Oracle:
     """Return an oracle that fills in a form and submits it.
 
-    A field is its selector and the pattern whose first group in the instruction is its text.
+    A field is a pair: its selector, and a pattern whose first group matches its text in the instruction.
     """
 
     def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
@@ -40,7 +40,7 @@ def form(*fields: tuple[str, str]) -> Oracle:
 
 
 async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Action]:
-    """Yield the actions that fill in a form and submit it; a field is its selector and its text."""
+    """Yield the actions that fill in a form and submit it; a field is a pair of its selector and its text."""
     for selector, text in fields:
         yield await click(page, selector)
         yield Type(text)

@@ -68,7 +68,7 @@ def task_ids() -> tuple[str, ...]:
 
 
 def page_url(task_id: str, seed: int) -> str:
-    """Return the address that plays ``task_id`` from ``seed``; raises `UnknownTask`."""
+    """Return the URL of the page of ``task_id`` with its ``seed``; raises `UnknownTask`."""
     if task_id not in task_ids():
         raise UnknownTask(task_id, task_ids())
     page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
@@ -76,8 +76,7 @@ def page_url(task_id: str, seed: int) -> str:
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Return the ids of all installed tasks; none where the pages are missing, which another check
-    reports."""
+    """Return the ids of all installed tasks; none when the pages are missing, which another check reports."""
     try:
         return task_ids()
     except PagesMissing:

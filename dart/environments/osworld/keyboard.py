@@ -1,8 +1,8 @@
 """Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
 The lines of one action are sent as one program. Before it does anything, the program creates a file with the
-number of the action; a program that arrives a second time finds the file and ends. Its last output is the
-number of lines that it executed.
+number of the action; a program that arrives a second time finds the file and ends. The last line that the
+program prints is the number of executed lines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -94,7 +94,7 @@ def lines_done(output: str) -> int | None:
 
 
 def keyboard_lines(action: Action) -> Iterator[str]:
-    """Yield the lines that perform ``action``; none for `Wait`, `Finished` and `CallUser`."""
+    """Yield the lines of Python that perform ``action``; none for `Wait`, `Finished` and `CallUser`."""
     match action:
         case Click(x, y):
             yield f"pyautogui.click({x}, {y})"
@@ -118,7 +118,9 @@ def keyboard_lines(action: Action) -> Iterator[str]:
 
 
 def _typed(content: str) -> Iterator[str]:
-    """Yield one line for each run of typed or pasted characters; '<', which pyautogui types as '>', alone."""
+    """Yield one line for each run of characters that are typed or pasted.
+
+    A newline and '<', which pyautogui types as '>', have lines of their own."""
     for kind, run in groupby(content, _kind):
         if kind == "typed":
             yield f"pyautogui.write({''.join(run)!r}, interval={KEY_PAUSE_S})"

@@ -82,7 +82,7 @@ def test_without_rates_nothing_strikes() -> None:
         (InjectedFault.LOST_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 0 of 1 pointerdown"),
         (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 2 of 1 pointerdown"),
         (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of simulated/0 froze"),
-        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got nan"),
         (InjectedFault.FAILED_RESET, ResetFailed, "reset of simulated/0 failed"),
         (InjectedFault.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
         (InjectedFault.READY_TOO_EARLY, InfrastructureFault, "has the injected fault ready_too_early"),

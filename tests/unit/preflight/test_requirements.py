@@ -75,7 +75,7 @@ def test_a_browser_that_says_nothing_for_too_long_is_none(
     file = program(tmp_path, "#!/bin/sh\nexec sleep 60\n")
     (message,) = missing_browser(config_with(f"environments.executable={file}"))
 
-    assert "did not answer within 0.2 s" in message
+    assert "did not print its version within 0.2 s" in message
 
 
 @pytest.mark.parametrize("name", ["Chromium 156.0.8078.79", "Google Chrome 120.0.6099.109 unknown"])
@@ -224,6 +224,6 @@ def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
     (message,) = missing_browser(config)
     assert (
-        "Xvfb (Debian package xvfb): install them through apt and pip, or in a clone run `make desktop`"
+        "Xvfb (Debian package xvfb): install them through apt and pip, or run `make desktop` in a clone"
         in message
     )
