@@ -36,7 +36,7 @@ def receives_every_call(handler: Handler) -> Handler:
 
 
 class StoreActor(Actor):
-    """Opens the store when the first call comes, and carries calls out one at a time."""
+    """Opens the store at the first call, and carries out calls one at a time."""
 
     def on_start(self) -> None:
         self._path = Path(self.args["store"])
@@ -59,7 +59,7 @@ class StoreActor(Actor):
         return self._write(lambda store: m.CallResult(value=store.write(call)))
 
     def _sweep(self) -> None:
-        """Remove the step files of environments that were killed before they sent their report."""
+        """Remove step files that killed environments have left behind."""
         older_than_unix_s = self.clock.unix_s() - EVERY_S
         removed = self._write(
             lambda store: step_files.sweep(self._step_files, store.is_held, older_than_unix_s)
@@ -68,7 +68,7 @@ class StoreActor(Actor):
             self.log.info("step_files_swept", removed=removed)
 
     def _thin(self) -> None:
-        """Delete old events; what a pause prevented is deleted the next time."""
+        """Delete old events; while the disk refuses writes, leave them for the next time."""
         now_unix_s = self.clock.unix_s()
         thinned = self._write(lambda store: store.thin_events(self._thinned_unix_s))
         if isinstance(thinned, int):
@@ -76,7 +76,11 @@ class StoreActor(Actor):
             self.log.debug("events_thinned", deleted=thinned)
 
     def _write(self, write: Callable[[Store], T]) -> T | m.Paused | m.Contradiction:
-        """Carry out a write; a contradiction is a reply and no crash, because the caller is at fault."""
+        """Carry out a write and return its result, or Paused while the disk refuses writes.
+
+        A write that contradicts the record returns Contradiction and does not end the actor, because the
+        caller is at fault.
+        """
         if self._pause is not None and self.clock.monotonic_s() < self._try_again_s:
             return self._pause
         try:
@@ -104,7 +108,7 @@ class StoreActor(Actor):
         return self._pause
 
     def _go_on(self, store: Store) -> None:
-        """End a pause: if the record takes the event that it was paused, it takes everything else."""
+        """End a pause, if there is one, by recording it as an event. Raises StoreBusy if it lasts."""
         if self._pause is None:
             return
         data: Data = {

@@ -1,7 +1,7 @@
 """The writer's part about batches and versions: one batch at a time, trained exactly once.
 
-A batch is leased with a fence and a deadline. The update that consumes it and the version it makes are
-one transaction, under the newest fence only: of two trainers that hold the same batch, one commits.
+A batch is leased with a fence and a deadline. One transaction consumes the batch and adds the version that
+its update made. It needs the newest fence, so of two trainers that hold the same batch only one commits.
 """
 
 import json
@@ -34,7 +34,7 @@ TRAIN_MEMBERS = (
 
 
 class BatchLeases(RecordWriter):
-    """Batches and policy versions."""
+    """Writes batches and policy versions."""
 
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:
         """Lease complete groups to the trainer for one update; one batch at a time."""
@@ -64,7 +64,7 @@ class BatchLeases(RecordWriter):
         if group.state != GroupState.OPEN or missing or RolloutState.STORED not in states:
             raise StoreConflict(
                 f"group {group_id} cannot be trained: it is {group.state}; of its {group.rollouts_wanted} "
-                f"rollouts {missing} are not settled and {states.count(RolloutState.STORED)} stored"
+                f"rollouts {missing} are not finished yet and {states.count(RolloutState.STORED)} stored"
             )
 
     def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
@@ -76,7 +76,7 @@ class BatchLeases(RecordWriter):
             batch = self._batch(batch_id)
             if batch.state != BatchState.LEASED:
                 raise StoreConflict(
-                    f"batch {batch_id} is {batch.state} (version {batch.version}), not to be leased again"
+                    f"batch {batch_id} cannot be leased again: it is {batch.state} (version {batch.version})"
                 )
             self._update(batches, batch_id, fence=batch.fence + 1, deadline_unix_s=deadline_unix_s)
             return read_batch(self._bare, self._batch(batch_id))
@@ -125,9 +125,10 @@ class BatchLeases(RecordWriter):
     ) -> StoredResult:
         """Consume a batch: in one transaction its rollouts become trained and its version is added.
 
-        The checkpoint must be complete on disk before. The same commit again is a DUPLICATE, and one under an
-        earlier lease is FENCED and counted. Raises StoreConflict for another commit of a consumed batch, and
-        for a version that does not follow the newest. The commit is synced to the disk, as its checkpoint is.
+        The checkpoint must be complete on the disk before. Returns DUPLICATE if the same commit is repeated;
+        returns FENCED, and counts it, if the batch was leased again since. Raises StoreConflict for another
+        commit of a consumed batch, and for a version that does not follow the newest. The commit is synced to
+        the disk, as its checkpoint is.
         """
         outcome = self._commit(batch_id, fence, version, checkpoint, metrics)
         sync_log(self.path)
@@ -157,10 +158,10 @@ class BatchLeases(RecordWriter):
             return StoredResult.ACCEPTED
 
     def _is_late(self, batch: Row, fence: int) -> bool:
-        """Whether the batch was leased again after this fence; such a report is counted."""
+        """Whether the batch was leased again since the lease with this fence; if so, count it."""
         if fence > batch.fence:
             raise StoreConflict(
-                f"batch {batch.batch_id} was leased up to fence {batch.fence}, never with {fence}"
+                f"batch {batch.batch_id}: expected a fence of at most {batch.fence}, its newest, got {fence}"
             )
         if fence < batch.fence:
             self._count_up("fenced_commits")

@@ -31,13 +31,13 @@ class BlobStore:
             raise unavailable(root, error) from error
 
     def path(self, sha256: str) -> Path:
-        """Where the blob lies, whether or not it is there."""
+        """The path of a blob, whether or not the file exists."""
         return self.root / sha256[:2] / f"{sha256}.png"
 
     def put(self, content: bytes) -> str:
-        """Keep the bytes and return their sha256 in hex.
+        """Store a screenshot and return its sha256 in hex.
 
-        Bytes that are there are not written again, unless the file has another size.
+        A screenshot that is stored already is written again only if its file has another size.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
@@ -74,7 +74,7 @@ class BlobStore:
 
 
 def is_file_of(path: Path, size_bytes: int) -> bool:
-    """Whether a file exists with all its bytes; a crash of the machine can cut it."""
+    """Whether a file of this size exists; a crash of the machine can cut a file."""
     try:
         return path.stat().st_size == size_bytes
     except FileNotFoundError:
@@ -98,6 +98,6 @@ def write_whole(path: Path, content: bytes) -> None:
 def unavailable(path: Path, error: OSError) -> StoreUnavailable:
     kind = StoreBusy if error.errno in NO_ROOM else StoreUnavailable
     return kind(
-        f"screenshot store {path}: {error.strerror} (errno {error.errno}): "
+        f"{path} cannot be read or written: {error.strerror} (errno {error.errno}): "
         "free space there, or fix the rights of the folder"
     )

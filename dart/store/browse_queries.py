@@ -1,4 +1,4 @@
-"""Reading the record for people: pages of trajectories, the fate of a rollout, figures over time.
+"""Queries of the record for commands and pages: trajectories, the fate of a rollout, figures over time.
 
 Every query returns a bounded number of rows: a page, one per bin, or a sample of a long run.
 """
@@ -88,7 +88,7 @@ class TrajectorySummary:
     stored_unix_s: float
     duration_s: float
     state: str
-    """Of its rollout: stored, trained or dropped."""
+    """State of its rollout: stored, trained or dropped."""
     drop_reason: str | None
 
 
@@ -102,7 +102,7 @@ class TrajectoryFilter:
     """Whether the reward is above `success_above`."""
     success_above: float = SUCCESS_ABOVE
     before_id: int | None = None
-    """Only rollouts with a smaller id: the last one of the page before."""
+    """Only rollouts with a smaller id than this, which is the last one of the page before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +127,12 @@ class Fate:
     step_cap: int
     drop_reason: str | None
     trained_version: int | None
-    """The version its update made; None while it is not trained."""
+    """The version that was made by training it; None while it is not trained."""
     stored_unix_s: float | None
     attempts: tuple[Attempt, ...]
-    """Those without a reward, oldest first."""
+    """Its attempts that ended without a reward, oldest first."""
     group: tuple[int, ...]
-    """All rollouts of its group, itself included."""
+    """Ids of all rollouts of its group, with its own."""
 
 
 class RunBrowser(StoreReader):
@@ -191,9 +191,10 @@ class RunBrowser(StoreReader):
     def sampled_events(
         self, kind: str, begins_unix_s: float, ends_unix_s: float, subjects: int
     ) -> tuple[Event, ...]:
-        """Events of a kind between two moments; of many a sample, at each place about two of each subject.
+        """Events of a kind between two moments, or a sample if there are more than `EVENTS_WHOLE`.
 
-        Meant for events with totals, such as LOAD, where leaving some out loses no count.
+        A sample has about two events of each subject at each of `SAMPLES` places. It is meant for events with
+        totals, such as LOAD, where leaving some out loses no count.
         """
         with self._reading() as connection:
             first = first_event_after(connection, begins_unix_s)
@@ -249,7 +250,7 @@ class RunBrowser(StoreReader):
             }
 
     def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
-        """Number of successes among the `last` episodes stored until a moment, and of those episodes."""
+        """Numbers of successes and of episodes among the `last` episodes that were stored until a moment."""
         with self._reading() as connection:
             rewards = scalars(connection, REWARDS_UNTIL, unix_s=unix_s, last=last)
         return sum(reward > success_above for reward in rewards), len(rewards)

@@ -55,7 +55,7 @@ class CorruptCheckpoint(DiskError):
 
     @property
     def damage(self) -> str:
-        """What is wrong, without folder and remedy."""
+        """What is wrong with the checkpoint, without its folder and the remedy."""
         return f"{self.file} is corrupt: expected {self.expected}, got {self.got}"
 
 
@@ -143,7 +143,7 @@ def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
 
 
 def published_hashes(folder: Path) -> Mapping[str, str]:
-    """The sha256 of every file as the trainer wrote it; empty for a plain folder.
+    """The sha256 of every file as the trainer wrote it; empty for a folder without `state.json`.
 
     Raises CorruptCheckpoint.
     """
@@ -154,7 +154,7 @@ def published_hashes(folder: Path) -> Mapping[str, str]:
 
 
 def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
-    """The newest whole checkpoint of a version up to `up_to`, and the errors of the newer ones."""
+    """The newest whole checkpoint of a version up to `up_to`, and the errors of newer, damaged ones."""
     refused: list[CorruptCheckpoint] = []
     for folder in reversed(list_checkpoints(parent)):
         if version_of(folder) > up_to:
@@ -247,7 +247,7 @@ def _write_state(folder: Path, state: CheckpointState) -> None:
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:
-    """Hash of the content of `state.json`, whatever its white space."""
+    """Hash of the content of `state.json`, which does not depend on white space."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

@@ -41,7 +41,7 @@ async def write(
 
 
 def result_of(call: m.Call[T], answer: Any) -> T:
-    """The result of a call in its reply. Raises StoreConflict if the call contradicts the record."""
+    """The result of a call, from the store's reply. Raises StoreConflict if it contradicts the record."""
     if isinstance(answer, m.Contradiction):
         raise StoreConflict(answer.text)
     return from_plain(answer.value, m.result_type(type(call)))

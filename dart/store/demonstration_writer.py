@@ -19,12 +19,12 @@ SELF_ROLLED = "self-rolled"
 
 
 class DemonstrationWriter(RecordWriter):
-    """The experience pool."""
+    """Writes the experience pool."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
         """Add demonstrations that the pool does not hold yet; returns how many.
 
-        One that is known but was dropped is in use again, and counts.
+        A demonstration that was dropped from the pool is taken into use again, and counts as added.
         """
         for demonstration in demonstrations:
             check_demonstration(demonstration)
@@ -78,7 +78,7 @@ class DemonstrationWriter(RecordWriter):
             self._update(pool, pool_id, dropped=True)
 
     def inject(self, group_id: int, pool_id: int) -> None:
-        """Add a demonstration to a group whose rollouts are all settled; counts a use, once per group."""
+        """Add a demonstration to a group whose rollouts have all ended; counts a use, once per group."""
         with self._transaction():
             demonstration = self._demonstration(pool_id)
             if pool_id in scalars(self._bare, queries.POOL_IDS_OF_GROUP, key=group_id):
@@ -98,7 +98,7 @@ class DemonstrationWriter(RecordWriter):
         if group.state != GroupState.OPEN or missing:
             raise StoreConflict(
                 f"{name} cannot be added to group {group_id}: it is {group.state}, and {missing} of its "
-                f"{group.rollouts_wanted} rollouts are not settled"
+                f"{group.rollouts_wanted} rollouts are not finished yet"
             )
 
     def _demonstration(self, pool_id: int) -> Row:

@@ -7,11 +7,11 @@ from dart.core.errors import DiskError, RunDirectoryError
 
 
 class StoreError(Exception):
-    """Base class. The message names the path and the remedy."""
+    """Base class of the errors of the record. The message names the path and the remedy."""
 
 
 class StoreUnavailable(StoreError, DiskError):
-    """The file cannot be read or written now: disk full, locked, damaged. Nothing of the call was kept."""
+    """A file cannot be read or written: disk full, locked, damaged. Nothing of the call was kept."""
 
 
 class StoreBusy(StoreUnavailable):
@@ -19,11 +19,11 @@ class StoreBusy(StoreUnavailable):
 
 
 class StoreTooOld(StoreError, RunDirectoryError):
-    """The database was made before the first migration of this code."""
+    """The database was made by a version of dartrl that is too old for this one to read."""
 
 
 class StoreTooNew(StoreError, RunDirectoryError):
-    """The database was made by a newer version of this code."""
+    """The database was made by a newer version of dartrl than this one."""
 
 
 class StoreConflict(StoreError):

@@ -14,11 +14,11 @@ EVERY_S = 600.0
 """Seconds between two deletions of old events."""
 
 FLOODING = LOAD
-"""The kind that is thinned: 200 environments send 40 of them a second. No other kind is sent periodically."""
+"""The kind whose old events are deleted: the only kind sent periodically, 40 a second by 200 environments."""
 
 
 TIERS = ((3600.0, 60.0), (86_400.0, 900.0))
-"""Of events older than the first number, in seconds, one of each subject is kept per so many seconds.
+"""Ages and intervals, in seconds: of events older than the age, one per subject and interval is kept.
 
 With 200 environments: 144,000 rows for the newest hour, 276,000 for the day, 19,200 a day before it."""
 
@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 
 
 def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
-    """The stretches that came of age since the last deletion; all old events if `looked_unix_s` is None."""
+    """The stretches that have become old enough since the last deletion; all old ones if that is None."""
     for age_s, keep_every_s in TIERS:
         end_unix_s = _whole(now_unix_s - age_s, keep_every_s)
         begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - age_s, keep_every_s)

@@ -33,11 +33,13 @@ SAMPLE = 2000
 """Number of screenshots that a check reads if it does not read all; each check draws others."""
 
 RESTORE = "restore the file from a copy"
-DAMAGED_LOG = "go back to a copy of the run, or lose them and continue: --resume keeps a copy of the log"
+DAMAGED_LOG = (
+    "go back to a copy of the run, or continue without these transactions: --resume keeps a copy of the log"
+)
 """Remedy for a damaged log."""
 
 SHOWN = 5
-"""Findings that one message lists."""
+"""Largest number of findings that one message lists."""
 
 
 class RecordDamaged(StoreError, DiskError):
@@ -80,8 +82,10 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
 
 
 def damaged_log(paths: RunPaths) -> list[Finding]:
-    """Transactions in the write-ahead log that SQLite would drop. A log that another process may be writing
-    cannot be checked."""
+    """A finding if SQLite would drop transactions of the write-ahead log, which is damaged.
+
+    A log that another process may be writing is not checked.
+    """
     if is_written_by_another(paths):
         return []
     damage = damage_of_log_beside(paths.store)
@@ -89,7 +93,7 @@ def damaged_log(paths: RunPaths) -> list[Finding]:
 
 
 def is_written_by_another(paths: RunPaths) -> bool:
-    """Whether another process runs the run."""
+    """Whether another process is running this run, and so may write its record."""
     try:
         return holder(paths.root) not in (None, os.getpid())
     except NotRunningError:
@@ -116,7 +120,7 @@ def damaged_screenshots(record: StoreReader, folder: Path, full: bool) -> Iterat
     named = sorted(record.screenshots(full=full))
     for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
         if not SHA256.fullmatch(sha256):
-            yield Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}")
+            yield Finding("the record names it, but this is no sha256", f"screenshot {sha256!r}")
             continue
         which = f"screenshot {blobs.path(sha256)}"
         try:
@@ -159,12 +163,12 @@ def newest_remedy(paths: RunPaths, version: int) -> str:
         return "restore the folder from a copy, or start a new run in another directory"
     return (
         "restore the folder from a copy, or start the run again: --resume (or `dartrl up`) continues from "
-        f"the newest whole one, {good.folder.name}, and renames this one"
+        f"the newest whole checkpoint, {good.folder.name}, and renames the damaged one"
     )
 
 
 def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> list[Finding]:
-    """Checkpoints more than one version after the newest in the record, which must be an older copy."""
+    """A finding if checkpoints are more than one version ahead of the record: the record is an older copy."""
     ahead = [folder.name for folder in folders if version_of(folder) > newest + 1]
     if not ahead:
         return []

@@ -1,6 +1,6 @@
-"""The SQL that reads the record, and functions that make records of its rows.
+"""The SQL that reads the record, and functions that turn its rows into Python objects.
 
-The statements are text, because commands read the record too, and to import SQLAlchemy would take them longer
+The statements are text, because commands read the record too, and importing SQLAlchemy would take them longer
 than all else (decision 13). The writer reads with the same statements, on the connection that it writes with.
 Each is in the SQL that SQLite and PostgreSQL share (decision 19).
 """
@@ -190,7 +190,7 @@ def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
 
 @lru_cache(maxsize=256)
 def _row_of(columns: tuple[str, ...]) -> Any:
-    """The class of rows with these columns; of two columns of one name the first has it."""
+    """The class of rows with these columns; if two columns have one name, the first is found by it."""
     return namedtuple("Row", columns, rename=True)
 
 
@@ -210,7 +210,7 @@ def scalar(connection: Connection, sql: str, **values: Any) -> Any:
 
 
 def tally(connection: Connection, what: str) -> dict[str, int]:
-    """The counts of one tally by name; `what` is one of those of the table `tallies`."""
+    """The counts of one tally by name; `what` is a value of the column `what` of the table `tallies`."""
     return {row.name: row.value for row in select(connection, TALLY, what=what)}
 
 
@@ -238,12 +238,12 @@ def first_event_after(connection: Connection, unix_s: float) -> int | None:
 
 
 def all_of(cls: type[T], connection: Connection, sql: str, **values: Any) -> tuple[T, ...]:
-    """The records that are the rows a statement finds."""
+    """The rows that a statement finds, as objects of the class `cls`."""
     return tuple(record_of(cls, row) for row in select(connection, sql, **values))
 
 
 def first_of(cls: type[T], connection: Connection, sql: str, **values: Any) -> T | None:
-    """The record that is the first row a statement finds; None when it finds nothing."""
+    """The first row that a statement finds, as an object of the class `cls`; None when it finds nothing."""
     row = first(connection, sql, **values)
     return None if row is None else record_of(cls, row)
 

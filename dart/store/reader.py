@@ -84,7 +84,7 @@ class StoreReader:
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
-        """Let every query in it see the same state of the record."""
+        """Make every query in the block see the same state of the record."""
         self._bare.execute("BEGIN")
         try:
             yield
@@ -98,7 +98,7 @@ class StoreReader:
         return self._first(Version, queries.NEWEST_VERSION)
 
     def open_batch(self) -> Batch | None:
-        """The batch leased to the trainer and not yet consumed."""
+        """The batch that is leased to the trainer; None if there is none."""
         with self._reading() as connection:
             return queries.leased_batch(connection)
 
@@ -250,7 +250,7 @@ class StoreReader:
         return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
 
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
-        """Number of events of each of these kinds, which must not be a kind that is deleted when old.
+        """Number of events of each of these kinds; LOAD, of which old events are deleted, cannot be counted.
 
         known   an earlier result for the same kinds: only newer events are counted and added to it
         """
@@ -274,8 +274,8 @@ class StoreReader:
     ) -> tuple[Event, ...]:
         """The newest events that fit, oldest first.
 
-        kinds     only these; None for all of them
-        without   none of these
+        kinds     only events of these kinds; None for all kinds
+        without   no events of these kinds
         """
         asked = {"since_unix_s": since_unix_s, "subject": subject, "limit": limit}
         found: list[Event] = []
@@ -318,7 +318,7 @@ class StoreReader:
             return scalar(connection, sql, **values)
 
     def _one(self, sql: str, kind: str, key: int) -> Row:
-        """The row of a key. Raises StoreConflict where there is none."""
+        """The row with this key. Raises StoreConflict if there is none."""
         row = first(self._bare, sql, key=key)
         if row is None:
             raise StoreConflict(f"store {self.path} has no {kind} {key}")

@@ -21,7 +21,7 @@ SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in the data of a run that must not be."""
+    """One damage or contradiction in the data of a run, with its remedy."""
 
     what: str
     """What contradicts what, with the values found."""
@@ -37,7 +37,7 @@ Check = Callable[[Connection], Iterable[Finding]]
 
 
 class Rule(NamedTuple):
-    """A query for rows that contradict others. `which` and `what` are made of the columns of such a row."""
+    """A query for rows that contradict others. Columns of such a row fill in `which` and `what`."""
 
     which: str
     what: str
@@ -66,7 +66,8 @@ TALLIED = " UNION ALL ".join(
 RULES = {
     "the trained rollouts": Rule(
         "rollout {rollout_id}",
-        "it has batch {batch_id} ({batch_state}), its group has batch {group_batch}",
+        "it has batch {batch_id} ({batch_state}), its group has batch {group_batch}; a trained rollout must "
+        "have the consumed batch of its group, any other rollout no batch",
         f"""
         SELECT rollouts.rollout_id, rollouts.batch_id, groups.batch_id AS group_batch,
             batches.state AS batch_state FROM rollouts
@@ -81,7 +82,7 @@ RULES = {
     ),
     "the batches": Rule(
         "batch {batch_id}",
-        "it is {state} and made version {version}",
+        "it is {state} and made version {version}; only consumed batches make a version, and each makes one",
         f"""
         SELECT batch_id, state, version FROM batches
         WHERE (state = '{BatchState.CONSUMED}') != (version IS NOT NULL)
@@ -89,7 +90,7 @@ RULES = {
     ),
     "the groups": Rule(
         "group {group_id}",
-        "it is {state}, its batch is {batch_state}",
+        "it is {state}, its batch is {batch_state}; a group is batched exactly while its batch is leased",
         f"""
         SELECT groups.group_id, groups.state, batches.state AS batch_state FROM groups
         LEFT JOIN batches ON batches.batch_id = groups.batch_id
@@ -98,7 +99,7 @@ RULES = {
     ),
     "the stored rollouts": Rule(
         "rollout {rollout_id}",
-        "it is {state} but its trajectory says otherwise",
+        "it is {state}; stored and trained rollouts must have a trajectory, leased ones must not",
         f"""
         SELECT rollouts.rollout_id, rollouts.state FROM rollouts
         LEFT JOIN trajectories ON trajectories.rollout_id = rollouts.rollout_id
@@ -117,7 +118,7 @@ RULES = {
     ),
     "the parked episodes": Rule(
         "rollout {rollout_id}",
-        "it has parked steps, is {state} and was parked {resumes} times",
+        "it has parked steps, so it must be leased; it is {state} and was parked {resumes} times",
         f"""
         SELECT parked.rollout_id, rollouts.state, rollouts.resumes FROM parked
         JOIN rollouts ON rollouts.rollout_id = parked.rollout_id
@@ -126,7 +127,7 @@ RULES = {
     ),
     "the uses of demonstrations": Rule(
         "demonstration {pool_id}",
-        "it counts {uses} uses, and {used_by} groups have it",
+        "it counts {uses} uses, but {used_by} groups have it",
         """
         SELECT pool.pool_id, pool.uses, count(used.group_id) AS used_by FROM pool
         LEFT JOIN group_demonstrations AS used ON used.pool_id = pool.pool_id
@@ -145,8 +146,8 @@ RULES = {
     ),
     "the tasks": Rule(
         "task {task_id}",
-        "kept are {kept_groups} groups, {kept_episodes} episodes and {kept_steps} steps, "
-        "counted {opened}, {episodes} and {steps}",
+        "its statistics have {kept_groups} groups, {kept_episodes} episodes and {kept_steps} steps, "
+        "the other tables {opened}, {episodes} and {steps}",
         """
         SELECT task_id, sum(kept_groups) AS kept_groups, sum(kept_episodes) AS kept_episodes,
             sum(kept_steps) AS kept_steps, sum(opened) AS opened, sum(episodes) AS episodes,
@@ -172,7 +173,7 @@ RULES = {
     ),
     "the order of versions": Rule(
         "version {version}",
-        "it follows {previous}",
+        "it follows {previous}; each version must be the one before plus 1",
         """
         SELECT version, previous FROM (
             SELECT version, lag(version, 1, -1) OVER (ORDER BY version) AS previous FROM versions) AS ordered
@@ -226,7 +227,7 @@ UNREADABLE = (
 
 
 def findings_of(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
-    """The findings of a check. If it cannot read something, that is its last finding, about `which`."""
+    """The findings of a check. If the check cannot read `which`, its last finding says so."""
     try:
         yield from check(*values)
     except UNREADABLE as error:
@@ -241,14 +242,14 @@ def broken(connection: Connection, rule: Rule) -> Iterator[Finding]:
 
 
 def broken_conservation(connection: Connection) -> Iterator[Finding]:
-    """Invariant one-fate: the counter of issued rollouts against the states of the rows."""
+    """A finding if the counter of issued rollouts is not the sum of those in all states (one-fate)."""
     counted = conservation(connection, dict(connection.execute(STATES).fetchall()))
     if not counted.holds:
         yield Finding(f"conservation is broken: {counted}", "the rollouts")
 
 
 def conservation(connection: Connection, states: Mapping[str, int]) -> Conservation:
-    """The counter of issued rollouts beside how many are in which state."""
+    """The counter of issued rollouts, and how many rollouts are in each state."""
     return Conservation(
         issued=counter(connection, "issued"),
         trained=states.get(RolloutState.TRAINED, 0),
@@ -309,7 +310,7 @@ def stale_steps(connection: Connection, bound: int, since_version: int) -> list[
 
 
 def bound_of(metrics: str, otherwise: float) -> float:
-    """The staleness bound in the metrics of an update."""
+    """The staleness bound in the metrics of an update; `otherwise` if they have none."""
     held = (figures_of(metrics) or {}).get(STALENESS_BOUND)
     return held if isinstance(held, int | float) else otherwise
 
@@ -324,7 +325,7 @@ LONGEST_BY_REWARD = """
 def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
     """Tasks whose recorded longest success is not the longest one under any threshold of reward.
 
-    The record does not hold the threshold. A reward of 1 is a success under each.
+    The record does not hold the threshold. A reward of 1 is a success under every threshold.
     """
     possible: dict[str, set[int | None]] = {}
     for task_id, reward, num_steps in connection.execute(LONGEST_BY_REWARD):
@@ -333,7 +334,8 @@ def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
     for task_id, kept in connection.execute(LONGEST_SUCCESSES):
         if kept not in possible.get(task_id, {None}):
             yield Finding(
-                f"kept is a longest success of {kept} steps, no episode of it is one", f"task {task_id}"
+                f"its longest success is recorded as {kept} steps, which fits none of its episodes",
+                f"task {task_id}",
             )
 
 
@@ -343,7 +345,7 @@ def unreadable_decisions(connection: Connection) -> Iterator[Finding]:
         if not is_well_formed(row.kind, row.after, row.reason):
             yield Finding(
                 f"{row.kind} of {row.task_id} from {row.before!r} to {row.after!r} because {row.reason!r} "
-                "makes no sense",
+                "cannot be read back",
                 f"decision {row.decision_id}",
             )
 

@@ -2,7 +2,7 @@
 
 States of a rollout: LEASED (held by an environment, or awaiting a new lease) -> STORED -> TRAINED, or
 DROPPED with a reason from LEASED or STORED (invariant one-fate). A fault spends an attempt, parking does not.
-The table `attempts` has the spent ones, so the next lease knows its attempt's number.
+The table `attempts` holds the spent attempts, from which a new lease gets the number of its attempt.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ COUNT_TRAJECTORY = text("""
             ELSE longest_success_steps END
     WHERE task_id = :task_id
 """)
-"""`success_steps` is the number of its steps if the episode is a success, else 0."""
+"""`success_steps` is the number of steps of the episode if it is a success, else 0."""
 
 
 class RolloutLeases(RecordWriter):
-    """Groups and rollouts."""
+    """Writes groups and rollouts."""
 
     def open_group(
         self,
@@ -53,7 +53,7 @@ class RolloutLeases(RecordWriter):
         """Open a group of one task and seed; returns its id.
 
         policy_version   the oldest version that any engine serves
-        probes_length    its episodes may reach the global step cap, to see whether longer successes exist
+        probes_length    whether its episodes may reach the global step cap, to look for longer successes
         """
         with self._transaction():
             self._know_task(task_id)
@@ -121,7 +121,7 @@ class RolloutLeases(RecordWriter):
     def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
-        """Take a lease back, which spends the attempt; after the last attempt the rollout is dropped."""
+        """End a lease and spend its attempt; after the last attempt the rollout is dropped."""
         with self._transaction():
             rollout = self._rollout(rollout_id)
             if rollout.state != RolloutState.LEASED or rollout.fence != fence:
@@ -155,7 +155,7 @@ class RolloutLeases(RecordWriter):
         return Release.DROPPED
 
     def _spend_attempt(self, rollout: Row, fault_kind: FaultKind, detail: str) -> None:
-        """Record a spent attempt and delete what was parked of it: the next attempt begins anew."""
+        """Record a spent attempt and delete its parked steps: the next attempt begins anew."""
         self._execute(
             insert(attempts),
             rollout_id=rollout.rollout_id,
@@ -204,9 +204,9 @@ class RolloutLeases(RecordWriter):
     ) -> Park:
         """Keep the steps of an episode that must be interrupted, so that an environment can play it on.
 
-        `steps` are all since the episode began. If more are parked already (the episode was interrupted while
-        they were replayed), those are kept. An episode that was parked `max_resumes` times is not parked
-        again: its attempt is spent, and after `max_attempts` its rollout is dropped.
+        `steps` are all steps since the episode began. If more steps are parked already, because the episode
+        was interrupted while they were replayed, those are kept. An episode that was parked `max_resumes`
+        times is not parked again: its attempt is spent, and after `max_attempts` its rollout is dropped.
         """
         check_steps(f"parked rollout {rollout_id}", steps)
         with self._transaction():
@@ -222,7 +222,7 @@ class RolloutLeases(RecordWriter):
             return Park.PARKED
 
     def is_held(self, rollout_id: int, fence: int) -> bool:
-        """Whether this lease of the rollout has not ended: a report about it still counts."""
+        """Whether the lease with this fence still holds, so that a result under it is accepted."""
         with self._reading() as connection:
             row = first(connection, queries.ONE_ROLLOUT, key=rollout_id)
             return row is not None and is_held(row, fence)
@@ -234,7 +234,7 @@ class RolloutLeases(RecordWriter):
         return Park.FENCED
 
     def _keep_steps(self, rollout: Row, steps: Sequence[Step], reason: str) -> None:
-        """Write the parked steps, unless more were parked before."""
+        """Write the steps of an episode that is parked, unless more steps are parked already."""
         about = {"fence": rollout.fence, "reason": reason, "parked_unix_s": self._clock()}
         played = {
             "steps": pack_steps(steps),
@@ -254,7 +254,7 @@ class RolloutLeases(RecordWriter):
     ) -> StoredResult:
         """Delete parked steps that could not be replayed; the holder of the lease plays a new attempt.
 
-        FENCED if that was the last one of `max_attempts`: the rollout is dropped and must not be played.
+        Returns FENCED if that spends the last of `max_attempts`: the rollout is dropped, do not play it.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -295,4 +295,6 @@ def check_same_rollout(rollout: Row, trajectory: Trajectory) -> None:
     wanted = (rollout.rollout_id, rollout.group_id, rollout.task_id, rollout.seed)
     found = (trajectory.rollout_id, trajectory.group_id, trajectory.task_id, trajectory.seed)
     if wanted != found:
-        raise StoreConflict(f"leased was (rollout, group, task, seed) {wanted}, the trajectory is of {found}")
+        raise StoreConflict(
+            f"expected a trajectory of (rollout, group, task, seed) {wanted}, as leased, got {found}"
+        )

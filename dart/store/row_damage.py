@@ -1,7 +1,7 @@
-"""Rows that are not what was written.
+"""Finds rows that are not what was written.
 
-`dart.store.record_rules` checks whether the facts of the record agree with each other. Here each row is
-checked for being what its writer wrote.
+`dart.store.record_rules` checks whether rows agree with each other. Here each row is checked by itself: by
+its checksum and by reading it.
 """
 
 import json
@@ -30,18 +30,18 @@ from dart.store.sqlite_checks import damaged_pages, strange_sequences, strange_t
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Rows with a checksum."""
+    """One kind of rows that have a checksum."""
 
     name: str
-    """Of a row, before its key."""
+    """What a finding calls such a row, before its key."""
     keys: str
-    """Query of the keys of the rows."""
+    """Query for the keys of the rows."""
     row: str
-    """Query of one row."""
+    """Query for one row."""
     columns: Sequence[str]
-    """Those that the checksum is of."""
+    """The columns from which the checksum is computed."""
     read: Callable[[Row], object]
-    """Reads a row back. Raises what `record_rules.findings_of` makes a finding of."""
+    """Reads a row back. Raises an error that `record_rules.findings_of` turns into a finding."""
 
 
 TRAJECTORIES = Content(
@@ -86,7 +86,7 @@ EVENTS = Content(
 def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
     """Rows that are not what was written, as far as the record can say.
 
-    full   every row; else only episodes that may still be trained or replayed
+    full   check every row; else only episodes that may still be trained or replayed
     """
     checks: dict[str, Check] = {
         "the database file": damaged_pages,

@@ -1,8 +1,8 @@
 """The tables of the record, in SQLAlchemy Core.
 
 Each row is something that happened; only leases, states and counters change later. The first migration makes
-the tables from this module. A change here needs a new migration: a test compares what the first one makes
-with a frozen listing.
+the tables from this module. A change here needs a new migration: a test compares what the first migration
+makes with a frozen listing.
 
 Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum. A
 small table has an index over all its columns, which is a second copy of each row: SQLite writes it in the

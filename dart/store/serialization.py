@@ -1,8 +1,8 @@
 """Trajectories and demonstrations as rows of tables and back, unchanged (train-what-was-sampled).
 
 The steps of an episode are one MessagePack array of maps, in the record and in the file that brings them to
-the store: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum is of the values as columns hold
-them, so that it can be computed again from the row alone.
+the store: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum is computed from the values as
+columns hold them, so that it can be computed again from the row alone.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ PARKED_COLUMNS = ("steps", "num_steps", "oldest_version")
 
 
 def checksum(row: Mapping[str, Any], columns: Sequence[str]) -> bytes:
-    """A hash of these columns of a row; integers are hashed as the floats that a column may make of them."""
+    """A hash of these columns of a row; integers are hashed as floats, because a column may store them so."""
     values = (row[name] for name in columns)
     plain = [float(value) if isinstance(value, int) else value for value in values]
     return hashlib.blake2b(msgspec.msgpack.encode(plain), digest_size=16).digest()
@@ -65,7 +65,7 @@ def row_of(record: Any, *without: str) -> Values:
 
 
 def record_of(cls: type[T], row: Row, **known: Any) -> T:
-    """A record from a row: each field is the column of its name, unless `known` has its value.
+    """Make a record from a row: each field is the column of its name, unless `known` has its value.
 
     Raises TypeError or ValueError for a column that holds no value of its field.
     """
@@ -118,7 +118,7 @@ def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix
 
 
 def content_sha256(demonstration: Demonstration) -> str:
-    """A hash of task, seed, instruction, screenshots and answers: demonstrations with the same are one.
+    """A hash of task, seed, instruction, screenshots and answers; the pool holds each hash once.
 
     A self-rolled demonstration differs from its guide even with the same answers: it has log-probs."""
     steps = [
@@ -145,7 +145,7 @@ def unpack_steps(packed: bytes) -> tuple[Step, ...]:
 
 
 def screenshots_in(packed: bytes) -> frozenset[str]:
-    """sha256 of the screenshots of packed steps. Raises ValueError where these are no steps."""
+    """sha256 of the screenshots of packed steps. Raises ValueError for anything else."""
     return frozenset(step.screenshot_sha256 for step in _unpacked(packed, _seen))
 
 
@@ -198,8 +198,8 @@ def check_step(name: str, step: Step, *, imported: bool = False) -> None:
         raise StoreConflict(f"{name}: the answer has no tokens")
     if step.images and step.images[-1].sha256 != step.screenshot_sha256:
         raise StoreConflict(
-            f"{name}: the last image of its prompt is {step.images[-1].sha256}, "
-            f"its own screenshot is {step.screenshot_sha256}"
+            f"{name}: expected its screenshot {step.screenshot_sha256} as the last image of its prompt, "
+            f"got {step.images[-1].sha256}"
         )
     if imported and not step.logprobs and not step.entropies:
         return

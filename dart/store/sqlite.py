@@ -1,4 +1,4 @@
-"""SQLite as the database of the record: connections, its catalogue, and errors with their remedies.
+"""SQLite as the database of the record: connections, definitions of tables, and errors with remedies.
 
 Statements elsewhere are in the SQL that SQLite and PostgreSQL share (docs/decisions/0019-one-sql-layer.md);
 what only SQLite understands is here and in `dart.store.sqlite_checks`.
@@ -96,7 +96,7 @@ def open_engine(path: Path, *, create: bool = True) -> "Engine":
 
 
 def found_version(connection: sqlite3.Connection) -> str | None:
-    """The migration a database is at; None for an empty one."""
+    """The migration that a database is at; None for an empty database."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
         return None
     rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
@@ -127,7 +127,7 @@ def shown_text(content: bytes) -> str:
 def sync_log(path: Path) -> None:
     """Write every committed transaction to the disk itself (fsync). Raises OSError.
 
-    Closing the log here releases no lock of SQLite, which has none on this file.
+    It is safe to open and close the log here, because SQLite holds no lock on this file.
     """
     log = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY)
     try:

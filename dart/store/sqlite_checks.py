@@ -30,7 +30,7 @@ def broken_references(connection: Connection) -> list[Finding]:
 
 
 def damaged_pages(connection: Connection) -> Iterator[Finding]:
-    """A read-only format, damaged pages, and rows that differ from their second copy in an index."""
+    """Formats that make the file read-only, damaged pages, rows that differ from their copy in an index."""
     ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
     with Path(file).open("rb") as opened:
         formats = opened.read(FORMATS.stop)[FORMATS]
@@ -71,7 +71,7 @@ def expected_schema() -> dict[str, str]:
 
 
 def strange_sequences(connection: Connection) -> Iterator[Finding]:
-    """Tables whose last given number is not that of their newest row, although that is never deleted."""
+    """Tables whose last assigned number is not that of their newest row, which is never deleted."""
     for table, last in connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
         if table not in tables(connection):
             yield Finding("there is no such table", f"the last number of table {table}")
@@ -95,6 +95,6 @@ def strange_types(connection: Connection) -> Iterator[Finding]:
 
 
 def tables(connection: Connection) -> list[str]:
-    """The names of the record's own tables."""
+    """The names of the tables, without those of SQLite."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     return [name for (name,) in connection.execute(query)]

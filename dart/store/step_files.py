@@ -1,6 +1,6 @@
-"""Files with the steps of an episode, on their way to the store: the message has path and hash.
+"""Files that bring the steps of an episode to the store; the message has only their path and hash.
 
-A message takes 64 KiB at most. Thirty steps of a 7 B policy with 14,000 prompt ids each are two megabytes.
+A message holds 64 KiB at most. Thirty steps of a 7 B policy with 14,000 prompt ids each are two megabytes.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ from dart.store.errors import StoreConflict
 from dart.store.serialization import pack_steps, unpack_steps
 
 GUIDED = "guided-"
-"""Begins the names of the files of guided episodes."""
+"""How the names of the files of guided episodes begin."""
 
 NAME = re.compile(r"(?P<rollout>\d+)-(?P<fence>\d+)\.steps")
 
 
 def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.StepFile:
-    """Write the steps of a leased rollout. Raises StoreUnavailable if the disk refuses."""
+    """Write the steps of a leased rollout to a file. Raises StoreUnavailable if the disk refuses."""
     return _written(folder / f"{rollout_id}-{fence}.steps", steps)
 
 
 def send_guided(
     folder: Path, guide_id: int, attempt: int, environment: str, steps: tuple[Step, ...]
 ) -> m.StepFile:
-    """Write the steps of a guided episode. Raises StoreUnavailable if the disk refuses."""
+    """Write the steps of a guided episode to a file. Raises StoreUnavailable if the disk refuses."""
     return _written(folder / f"{GUIDED}{guide_id}-{attempt}-{environment}.steps", steps)
 
 
@@ -40,7 +40,7 @@ def _written(path: Path, steps: tuple[Step, ...]) -> m.StepFile:
 
 
 def opened(step_file: m.StepFile) -> tuple[Step, ...]:
-    """Read the steps. Raises StoreConflict if the file is missing or has another hash."""
+    """Read the steps of a file. Raises StoreConflict if the file is missing or has another hash."""
     try:
         content = Path(step_file.path).read_bytes()
     except FileNotFoundError as missing:
@@ -58,7 +58,7 @@ def opened(step_file: m.StepFile) -> tuple[Step, ...]:
 def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: float) -> int:
     """Remove the files of senders that were killed; returns how many.
 
-    is_held            whether the lease of a rollout with this fence has not ended: its file is still needed
+    is_held            whether the lease of this rollout and fence still holds, so that its file is needed
     older_than_unix_s  files without a lease are removed if they are older: files that were not written to
                        their end, and files of guided episodes
     """
@@ -78,5 +78,5 @@ def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: 
 
 
 def discard(step_file: m.StepFile) -> None:
-    """Remove the file, after the store has replied or refused."""
+    """Remove a step file, after the store has replied or refused."""
     Path(step_file.path).unlink(missing_ok=True)

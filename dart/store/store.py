@@ -1,10 +1,10 @@
 """The one writer of the record.
 
-Every public method is one transaction: whatever dies, it happens completely or not at all. A method whose
-result may get lost can be called again: the second call changes nothing and says so. `Store.write` carries
-out a message, which is a call of one of these methods.
+Every public method is one transaction: it takes effect completely or not at all, whichever process ends. A
+method whose result got lost can be called again: the second call changes nothing, and its result says so.
+`Store.write` carries out a message, which is a call of one of these methods.
 
-Rollouts are counted apart from their states; `dart.store.record_rules` compares the two.
+A counter of issued rollouts is kept apart from their states; `dart.store.record_rules` compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
     def _arguments_of(self, call: Any) -> dict[str, Any]:
         """The fields of a call by name, with the steps that its step file holds.
 
-        Without steps if the lease of a rollout has ended, because its file may have been removed.
+        The file is not read if the lease of its rollout has ended, because it may have been removed.
         """
         given = {field.name: getattr(call, field.name) for field in fields(call)}
         if isinstance(call, m.FinishRollout | m.ParkRollout | m.RecordGuided):
@@ -109,7 +109,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
             return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
-        """Record one evaluation episode. One that is known is a DUPLICATE and keeps its first reward."""
+        """Record an evaluation episode; DUPLICATE if it is recorded already: then its first reward stays."""
         values = row_of(evaluation) | {"created_unix_s": self._clock()}
         with self._transaction():
             is_new = self._insert_new(schema.evaluations, values)
@@ -130,7 +130,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
     def thin_events(self, looked_unix_s: float | None = None) -> int:
         """Delete old events that `dart.store.event_retention` does not keep; returns how many.
 
-        looked_unix_s  time of the last deletion, so that only events that came of age since are read; None:
+        looked_unix_s  time of the last deletion, so that only events that became old since are read; None:
                        read all old events
         """
         with self._transaction():

@@ -2,9 +2,9 @@
 
 SQLite reads its log up to the first frame with a wrong checksum and silently drops the rest, because an
 interrupted write looks like that. So a damaged frame in the middle loses every transaction after it. This
-check distinguishes the two: after an interrupted write there is no frame that ends a transaction. The
-interrupted frame itself may end one if its page was not written yet, but then the index beside the log does
-not count it.
+check tells damage from an interrupted write, after which no further frame ends a transaction. The interrupted
+frame itself may be one that ends a transaction, if its page was not written yet, but then the index beside
+the log does not count it.
 Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
@@ -82,7 +82,7 @@ def _damaged_frame(
 
 
 def _counted_frames(database: Path, content: bytes) -> int | None:
-    """Number of frames that the index counts, which is written after them; None if it is of another log."""
+    """Number of frames by the index, which SQLite writes after them; None if the index is of another log."""
     index = database.with_name(f"{database.name}-shm")
     header = index.read_bytes()[: 2 * INDEX_HEADER_BYTES] if index.exists() else b""
     first, second = header[:INDEX_HEADER_BYTES], header[INDEX_HEADER_BYTES:]

@@ -49,7 +49,8 @@ class RecordWriter(StoreReader):
         success_above: float = SUCCESS_ABOVE,
     ) -> None:
         """
-        create          make a record where there is none, as only the start of a new run does; False: refuse
+        create          make a record where there is none, as only the start of a new run does; if False,
+                        raise StoreUnavailable instead
         success_above   a reward above it counts as a success in what is stored from now on
         """
         self._clock, self._create, self._success_above = clock, create, success_above
@@ -75,7 +76,7 @@ class RecordWriter(StoreReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """One transaction; inside another one, a part of it."""
+        """Run the block in one transaction; inside another transaction, as a part of that one."""
         if self._connection.in_transaction():
             yield
             return
@@ -132,7 +133,7 @@ class RecordWriter(StoreReader):
         return self._execute(DROP_MEMBERS, key=group_id, reason=reason).rowcount
 
     def _standing(self, group_id: int) -> tuple[Row, list[str], int]:
-        """A group, the states of its issued rollouts, and how many of its rollouts are not settled."""
+        """A group, the states of its issued rollouts, and how many of its rollouts are not finished yet."""
         group = self._one(queries.ONE_GROUP, "group", group_id)
         states = scalars(self._bare, queries.ROLLOUT_STATES, key=group_id)
         return group, states, group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
@@ -140,7 +141,7 @@ class RecordWriter(StoreReader):
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Raise the driver's own errors instead of SQLAlchemy's, as a reader does."""
+    """Raise the errors of the database driver instead of SQLAlchemy's, as a reader does."""
     try:
         yield
     except DatabaseError as error:

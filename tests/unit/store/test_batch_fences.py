@@ -42,7 +42,7 @@ def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
 
 
 def test_a_fence_that_was_never_given_out_is_a_conflict(record: Store, batch: Batch) -> None:
-    with pytest.raises(StoreConflict, match="leased up to fence 1, never with 2"):
+    with pytest.raises(StoreConflict, match="expected a fence of at most 1, its newest, got 2"):
         record.commit_update(batch.batch_id, 2, 1, "checkpoints/1", {})
 
 
@@ -52,7 +52,7 @@ def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle
         record.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     else:
         record.refuse_batch(batch.batch_id, 1, (), (), "test", "")
-    with pytest.raises(StoreConflict, match=r"batch 1 is (consumed|released)"):
+    with pytest.raises(StoreConflict, match=r"batch 1 cannot be leased again: it is (consumed|released)"):
         record.reassign_batch(batch.batch_id, 90.0)
 
 

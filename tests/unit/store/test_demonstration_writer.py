@@ -94,7 +94,10 @@ def test_a_task_shows_its_demonstrations_before_it_had_a_group(record: Store) ->
     ("group_of", "why"),
     [
         (lambda record: failed_group(record, "login-user"), "which is of login-user"),
-        (lambda record: record.open_group("click-test", 7, 2, 10, 0), "2 of its 2 rollouts are not settled"),
+        (
+            lambda record: record.open_group("click-test", 7, 2, 10, 0),
+            "2 of its 2 rollouts are not finished yet",
+        ),
         (lambda record: dropped(record, failed_group(record)), "it is dropped"),
         (lambda record: 99, "has no group 99"),
     ],

@@ -36,7 +36,9 @@ def test_a_step_whose_prompt_does_not_end_with_its_own_screen_is_refused(record:
     leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
     foreign = dataclasses.replace(seeing("a", "b"), screenshot_sha256="c")
     trajectory = dataclasses.replace(trajectory_for(leased), steps=(foreign,))
-    with pytest.raises(StoreConflict, match="the last image of its prompt is b, its own screenshot is c"):
+    with pytest.raises(
+        StoreConflict, match="expected its screenshot c as the last image of its prompt, got b"
+    ):
         record.finish_rollout(leased.rollout_id, leased.fence, trajectory)
 
 

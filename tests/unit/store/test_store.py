@@ -188,8 +188,8 @@ def test_a_stored_rollout_is_not_leased_again(store: Store) -> None:
         ({"reward": 1.5}, r"reward must be in \[0, 1\], got 1.5"),
         ({"reward": float("nan")}, "got nan"),
         ({"steps": ()}, "at least one step"),
-        ({"seed": 8}, "the trajectory is of"),
-        ({"group_id": 99}, "the trajectory is of"),
+        ({"seed": 8}, "expected a trajectory of"),
+        ({"group_id": 99}, "expected a trajectory of"),
         ({"steps": (replace(step_at(0), logprobs=(0.0,)),)}, "step 0: 1 logprobs for 3 tokens"),
         ({"steps": (replace(step_at(0), entropies=(0.0, 1.0, float("inf"))),)}, "entropies must be finite"),
         ({"steps": (replace(step_at(0), token_ids=(), logprobs=(), entropies=()),)}, "no tokens"),
@@ -231,7 +231,7 @@ def test_one_batch_at_a_time(store: Store) -> None:
 
 def test_an_unfinished_group_is_not_trained(store: Store) -> None:
     leased = lease(store)
-    with pytest.raises(StoreConflict, match="2 are not settled and 0 stored"):
+    with pytest.raises(StoreConflict, match="2 are not finished yet and 0 stored"):
         store.lease_batch([leased.group_id], 60.0)
 
 
