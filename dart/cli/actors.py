@@ -56,7 +56,7 @@ def list_actors(
     under: Annotated[
         str | None,
         typer.Option(
-            metavar="SUPERVISOR", help="Only this one and all below it.", autocompletion=offer_actors
+            metavar="SUPERVISOR", help="Only this actor and all actors below it.", autocompletion=offer_actors
         ),
     ] = None,
     output: Output = Format.TABLE,

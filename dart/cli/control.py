@@ -107,7 +107,9 @@ def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
 
 
 def scale(
-    what: Annotated[str, typer.Argument(metavar="environments=COUNT", help="What, and how many of it.")],
+    what: Annotated[
+        str, typer.Argument(metavar="environments=COUNT", help="The new number of environments.")
+    ],
     wait_s: Wait = None,
     run_dir: RunDir = None,
 ) -> None:

@@ -21,24 +21,25 @@ def events(
         typer.Option(
             "--for",
             metavar="NAME",
-            help="Only those about this actor, task or other subject.",
+            help="Only events about this actor, task or other subject.",
             autocompletion=offer_actors,
         ),
     ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this kind; may be repeated. Default: all but routine ones.", show_default=False
+            help="Only events of this kind; may be repeated. Default: all but routine events.",
+            show_default=False,
         ),
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only events of this last time: 90s, 10m, 1h30m, 2d.")
     ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="How many, the newest.")
+        int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="Show the N newest.")
     ] = 50,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with new ones until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
@@ -83,7 +84,7 @@ def why(
     actor: ActorName,
     run_dir: RunDir = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, metavar="N", help="How many ends, the newest.")
+        int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show the N newest ends.")
     ] = 5,
     output: Output = Format.TABLE,
 ) -> None:

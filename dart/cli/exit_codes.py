@@ -102,8 +102,8 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
         end("interrupted", ExitCode.INTERRUPTED)
     except PermissionError as error:
         end(
-            f"{error.strerror}: {error.filename or somewhere}; a run is for the user who started it: "
-            "be that user, or name another place",
+            f"{error.strerror}: {error.filename or somewhere}; only the user who started a run can use it: "
+            "run this as that user, or name another place",
             ExitCode.IO_ERROR,
         )
     except OSError as error:

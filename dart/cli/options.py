@@ -78,7 +78,7 @@ Overrides = Annotated[
 RunDir = Annotated[
     Path | None,
     typer.Option(
-        "--run-dir", "-r", help="Directory of the run. Default: the one running, or the newest in runs/."
+        "--run-dir", "-r", help="Directory of the run. Default: the running, or the newest, run in runs/."
     ),
 ]
 
@@ -89,13 +89,11 @@ ActorName = Annotated[
     ),
 ]
 
-OfTask = Annotated[str | None, typer.Option(help="Only those of one task.", autocompletion=offer_tasks)]
+OfTask = Annotated[str | None, typer.Option(help="Show only those of this task.", autocompletion=offer_tasks)]
 
 NewRunDir = Annotated[Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")]
 
-Lines = Annotated[
-    int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many, the newest; 0: all.")
-]
+Lines = Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Show the N newest; 0: all.")]
 
 ID_MOST = 10**18 - 1
 """Largest number of a rollout or a demonstration; the record counts in 64 bits."""

@@ -115,7 +115,8 @@ def evaluate(
 
 def pretrain(
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write the checkpoint to; must not hold one.")
+        Path,
+        typer.Option("--out", "-o", help="Folder to write the checkpoint to; it must not hold a checkpoint."),
     ],
     seed: Annotated[int, typer.Option(help="Seed of weights, demonstrations and batches.")] = 0,
     updates: Annotated[

@@ -50,7 +50,8 @@ def list_trajectories(
     ] = None,
     result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
     before: Annotated[
-        int | None, typer.Option(help="Only rollouts below this number: the next page.", min=0, max=ID_MOST)
+        int | None,
+        typer.Option(help="Only rollouts below this number, as for the next page.", min=0, max=ID_MOST),
     ] = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 20,
     output: Output = Format.TABLE,
@@ -102,7 +103,7 @@ def show(
 @trajectories_app.command()
 def export(
     rollout_id: RolloutId,
-    html: Annotated[Path, typer.Option("--html", help="File to write; it holds its screenshots.")],
+    html: Annotated[Path, typer.Option("--html", help="File to write; it contains the screenshots.")],
     run_dir: RunDir = None,
 ) -> None:
     """Write one episode as a page that needs no other file: screenshots with actions, answers, reward.

@@ -17,10 +17,10 @@ PORT = 8700
 def web(
     run_dir: RunDir = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; one that other machines reach needs a token.")
+        str, typer.Option(help="Address to listen at; an address that other machines reach needs a token.")
     ] = ("127.0.0.1"),
     port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(help="Port to listen at; 0 takes a free port.", min=0, max=65535)
     ] = PORT,
     token_file: Annotated[
         Path | None,

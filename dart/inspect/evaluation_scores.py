@@ -18,7 +18,7 @@ NOT_PLAYED = "not played"
 """Reason of an episode without a result in an evaluation that ended early."""
 
 FAILURES_MAX = 100_000
-"""Most failures of evaluation episodes that are read, the newest."""
+"""Largest number of failures of evaluation episodes that are read, the newest of all."""
 
 
 def scores(

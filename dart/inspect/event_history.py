@@ -17,7 +17,7 @@ from dart.telemetry.load_meter import LOAD
 from supervision.reports import SupervisorReport
 
 LIMIT = 1000
-"""Most events that are read at once, the newest."""
+"""Largest number of events that are read at once, the newest of all."""
 
 ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
 """States between which every engine changes at each update."""

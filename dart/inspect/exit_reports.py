@@ -37,12 +37,12 @@ class ActorEnd:
 
     incarnation: int
     started_unix_s: float | None
-    """When it got ready; None if it never did, or if its log no longer says when."""
+    """When the incarnation got ready; None if it never did, or if the log no longer says when."""
     report: SupervisorReport | None
-    """Its own death, or the death that also ended it; None when no supervisor reported either: the actor was
-    asked to stop, or the whole run ended."""
+    """The report of its death, or of the death of another actor that also ended it; None if no supervisor
+    reported one: the actor was asked to stop, or the whole run ended."""
     is_own: bool
-    """Whether it failed itself."""
+    """Whether the incarnation itself failed."""
 
 
 def ends(

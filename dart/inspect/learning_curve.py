@@ -20,7 +20,7 @@ TASK_WINDOW = 30
 """Trajectories behind each point of the faint line of one task."""
 
 POINTS_MIN = 4
-"""A short run gets windows small enough for this many that do not overlap."""
+"""In a short run a window is so small that at least this many fit without overlap."""
 
 MINUTE_S = 60.0
 

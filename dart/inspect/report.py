@@ -26,7 +26,7 @@ class ChangeVerdict(StrEnum):
 
     IMPROVED = "improved"
     WITHIN_NOISE = "within noise"
-    """The interval contains 0: these episodes do not decide it."""
+    """The interval contains 0: these episodes do not show a change."""
     WORSE = "worse"
     NOT_COMPARED = "not compared"
     """One side was not measured."""
@@ -65,11 +65,11 @@ class EvaluationResult:
     """What one evaluation measured; empty before its first episode has ended."""
 
     scores: Mapping[str, Score] = field(default_factory=dict)
-    """Of the episodes that have a result, by task id."""
+    """Score of the episodes that have a result, by task id."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Episodes without a result of each task; a task without any is not in it."""
+    """Number of episodes without a result, by task id; a task without such episodes is not a key."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Episodes without a result by reason: a kind of fault, or `not played`."""
+    """Number of episodes without a result, by reason: a kind of fault, or `not played`."""
     played_again: int = 0
     """Episodes that have a result, but not from the first time they were played."""
 
@@ -145,7 +145,7 @@ class RunReport:
     sampled: SuccessReport
     """With answers sampled at `evaluation.temperature`."""
     greedy: SuccessReport
-    """With the most likely answers; empty where that was not measured, or is what `sampled` holds."""
+    """With the most likely answers; empty if it was not measured, or if `sampled` is this measurement."""
 
     @property
     def measured(self) -> list[SuccessReport]:

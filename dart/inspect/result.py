@@ -22,7 +22,7 @@ class Staleness:
     """How old trained steps were, in policy versions."""
 
     mean: float
-    """Over updates, of their means over steps."""
+    """The mean over updates of each update's mean over steps."""
     p95: float
     """The 95th percentile over steps of the worst update."""
     most: float
@@ -52,11 +52,11 @@ class TrainResult:
     """Every finished training episode of the run, resumed parts included."""
     seed: int
     stopped_by: int | None = None
-    """The signal that ended it before it was done, if one did."""
+    """The signal that ended the run before it was done; None if no signal did."""
     is_drained: bool = False
     """Whether all actors ended by themselves in time after that signal."""
     staleness: Staleness | None = None
-    """Of the steps of all updates; None before the first."""
+    """Staleness of the steps of all updates; None before the first update."""
     violations: tuple[str, ...] = ()
     """What the check of the run's data found at its end; empty when it is sound."""
     failure: str = ""

@@ -14,11 +14,11 @@ class Ending:
     """The signals to end that a main process received."""
 
     signal: int
-    """The first one."""
+    """The number of the first signal."""
     since_unix_s: float
-    """When that one was received."""
+    """When the first signal was received."""
     count: int
-    """How many were received so far."""
+    """How many signals were received so far."""
 
 
 def note(paths: RunPaths, number: int, now_unix_s: float) -> None:

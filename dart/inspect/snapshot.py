@@ -31,7 +31,7 @@ class ActorRow:
     """What it is doing; empty when idle."""
     messages: int
     restarts: int
-    """In all."""
+    """Number of restarts in all."""
     last_reason: str
     """Why it ended the last time; empty if it never did."""
     restarts_in_window: int = 0
@@ -41,7 +41,7 @@ class ActorRow:
     age_s: float | None = None
     """Since its process was started; None while there is none."""
     retry_in_s: float | None = None
-    """Until it is started again, in backoff and in quarantine."""
+    """Time until it is started again; None unless it is in backoff or in quarantine."""
     work: str = ""
     """What it does beside its handlers, such as loading a version; empty when nothing."""
     work_s: float = 0.0
@@ -73,7 +73,7 @@ class TaskRow:
     trajectories: int
     """Finished in training so far."""
     recent: int
-    """Number of the newest trajectories, over which `success_rate` is."""
+    """Number of the newest trajectories, from which `success_rate` is computed."""
     success_rate: float | None
     """None before the first trajectory."""
     base_success_rate: float | None = None
@@ -107,14 +107,14 @@ class RunSnapshot:
     phase: RunPhase
     elapsed_s: float
     budget_s: float
-    """From start to final table; 0 for no limit."""
+    """Longest time from the start to the final table; 0 for no limit."""
     updates: int = 0
     updates_max: int = 0
     """0 for no limit."""
     policy_version: int = 0
     """Newest version the trainer made."""
     serving_versions: tuple[int, ...] = ()
-    """Version of each engine."""
+    """Version of each engine that takes requests."""
     success_rate: float | None = None
     """Over the recent trajectories of all tasks; None before there is one."""
     recent: int = 0
@@ -147,11 +147,11 @@ class RunSnapshot:
     pool_size: int = 0
     """Demonstrations of the experience pool that may be used."""
     pool_uses: int = 0
-    """How often one was added to a group."""
+    """How often a demonstration was added to a group."""
     pool_without_thought: int = 0
     """Of those that may be used, how many have actions without the thought that the policy writes."""
     pool_self_rolled: int = 0
-    """Of those that may be used, how many the policy played itself, with the actions of another as hints."""
+    """Of those that may be used, how many the policy played with another demonstration's actions as hints."""
     parkings: int = 0
     """How often an episode was interrupted and kept."""
     parked_now: int = 0
@@ -159,9 +159,9 @@ class RunSnapshot:
     events: Mapping[str, int] = field(default_factory=dict)
     """Events of the record by kind, without the load."""
     notices: tuple[str, ...] = ()
-    """Problems beyond single actors: a part that starves and why, a record that takes no writes."""
+    """Problems of the whole run: a stall and its cause, a record that takes no writes."""
     sidecars: tuple[Sidecar, ...] = ()
-    """Processes beside the tree: the page, the writers of `tracking`."""
+    """Status of the processes beside the tree: the web page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0

@@ -26,11 +26,11 @@ class Column(Generic[T]):
     """Text, a number, or None for a dash."""
     is_number: bool = False
     is_wide: bool = False
-    """Only in the wide table."""
+    """Whether only the wide table has this column."""
     folds: bool = False
     """Wrap a long text onto further lines instead of cutting it."""
     width_max: int | None = None
-    """Most characters of it in a table that is fitted to the screen."""
+    """Width of the column in characters, at most, in a table that is fitted to the screen."""
 
 
 def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool = False) -> "Table":

@@ -41,10 +41,10 @@ class TaskReport:
     """Most steps of an episode of its next group."""
     longest_success_steps: int | None
     quarantined_until_unix_s: float | None
-    """End of its quarantine; None when it is in none."""
+    """End of its quarantine; None if it is not in quarantine."""
     quarantine_reason: str
     demonstrations: int
-    """In the experience pool and in use."""
+    """Number of its demonstrations in the experience pool that are in use."""
     uses: int
     """Number of groups that a demonstration was added to."""
     drops: Mapping[str, int]

@@ -54,7 +54,7 @@ CALL_DEADLINE_S = 180.0
 """Longest wait for a supervisor to start or end a child; the deadlines of its spec usually come first."""
 
 PAUSE_DEADLINE_S = 10.0
-"""For the curator to record that no new work begins."""
+"""Time for the curator to record that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
 """Share of a request's `wait_ms` in which a supervisor has to answer first, and its limits in seconds."""

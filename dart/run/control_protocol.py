@@ -18,7 +18,7 @@ MAX_WAIT_MS = 600_000
 """Longest wait for an answer; work that is not done by then continues."""
 
 QUICK_MS = 400
-"""The wait of an interactive request."""
+"""Longest wait for an answer if the operator gives no `--wait`."""
 
 NAME_MOST = 64
 
@@ -98,11 +98,11 @@ class ControlOutcome(StrEnum):
 
     DONE = "done"
     UNDER_WAY = "under_way"
-    """It has begun and is not done yet."""
+    """The request has begun and is not done yet."""
     REFUSED = "refused"
-    """It is not possible now, or it failed; it is not tried again."""
+    """The request is not possible now, or it failed; it is not tried again."""
     SILENT = "silent"
-    """The actor that has to carry it out does not answer; it may or may not do so later."""
+    """The actor that has to carry the request out does not answer; it may still do so later."""
 
 
 class ControlAnswer(Struct, frozen=True):

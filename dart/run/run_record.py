@@ -91,8 +91,8 @@ def refuse_without_record(paths: RunPaths) -> None:
 def prepare_record(config: Config, paths: RunPaths) -> int:
     """Migrate and check the record, restore the newest checkpoint, recount successes.
 
-    A power failure may leave a damaged write-ahead log. The run keeps a copy and continues without the
-    transactions in it; no committed update is among them. Returns the newest version.
+    A power failure may leave a damaged write-ahead log. The run keeps a copy of the log and continues without
+    the transactions after the damage; no committed update is among them. Returns the newest version.
 
     Raises StoreUnavailable when there is no record, RecordDamaged for data that contradict themselves.
     """

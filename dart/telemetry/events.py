@@ -52,11 +52,12 @@ KINDS: Mapping[str, EventKind] = {
             "engine_wait_s": "environments: waiting for an answer of the policy",
             "idle_s": "environments: without work",
             "busy_s": "engines: answering requests; those that wait for a load or a hold do not count",
-            "weighted_s": "engines: requests being answered by `rollout.max_batch`, over time",
+            "weighted_s": "engines: the number of requests being answered divided by `rollout.max_batch`, "
+            "summed over time",
             "requests": "engines: answers given",
             "tokens": "engines: tokens answered",
             "load_s": "engines: loading a policy version",
-            "out_s": "engines: out of routing, for a load or for any other reason",
+            "out_s": "engines: not given new requests, for a load or for any other reason",
             "update_s": "trainer: in an update",
             "starved_s": "trainer: waiting for a batch",
             "blocked_s": "trainer: waiting for anything else",
@@ -100,8 +101,8 @@ KINDS: Mapping[str, EventKind] = {
         subject="the trainer",
         fields={
             "batch": "the batch's id",
-            "fence": "which lease of it",
-            "lease_s": "how long it may take",
+            "fence": "the number of the lease of this batch",
+            "lease_s": "how long the batch may take",
         },
     ),
     BATCH_REFUSED: EventKind(

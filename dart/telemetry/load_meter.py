@@ -2,7 +2,7 @@
 
 Definitions (utilisation over time, not samples of a gauge):
 
-    env_util          in_episode_s / wall          strict: step, reset, observe and evaluate only
+    env_util          in_episode_s / wall          strict_s: in reset, step, observe and evaluate only
     rollout_util      busy_s / wall                at least one request in flight
     capacity_util     weighted_s / wall            sum of dt * min(capacity, in flight) / capacity
     trainer_util      update_s / wall              starved_s: waits for a batch; blocked_s: for anything else

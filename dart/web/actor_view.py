@@ -29,7 +29,7 @@ class ActorView:
     state: str
     tone: str
     doing: str
-    """What it does and for how long; of one that is down, why it ended and when it is tried again."""
+    """What it does and for how long; if it is down, why it ended and when it is tried again."""
 
 
 def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:

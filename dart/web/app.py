@@ -57,7 +57,7 @@ STREAMS_MOST = 32
 """Most streams at a time: one for each open page."""
 
 STREAM_S = 600.0
-"""A stream ends after this time. The page then opens another one, for which its session is checked again."""
+"""A stream ends after this time. The page then opens another stream, which checks its session again."""
 
 POLL_S = 0.1
 GOOD_FOR = 0.8

@@ -32,7 +32,7 @@ COOKIE = "dartrl_session"
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""Shorter tokens are refused: somebody chose them, so they can be guessed."""
+"""Shorter tokens are refused: a person chose them, so they can be guessed."""
 
 STEER = "/do"
 """The address of a POST that changes the run."""
@@ -148,10 +148,14 @@ def _foreign_host(access: Access, asked: RequestFacts) -> AccessRefusal | None:
     try:
         address = ip_address(name)
     except ValueError:
-        return AccessRefusal(421, f"this page has no name {name!r}; allow it with --allow-host")
+        return AccessRefusal(
+            421, f"{name!r} is not a host name of this page; allow it with --allow-host or web.allow_hosts"
+        )
     # An address in `Host` shows that the browser did not resolve a foreign name.
     if access.loopback_only and not address.is_loopback:
-        return AccessRefusal(421, f"this page serves this machine alone, not {name}")
+        return AccessRefusal(
+            421, f"this page can be reached from this machine only, as localhost or 127.0.0.1, not as {name}"
+        )
     return None
 
 
@@ -178,7 +182,9 @@ def _authority(origin: str) -> str:
 
 def _method(asked: RequestFacts) -> AccessRefusal | None:
     if asked.method in ("GET", "HEAD"):
-        return AccessRefusal(405, "a change needs POST") if asked.path == STEER else None
+        if asked.path == STEER:
+            return AccessRefusal(405, f"expected POST for {STEER}, which changes the run, got {asked.method}")
+        return None
     if asked.method == "POST" and asked.path in ("/login", "/logout", STEER):
         return None
     return AccessRefusal(405, f"{asked.path} takes GET and HEAD, got {asked.method}")

@@ -22,10 +22,10 @@ from dart.core.errors import DiskError, UnavailableError, UsageError
 from dart.web.auth import is_loopback
 
 HEAD_S = 5.0
-"""For the first line and the headers of a request to arrive on a connection that serves none."""
+"""Time for the first line and the headers of a request to arrive, on a connection without a request."""
 
 WAITING_MOST = 48
-"""Most connections without a request; when one more comes, the oldest of them is closed."""
+"""Most connections without a request; when another is opened, the oldest of them is closed."""
 
 
 class BoundedHttp(H11Protocol):

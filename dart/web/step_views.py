@@ -220,7 +220,7 @@ class StepView:
     tokens: tuple[Token, ...]
     """Empty where the answer was not sampled by a known policy."""
     staleness: int | None
-    """Versions between sampling and training; None while it is not trained."""
+    """Versions between sampling and training of the step; None while the step is not trained."""
 
     @cached_property
     def overlay(self) -> Overlay:
