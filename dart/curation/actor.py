@@ -187,7 +187,7 @@ class CuratorActor(Actor):
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
         """End a guided episode that failed.
 
-        Another environment plays it again, but no more than `curation.max_attempts` times.
+        Another environment plays it again, until it has failed `curation.max_attempts` times.
         """
         if call.is_interrupted:
             self._guided.end(call.pool_id)
@@ -214,8 +214,8 @@ class CuratorActor(Actor):
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
         """Pause or resume the run for an operator, and reply which work is still running.
 
-        While the run is paused, work is *held*: no new episode and no new update begins. The event WORK_HELD
-        records this before the reply is sent, so a restarted curator is paused too.
+        While the run is paused, its work is held (`is_held`): no new episode and no new update begins. The
+        event WORK_HELD records this before the reply is sent, so a restarted curator is paused too.
         """
         if call.is_held is not None and call.is_held != self._is_paused:
             data = {"is_held": call.is_held}

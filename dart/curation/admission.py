@@ -28,7 +28,7 @@ from enum import StrEnum
 
 
 class Scheduling(StrEnum):
-    """What has to be complete before an idle environment gets its next rollout; see the module."""
+    """Whether an idle environment waits for nothing, for its group or for the whole batch; see the module."""
 
     ROLLOUT = "rollout"
     TASK = "task"

@@ -185,7 +185,7 @@ class Curator:
         return lease or self._no_work(f"the other rollouts of group {group.group_id} are being played")
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
-        """Decide to revoke leases whose deadlines have passed, so that others can play the rollouts."""
+        """Decide to revoke leases whose deadlines have passed, so that the rollouts are played again."""
         return tuple(
             self._revoke(
                 rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
@@ -239,7 +239,7 @@ class Curator:
         )
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """Decisions about tasks that are due; each takes effect when it is recorded, by `decided`."""
+        """Decisions about tasks that are due. Record them, then call `decided`, which applies them."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
     def batch(self, now_unix_s: float) -> LeaseBatch | NoWorkYet:
@@ -287,7 +287,7 @@ class Curator:
             self.wanted_guides[guide.pool_id] = guide.task_id
 
     def _revoke(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
-        """Revoke a lease whose holder died, hung, or never received it.
+        """Decide to revoke a lease whose holder died, hung, or never received it.
 
         is_at_work   whether the holder should be playing; False if the holder asked for other work, because
                      the message with the lease, or with the result, was lost

@@ -34,7 +34,7 @@ def awaiting(group: GroupRecord) -> RolloutRecord | None:
 
 
 def is_complete(group: GroupRecord) -> bool:
-    """Whether all rollouts of a group were leased and none is being played."""
+    """Whether all rollouts of a group were leased and have ended."""
     return not unissued(group) and all(r.state != RolloutState.LEASED for r in group.rollouts)
 
 

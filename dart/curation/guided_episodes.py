@@ -54,7 +54,7 @@ class GuidedEpisodes:
         self._leases.pop(pool_id, None)
 
     def fail(self, pool_id: int) -> None:
-        """End the lease of an episode that failed; it is played `max_attempts` times at most."""
+        """End the lease of an episode that failed; after `max_attempts` failures it is not played again."""
         self.end(pool_id)
         self._failures[pool_id] += 1
 

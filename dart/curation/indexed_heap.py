@@ -37,7 +37,7 @@ class IndexedHeap(Generic[K]):
         return self._ranks.get(key)
 
     def put(self, key: K, rank: Rank) -> None:
-        """Add a key with this rank, or give a key of the queue this rank."""
+        """Add a key with this rank, or change the rank of a key."""
         if self._ranks.get(key) != rank:
             self._ranks[key] = rank
             heappush(self._heap, (rank, key))

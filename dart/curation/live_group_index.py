@@ -1,7 +1,7 @@
 """The live groups, with an index for each question that the curator asks.
 
 The index is a copy of the record's rows. A changed row updates it in O(log n), because a group has few
-rollouts. It decides nothing, and holds live groups only.
+rollouts. The index decides nothing, and holds live groups only.
 
 Groups leased to the trainer are kept until their update is committed, and are in none of the indexes.
 """

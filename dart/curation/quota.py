@@ -1,8 +1,8 @@
 """How many rollouts a task's next group gets (DART, arXiv 2509.23866, section 3.1).
 
-Tasks the policy mostly solves get fewer: a group of equal rewards teaches nothing, and the same rollouts
-teach more about tasks that are still hard. With s the mean reward of the task's latest N rollouts, N being
-what the task has now:
+Tasks that the policy mostly solves get fewer rollouts: a group of equal rewards teaches nothing, and the same
+rollouts teach more about tasks that are still hard. With s the mean reward of the task's latest N rollouts,
+for the N of the task now, its next N is:
 
     N_max                               while s < threshold
     max(N_min, floor(a / s - b))        from there on

@@ -28,7 +28,7 @@ class TaskQuarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
-    """What went wrong with a task how often in a row, and its quarantine."""
+    """How many failures of each kind a task had in a row, and its quarantine."""
 
     groups_without_success: int = 0
     failed_attempts: int = 0

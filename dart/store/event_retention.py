@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 
 
 def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
-    """The stretches that have become old enough since the last deletion; all old ones if that is None."""
+    """The stretches that have become old enough since the last deletion, at `looked_unix_s`; None: all."""
     for age_s, keep_every_s in TIERS:
         end_unix_s = _whole(now_unix_s - age_s, keep_every_s)
         begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - age_s, keep_every_s)

@@ -250,7 +250,7 @@ class StoreReader:
         return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
 
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
-        """Number of events of each of these kinds; LOAD, of which old events are deleted, cannot be counted.
+        """Number of events of each of these kinds, which must not include LOAD: its old events are deleted.
 
         known   an earlier result for the same kinds: only newer events are counted and added to it
         """

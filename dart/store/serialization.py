@@ -95,7 +95,7 @@ def _read_json(text: str) -> dict[str, Any]:
 
 
 def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_unix_s: float) -> Values:
-    """The row of `trajectories`; `packed` are its steps, a row of `steps`."""
+    """Make a row of the table `trajectories`; `packed` has its steps, which the table `steps` holds."""
     row = row_of(trajectory, "steps") | {
         "num_steps": len(trajectory.steps),
         "oldest_version": min(step.policy_version for step in trajectory.steps),
@@ -106,7 +106,7 @@ def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_
 
 
 def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix_s: float) -> Values:
-    """The row of `pool` of a new demonstration; `packed` are its steps, a row of `pool_steps`."""
+    """Make a row of the table `pool`; `packed` has its steps, which the table `pool_steps` holds."""
     row = row_of(demonstration, "pool_id", "steps") | {
         "num_steps": len(demonstration.steps),
         "content_sha256": content_sha256(demonstration),
@@ -120,7 +120,9 @@ def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix
 def content_sha256(demonstration: Demonstration) -> str:
     """A hash of task, seed, instruction, screenshots and answers; the pool holds each hash once.
 
-    A self-rolled demonstration differs from its guide even with the same answers: it has log-probs."""
+    A self-rolled demonstration has another hash than its guide even with the same answers, because it has
+    log-probs.
+    """
     steps = [
         (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
     ]

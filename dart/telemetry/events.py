@@ -137,7 +137,7 @@ KINDS: Mapping[str, EventKind] = {
     WORK_HELD: EventKind(
         about="An operator pauses or resumes the run. The newest event counts, also after a restart.",
         subject="the curator, which gives the work out",
-        fields={"is_held": "whether no new episode and no new update begins"},
+        fields={"is_held": "whether the run is paused: no new episode and no new update begins"},
     ),
     POOLS_SIZED: EventKind(
         level="info",

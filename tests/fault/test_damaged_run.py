@@ -32,7 +32,7 @@ def test_a_damaged_run_goes_on_or_is_refused_and_loses_no_checkpoint(run: Daemon
     flip_a_bit(newest / "weights.json")
     code, told = dartrl(run, "doctor", "--data")
     assert (code, f"checkpoint {newest}: weights.json is corrupt" in told) == (ExitCode.FAILED, True), told
-    assert "--resume (or `dartrl up`) continues from the newest whole one" in told
+    assert "--resume (or `dartrl up`) continues from the newest whole checkpoint" in told
 
     run.start()  # what the finding says
     await_versions(run, int(newest.name[1:]) + 1)
