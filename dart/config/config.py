@@ -107,7 +107,7 @@ class Resolved:
 
     config: Config
     origins: Mapping[str, str]
-    """Dotted key to `default`, the file's name or `--set`."""
+    """The origin of each dotted key: `default`, the name of the file or `--set`."""
 
 
 def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
@@ -177,7 +177,7 @@ def _found(path: Path, places: Sequence[Path]) -> Path | None:
 
 
 Contradiction = tuple[tuple[str, ...], str]
-"""The keys that contradict each other, the one to change first; and what is wrong with it."""
+"""The keys that contradict each other, beginning with the key to change; and what is wrong with that key."""
 
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
@@ -239,7 +239,7 @@ def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
     if 0 < curation.over_provision < 1:
         yield (
             ("curation.over_provision",),
-            f"must be 0 for no limit of its own, or at least 1, got {curation.over_provision:g}",
+            f"must be 0, which sets no limit, or at least 1, got {curation.over_provision:g}",
         )
 
 

@@ -19,10 +19,11 @@ class EnvironmentKind:
     make: str
     """Function (config, name of the actor, paths of the run) that returns an environment."""
     task_ids: str = ""
-    """Function (config) that returns the ids of the installed tasks, none when they are unknown. Empty: every
-    id that begins with the kind is a task."""
+    """Function (config) that returns the ids of the installed tasks; none when they cannot be listed.
+
+    If the name is empty, every id that begins with the kind is a task."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
-    """The faults that can be injected into it."""
+    """The faults that can be injected into environments of this kind."""
     content_follows_from_seed: bool = True
     """Whether the seed decides how a task begins."""
 

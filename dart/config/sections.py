@@ -80,8 +80,8 @@ class TasksSettings(Section):
         "miniwob/enter-password",
         "miniwob/login-user",
     )
-    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `simulated/<anything>`,
-    as the kind of environment is."""
+    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `simulated/<anything>`.
+    They begin with `environments.kind`."""
 
 
 class LatencySettings(Section):
@@ -188,7 +188,7 @@ class OSWorldPoolSettings(Section):
     token_variable: str = "DARTRL_POOL_TOKEN"
     """Environment variable with the token, which is never written to a file."""
     own_token: bool = False
-    """Whether only this run uses the token. Its machines that no environment of the run holds are then
+    """Whether only this run uses the token. If so, machines of the token that no environment holds are
     stopped."""
 
 
@@ -246,7 +246,7 @@ class EnvironmentsSettings(Section):
     """Time that an episode waits for an answer before its screen is parked: the clock stands still until the
     answer comes. The episode itself goes on."""
     executable: str = ""
-    """Path of a Chromium headless shell; empty for Debian's."""
+    """Path of a Chromium headless shell; empty for that of Debian's package."""
     reset_deadline_s: Seconds = 20.0
     """Deadline of a reset, which shows a fresh start screen."""
     observe_deadline_s: Seconds = 10.0
@@ -408,14 +408,16 @@ class TaskQuarantineSettings(Section):
     enabled: bool = True
     """Whether tasks are quarantined."""
     groups_without_success: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Groups in a row without a success, demonstrations included, after which a task is quarantined; 0:
+    """Number of groups in a row without a success, demonstrations included, that quarantines their task; 0:
     never."""
     failed_attempts: Count = 20
-    """Attempts in a row that ended with a fault after which a task is quarantined."""
+    """Number of attempts of a task in a row that may end with a fault; the last one quarantines the task."""
     lost_environments: Count = 5
-    """Environments in a row that died or hung while they played a task after which it is quarantined."""
+    """Number of environments in a row that may die or hang while they play a task; the last one quarantines
+    the task."""
     duration_s: Seconds = 300.0
-    """Length of a quarantine, after which one group of the task is tried; it doubles each time in a row."""
+    """Length of a quarantine, after which one group of the task is tried. Without a success the next
+    quarantine lasts twice as long."""
 
 
 class CurationSettings(Section):
@@ -700,13 +702,13 @@ class ChildSettings(Section):
     budgets: BudgetsSettings = BudgetsSettings()
     """Separate limits for kinds of failure."""
     breaker: BreakerSettings = BreakerSettings()
-    """Quarantine of a flaky child."""
+    """Quarantine of a child that fails too often."""
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool that may be in quarantine. With more, the cause is not in the children and the pool
-    fails."""
+    """Share of a pool's children that may be in quarantine. With more, the cause is not in the children, and
+    the pool fails."""
     max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool beyond which failures within a minute count as one event: one child is restarted until
-    it stays up, while the others wait. 1: never."""
+    """Share of a pool's children. If more of them fail within a minute, that counts as one event: one child
+    is restarted until it stays up, while the others wait. 1: never."""
     retirement: RetirementSettings = RetirementSettings()
     """Replacement before age or use make the child fail."""
     start_deadline_s: Seconds = 30.0
@@ -716,8 +718,8 @@ class ChildSettings(Section):
 
     Episodes, generations and updates run outside message handlers and have deadlines of their own."""
     probe_every_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Interval at which the child checks whether it can take work (`on_probe`); 0: it can as soon as it has
-    started."""
+    """Interval at which the child checks whether it can take work (`on_probe`). 0: it makes no check, and can
+    take work as soon as it has started."""
     shutdown_s: Annotated[float, Field(ge=0, le=MOST)] = 5.0
     """Time for the child to end by itself before it is killed; 0 kills it at once."""
 
@@ -745,13 +747,13 @@ class SupervisionSettings(Section):
     curator: ChildSettings = ChildSettings()
     """The actor with task statistics, leases and groups."""
     rollout_pool: ChildSettings = ChildSettings(start_deadline_s=120.0, hang_deadline_s=20.0)
-    """Each `rollout-N`."""
+    """Each rollout actor, `rollout-N`."""
     weight_sync: ChildSettings = ChildSettings()
     """The actor that updates the engines to a new policy version."""
     environment_pool: ChildSettings = ChildSettings(
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
-    """Each `env-NNN`."""
+    """Each environment actor, `env-NNN`."""
     trainer: ChildSettings = ChildSettings(
         restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
     )

@@ -16,7 +16,7 @@ class ConfigurationError(DartError):
 
 
 class UsageError(DartError):
-    """The command line names something that does not exist: name another."""
+    """The command line names something that does not exist: correct the name."""
 
 
 class UnavailableError(DartError):
@@ -32,7 +32,7 @@ class NotRunningError(DartError):
 
 
 class SilentError(DartError):
-    """The run is running but does not answer, so the result of the request is unknown."""
+    """The run is running but does not reply, so the result of the request is unknown."""
 
 
 class DiskError(DartError):

@@ -459,7 +459,7 @@ class CommitUpdate(Call[StoredResult]):
 
 @message
 class RefuseBatch(Call[StoredResult]):
-    """Give back a batch that contains something that cannot be trained."""
+    """Give back a batch with groups or demonstrations that cannot be trained."""
 
     batch_id: int
     fence: int

@@ -26,7 +26,9 @@ def refuse_huge(width_px: int, height_px: int) -> None:
     contain a second header.
     """
     if width_px * height_px > MOST_PIXELS:
-        raise ValueError(f"it has {width_px}x{height_px} pixels; at most {MOST_PIXELS} in total are accepted")
+        raise ValueError(
+            f"the picture has {width_px}x{height_px} pixels; at most {MOST_PIXELS} in total are accepted"
+        )
 
 
 def whole_png_size(png: bytes) -> tuple[int, int]:

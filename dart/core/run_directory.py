@@ -7,11 +7,11 @@ lock is an flock, which every process of the run inherits: it is free when the l
     lock          held by a running run; its pid    logs/         one file per actor
     key           32 random bytes, mode 0600        crash/        last output of actors that died
     board         vitals of all actors              report.json   the final table
-    control.sock  socket of the control endpoint    session.json  how much of its time it has used
+    control.sock  socket of the control endpoint    session.json  how much of its time is used
     store.db      the record                        curve.png     the learning curve
     blobs/        screenshots, by content           scratch/      browser profiles, deleted at the end
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
-    signals       signals to end that it received
+    signals       the signals to end that the run received
 """
 
 import contextlib
@@ -35,7 +35,7 @@ SOCKET_PATH_BYTES = 108
 """Largest path of a Unix socket, its final NUL included (sun_path in unix(7))."""
 
 SOCKET_NAME_BYTES = 56
-"""Part of that for the name of a socket in the mail folder, or in an engine's folder inside it."""
+"""Bytes of such a path that are kept for the name of a socket in the mail folder or in an engine's folder."""
 
 LOCK_WAIT_S = 0.2
 """How long to wait for the lock while another process checks for a moment whether the run is running."""
@@ -71,7 +71,7 @@ class RunPaths:
         self.daemon_log = self.logs / "daemon.jsonl"
         """Log of `dartrl up --detach`."""
         self.daemon_output = self.logs / "daemon.output"
-        """Output of the daemon's processes outside their logs."""
+        """Output of the daemon's processes that is not in their logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
     foreign = sorted(path.name for path in found if path.name not in own)
     if foreign and not paths.config.exists():
         raise RunDirectoryError(
-            f"run directory {paths.root} holds files that are not of a run ({', '.join(foreign[:3])}); "
+            f"run directory {paths.root} holds files that do not belong to a run ({', '.join(foreign[:3])}); "
             "choose an empty or a new one with --run-dir"
         )
 
@@ -250,9 +250,9 @@ def holder(root: Path) -> int | None:
 
 
 def latest_run(folder: Path) -> Path:
-    """Return the run in `folder` that is running, or else the one that was started last.
+    """Return the directory of the run in `folder` that is running, or else of the run that started last.
 
-    raises    NotRunningError if there is none
+    raises    NotRunningError if there is no run in `folder`
     """
     runs = sorted(folder.glob("*/lock"), key=lambda lock: lock.stat().st_mtime, reverse=True)
     if not runs:

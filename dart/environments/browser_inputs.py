@@ -45,7 +45,7 @@ MODIFIERS: dict[str, tuple[int, Key]] = {
     "meta": (4, ("Meta", "MetaLeft", 91)),
     "shift": (SHIFT, ("Shift", "ShiftLeft", 16)),
 }
-"""The bit in the events of other keys, and the key."""
+"""Each modifier's bit, which the events of other keys carry, and its key."""
 
 NAMED_KEYS: dict[str, Key] = {
     "enter": ("Enter", "Enter", 13),
@@ -68,7 +68,7 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 """Named keys that also produce a character."""
 
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
-"""What ctrl and a letter do in a text field; a headless browser expects the sender to name the command."""
+"""What ctrl and a letter do in a text field. For a headless browser, an event must name this command."""
 
 
 def input_calls(action: Action) -> list[Call]:

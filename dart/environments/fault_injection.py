@@ -28,8 +28,7 @@ from dart.environments.screen_io import Breakable, ScreenIO
 T = TypeVar("T")
 
 FIRST_STEPS = (0, 0, 1)
-"""The earliest step of the episode for a fault is drawn from these. An episode that ends before it has
-none."""
+"""The earliest step of a fault is drawn from these. An episode that ends before this step has no fault."""
 
 SLOWER_BY_SHARE = 1 / 3
 """Share of its deadline by which a slow reset takes longer."""

@@ -21,7 +21,7 @@ import msgpack
 from actors.process import die_with_parent, exit_reason_of
 
 MOST_MEMORY_BYTES = 4 * 2**30
-"""Limit of the address space. Comparing two 4K screenshots in floating point takes three quarters of it."""
+"""Limit of the address space of a child. A comparison of two 4K screenshots takes three quarters of it."""
 
 MOST_RESULT_BYTES = 160 * 2**20
 READ_BYTES = 2**16

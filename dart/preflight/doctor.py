@@ -187,9 +187,9 @@ def disk(target: CheckTarget) -> Iterator[CheckResult]:
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
     if free < DISK_OUT_BYTES:
-        yield _wrong("disk", found, "make room: a run on a full disk waits until there is some")
+        yield _wrong("disk", found, "free some space: a run on a full disk waits until there is space")
     elif free < DISK_LOW_BYTES:
-        yield _note("disk", found, "make room before a long run, or lower training.checkpoints_kept")
+        yield _note("disk", found, "free some space before a long run, or lower training.checkpoints_kept")
     else:
         yield _fine("disk", found)
     if not os.access(folder, os.W_OK):

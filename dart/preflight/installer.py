@@ -33,7 +33,7 @@ INSTALL_PAGES: Command = (
     *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
     *("--no-deps", PAGES_PACKAGE),
 )
-"""Without the dependencies of the package (selenium, gymnasium): only its pages are used."""
+"""Installs the package without its dependencies (selenium, gymnasium): only its pages are used."""
 
 
 def missing_installations(config: Config) -> list[Command]:

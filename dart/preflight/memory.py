@@ -21,13 +21,13 @@ from dart.inspect.formatting import size
 MIB = 2**20
 
 PYTHON_BYTES = 30 * MIB
-"""An actor without torch, beyond what it shares with its supervisor (PSS)."""
+"""Memory of an actor without torch, beyond what it shares with its supervisor (PSS)."""
 
 TORCH_BYTES = 220 * MIB
-"""A process that has imported torch and transformers."""
+"""Memory of a process that has imported torch and transformers."""
 
 BROWSER_BYTES = 200 * MIB
-"""A headless Chromium after an hour of MiniWoB++ pages, all its processes together (PSS)."""
+"""Memory of a headless Chromium, with all its processes, after an hour of MiniWoB++ pages (PSS)."""
 
 SINGLETONS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
 """Processes that a run has once, beside the trainer."""

@@ -26,7 +26,7 @@ from dart.inference.tensor_layout import OtherLayout, weight_files
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
-"""What the extra `train` of the distribution brings."""
+"""Packages that the extra `train` of the distribution installs."""
 
 BROWSER_DEADLINE_S = 10.0
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
@@ -60,7 +60,7 @@ def missing_packages(config: Config) -> Iterator[str]:
 
 
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
-"""The package behind each of `tracking.writers`; the extra `tracking` brings them."""
+"""The package that each of `tracking.writers` needs; the extra `tracking` installs all of them."""
 
 
 def missing_trackers(config: Config) -> Iterator[str]:

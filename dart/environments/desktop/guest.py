@@ -81,8 +81,8 @@ STILL = {
     ".config/gtk-3.0/settings.ini": "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\n",
     ".gtkrc-2.0": "gtk-cursor-blink = 0\n",
 }
-"""Settings in the home that stop the cursor's blinking and animations, so that the screen only changes by
-input."""
+"""Settings in the home that turn off animations and the blinking of the cursor, so that only input changes
+the screen."""
 
 EVENTS = {
     "key_down": X.KeyPress,

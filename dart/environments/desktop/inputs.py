@@ -25,7 +25,7 @@ from dart.environments.browser_inputs import Call, InputCounts
 
 LEFT, RIGHT = 1, 3
 WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}
-"""X has no wheel events: each notch of the wheel is a click of one of these buttons."""
+"""Mouse buttons by direction. X has no wheel events: each notch of the wheel is a click of such a button."""
 
 NOTCHES = 5
 """Wheel notches of one `Scroll`, as in UI-TARS."""

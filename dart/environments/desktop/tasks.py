@@ -46,7 +46,7 @@ class Application:
     settings: Mapping[str, bytes] = field(default_factory=dict)
     """Hidden files of the home that suppress the application's own dialogs and hints."""
     still_s: float = 0.1
-    """The application accepts input once its window did not change for this long."""
+    """The application accepts input once its window has not changed for this time."""
 
 
 def _office_application(kind: str, file: str) -> Application:
@@ -123,9 +123,11 @@ Solution = Callable[..., Sequence[Action]]
 @dataclass(frozen=True, slots=True)
 class _Task:
     instruction: str
-    """With placeholders such as ``{text}`` for what the seed decides."""
+    """The instruction, with placeholders such as ``{text}`` for what the seed decides."""
     solve: Solution | None
-    """From the values of the placeholders, by name, to the actions; None when the task cannot be done."""
+    """Function from the values of the placeholders, by name, to the actions that solve the task.
+
+    None when the task cannot be done."""
     draw: Draw
 
     def values_in(self, instruction: str) -> Mapping[str, str] | None:
@@ -215,7 +217,7 @@ ENTER, DELETE, RIGHT = Hotkey(("enter",)), Hotkey(("delete",)), Hotkey(("right",
 # ---- the text editor ----
 
 Edit = Callable[[list[str], str], Sequence[str]]
-"""From the lines of a file and a drawn phrase to the lines that the task wants."""
+"""Function from the lines of a file and a drawn phrase to the lines that the task wants."""
 
 
 def _in_editor(asked: str, before: Sequence[str], succeeds: Callable[[State], bool]) -> Instance:

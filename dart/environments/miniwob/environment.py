@@ -87,7 +87,7 @@ class _Episode:
     terminated: bool = False
     raw_reward: Any = 0
     arrived: InputCounts | None = field(default_factory=InputCounts)
-    """Input events that the page has counted; None while it cannot count."""
+    """Input events that the page has counted; None while the page cannot count them."""
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 

@@ -68,7 +68,7 @@ ORACLES: dict[str, Oracle] = {
     "miniwob/enter-password": form(("#password", QUOTED), ("#verify", QUOTED)),
     "miniwob/login-user": form(("#username", QUOTED), ("#password", r'password "(.*?)"')),
 }
-"""By task id."""
+"""The oracle of each task, by task id."""
 
 
 def solves(*pages: str) -> Callable[[Oracle], Oracle]:

@@ -22,7 +22,7 @@ START_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("
 
 STOP_CLOCK = "window.dartClock?.stop()"
 START_CLOCK = "window.dartClock?.go()"
-"""Between the two, the page's clocks and timers stand still."""
+"""Scripts that stop the page's clocks and timers, and let them go on."""
 
 READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0, null]

@@ -56,7 +56,7 @@ WINDOW_WITHIN_S = 60.0
 """How long to wait for the window of a program that a task starts, before the next setup step runs anyway."""
 
 STABILITY_CHECKS = 5
-"""How often the state of a new machine is read until it equals the state of the first one."""
+"""How often the state of a machine is read again until it is stable and equals a clean machine."""
 
 DISTURB_DEADLINE_S = 30.0
 
@@ -67,7 +67,7 @@ x, y = pyautogui.position()
 pyautogui.moveTo({to})
 print(x, y, sep=", ")
 """
-"""Moves the pointer and prints where it was."""
+"""Program that moves the pointer and prints where it was before."""
 
 AWAY = "x + 40 if x < 200 else x - 40, y + 40 if y < 200 else y - 40"
 """Position to which the pointer moves so that the screenshot has to change."""
@@ -114,7 +114,7 @@ class OSWorldEnvironment(Breakable):
         self._guest: Guest | None = None
         self._episode: _Episode | None = None
         self._clean: GuestState | None = None
-        """State of a clean machine: that of the first one, or of two new ones in a row that agree."""
+        """State of a clean machine: that of the first machine, or of two new machines in a row that agree."""
         self._last: GuestState | None = None
         """State of the machine of the last reset, before its setup steps."""
 

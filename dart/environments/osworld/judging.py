@@ -84,7 +84,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 JUDGES: dict[str, str] = {name: f"{_PACKAGE}.{module}" for module, names in _NAMES.items() for name in names}
-"""Function to the module that has it."""
+"""The module of each evaluation function, by the name of the function."""
 
 
 async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS) -> float:

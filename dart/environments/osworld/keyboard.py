@@ -34,7 +34,7 @@ OWNED_WITHIN_S = 10.0
 it would paste the old text."""
 
 KEY_NAMES = {"meta": "win"}
-"""pyautogui's names of keys that differ from ours."""
+"""pyautogui's names of keys, where they differ from the names in the action grammar."""
 
 DONE_PREFIX = "dartrl carried out"
 """Beginning of a program's last line of output."""

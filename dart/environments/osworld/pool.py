@@ -29,7 +29,9 @@ CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
 
 LEAKED_AFTER_MINUTES = 2
-"""Age at which a machine that is in no file has leaked; an environment writes the file within a second."""
+"""Age at which a machine that is in no environment's file is taken for leaked.
+
+An environment writes its file within a second after the machine has started."""
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 

@@ -31,7 +31,7 @@ NOT_INSTALLED = "No such file or directory"
 """Part of the guest's error when a program to start is not installed."""
 
 WINDOW_MARGIN_S = 2.0
-"""The guest stops waiting for a window this long before our deadline, so that its response still arrives."""
+"""The guest stops waiting for a window this long before the step's deadline, so that its response arrives."""
 
 LEAST_PATIENCE_S = 1.0
 """The guest waits for a window at least this long."""

@@ -131,7 +131,7 @@ def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "thesis.tex").touch()
 
     with (
-        pytest.raises(RunDirectoryError, match=r"holds files that are not of a run \(thesis.tex\)"),
+        pytest.raises(RunDirectoryError, match=r"holds files that do not belong to a run \(thesis.tex\)"),
         claimed(tmp_path, resume=False, config_toml=""),
     ):
         pass
