@@ -184,8 +184,8 @@ class VllmEngine(Engine):
         """Check that vLLM counted as many tokens in the prompt as the trainer will."""
         if sampled.prompt_tokens != asked.tokens:
             raise EngineError(
-                f"vLLM made {sampled.prompt_tokens} tokens of a prompt with {len(asked.screens)} screenshots "
-                f"and {asked.tokens} were expected: the checkpoint's processor does not fit its codec"
+                f"expected {asked.tokens} tokens in a prompt with {len(asked.screens)} screenshots, vLLM "
+                f"counted {sampled.prompt_tokens}: the checkpoint's processor does not fit its codec"
             )
 
     # ---- versions ----

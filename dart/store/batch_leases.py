@@ -98,7 +98,9 @@ class BatchLeases(RecordWriter):
         with self._transaction():
             batch = self._batch(batch_id)
             if batch.state == BatchState.CONSUMED:
-                raise StoreConflict(f"batch {batch_id} was consumed by version {batch.version}")
+                raise StoreConflict(
+                    f"batch {batch_id} cannot be given back: it was consumed by version {batch.version}"
+                )
             if self._is_late(batch, fence):
                 return StoredResult.FENCED
             if batch.state == BatchState.RELEASED:
@@ -146,7 +148,8 @@ class BatchLeases(RecordWriter):
                 return StoredResult.DUPLICATE
             if batch.state != BatchState.LEASED:
                 raise StoreConflict(
-                    f"batch {batch_id} is {batch.state} (version {batch.version}), not leased"
+                    f"batch {batch_id} cannot be committed: it is {batch.state} "
+                    f"(version {batch.version}), not leased"
                 )
             newest = scalar(self._bare, queries.LAST_VERSION)
             if newest is None or version != newest + 1:
@@ -188,7 +191,9 @@ class BatchLeases(RecordWriter):
 
 def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
     if strangers := sorted(set(group_ids) - set(batch.group_ids)):
-        raise StoreConflict(f"batch {batch.batch_id} has groups {batch.group_ids}, not {strangers}")
+        raise StoreConflict(
+            f"batch {batch.batch_id} cannot drop groups: it has {batch.group_ids}, not {strangers}"
+        )
 
 
 def check_same_commit(version: Row, checkpoint: str) -> None:
