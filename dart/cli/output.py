@@ -61,7 +61,7 @@ def say(text: str, *, err: bool = False) -> None:
 def print_list(
     records: Sequence[T], columns: Iterable[Column[T]], output: Format, *, empty: str = ""
 ) -> None:
-    """Print records, one to a row or to an object.
+    """Print records: as a table with one row each, or as JSON with one object each.
 
     empty   printed instead of a table without rows
     """

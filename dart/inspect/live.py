@@ -71,7 +71,7 @@ class PlainLines:
         self._notices: tuple[str, ...] = ()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Print the snapshot when it is time."""
+        """Print new notices, and a line about the snapshot when it is time."""
         now_s = self._clock()
         self._print_notices(snapshot.notices)
         if snapshot.phase is self._phase and now_s - self._printed_s < LINE_EVERY_S:
@@ -80,7 +80,7 @@ class PlainLines:
         self._print(summary_line(snapshot))
 
     def _print_notices(self, notices: tuple[str, ...]) -> None:
-        """Print each notice when it is new, and a line when the last one is over."""
+        """Print each notice when it is new, and a line when the last notice is over."""
         for notice in notices:
             if notice not in self._notices:
                 self._print(f"  {notice}")
@@ -245,7 +245,7 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 
 
 def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Table:
-    """The actors and what each does, the unwell first; those beyond `rows_max` are counted by state."""
+    """The actors and what each does, unwell actors first; actors beyond `rows_max` are counted by state."""
     ordered = sorted(actors, key=lambda actor: actor.is_well)
     drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY))
     if len(ordered) > rows_max:

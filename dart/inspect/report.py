@@ -80,7 +80,7 @@ class EvaluationResult:
 
     @property
     def planned(self) -> int:
-        """All episodes, with and without a result."""
+        """The number of planned episodes, with and without a result."""
         return sum(score.episodes for score in self.scores.values()) + self.episodes_left_out
 
     @property

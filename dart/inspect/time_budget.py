@@ -77,17 +77,17 @@ SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training
 def read_session(paths: RunPaths) -> dict[str, float]:
     """Read the run's times from the file of the session.
 
-    raises    DiskError where it is damaged, FileNotFoundError before the first session
+    raises    DiskError if the file is damaged, FileNotFoundError before the first session
     """
     path = session_file(paths)
     try:
         found = json.loads(path.read_bytes())
         session = {name: float(found[name]) for name in SESSION}
         if not all(value >= 0.0 for value in session.values()) or math.inf in list(session.values())[:4]:
-            raise ValueError(f"a time is negative, infinite or no number: {session}")
+            raise ValueError(f"expected finite times of at least 0, got {session}")
         return session
     except (ValueError, TypeError, LookupError) as error:
         raise DiskError(
-            f"{path} does not say how much time the run has used ({error}): restore a copy of it; "
-            "--resume writes it anew and counts the time from 0"
+            f"{path} does not say how much time the run has used ({error}): restore a copy of this file; "
+            "without one, --resume writes a new file and counts the time from 0"
         ) from error

@@ -41,7 +41,7 @@ def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]
 
 
 def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int) -> RenderableType:
-    """The run's figures, and below them its actors: the unwell first, then by processor time."""
+    """Draw the run's figures, and below them its actors: unwell actors first, then by processor time."""
 
     def cpu(actor: ActorRow) -> str | None:
         return percent(shares[actor.pid]) if actor.pid in shares else None

@@ -36,8 +36,8 @@ class TimeWindow:
     def __post_init__(self) -> None:
         if self.seconds <= 0:
             raise ValueError(
-                f"a window must end after it begins, got {self.begins_unix_s} to {self.ends_unix_s}: "
-                "the run made too few updates after its warm-up"
+                f"expected a window that ends after it begins, got {self.begins_unix_s} to "
+                f"{self.ends_unix_s}: the run made too few updates after its warm-up; let it run longer"
             )
 
     @property
@@ -58,7 +58,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationInterval:
-    """What one actor counted from one moment to the next."""
+    """What one actor counted between two moments."""
 
     actor: str
     begins_unix_s: float

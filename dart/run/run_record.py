@@ -49,7 +49,10 @@ def begin_record(config: Config, paths: RunPaths) -> None:
 
 
 def _remove_interrupted_start(paths: RunPaths) -> None:
-    """Remove the record of a start that was killed before it wrote its configuration; it holds no work."""
+    """Remove the record of a start that was killed before it wrote its configuration.
+
+    Such a record holds no work. Raises RunDirectoryError for a record that does.
+    """
     if not paths.store.exists():
         return
     _refuse_another_program(paths)
@@ -130,8 +133,9 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
 def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
-    The updates between the two are lost. An event says so, and a notice as long as the renamed damaged folder
-    exists. Without a good checkpoint nothing changes, and the check of the data refuses the run.
+    The updates between the two are lost. An event says so, and also a notice, as long as the damaged folder
+    exists, which is renamed. Without a good checkpoint nothing changes, and the check of the data refuses the
+    run.
     """
     damage = damage_of(newest, paths)
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None

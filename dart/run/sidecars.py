@@ -64,7 +64,7 @@ def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
 
 
 def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:
-    """The child spec of a sidecar whose program is the function `main` of a module."""
+    """Return the child spec of a sidecar whose program is the function `main` of a module."""
     return ChildSpec(
         id=name,
         actor=f"{module}:main",

@@ -14,7 +14,7 @@ Data = Mapping[str, str | int | float | bool | None]
 
 
 class EventEmitter(Protocol):
-    """Has a log and can send messages to the store: every actor, and the main process of a run."""
+    """What can emit events, with a log and messages to the store: an actor, or the main process of a run."""
 
     @property
     def log(self) -> Any:

@@ -18,7 +18,7 @@ STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One kind of change."""
+    """A kind of change that the web page offers."""
 
     label: str
     """Text of its button."""
@@ -69,7 +69,7 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        """The request to the run. Raises UsageError if it needs an actor's name or takes none."""
+        """The request to the run. Raises UsageError if a name is missing, or given but not accepted."""
         return request_of(self.do, **({"name": self.name} if self.name else {}))
 
     @property

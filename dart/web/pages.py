@@ -60,7 +60,7 @@ class Values(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """A piece of a page."""
+    """A part of a page, which is rendered by itself every `every_s` seconds."""
 
     name: str
     every_s: float
@@ -97,7 +97,7 @@ def _now(run: RunView, _: Values) -> str:
 def _charts(run: RunView, values: Values) -> str:
     window = values.get("window", "all")
     if window not in WINDOWS:
-        raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
+        raise UsageError(f"expected one of {', '.join(WINDOWS)} as the time of the charts, got {window!r}")
     bins = _bins(run, WINDOWS[window])
     played = _played(run, bins)
     drawn = (

@@ -49,7 +49,7 @@ def render(template: str, **values: object) -> str:
 
 
 def ago(unix_s: float) -> str:
-    """`12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
+    """How long ago a moment was, as text: `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
     seconds = max(0.0, time.time() - unix_s)
     for size_s, unit, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48), (86400, "d", math.inf)):
         if seconds / size_s < most:

@@ -165,7 +165,9 @@ def _read(path: Path) -> str:
         mode = path.stat().st_mode
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise DiskError(f"token file {path} cannot be read: {error}") from error
+        raise DiskError(
+            f"token file {path} cannot be read: {error}; delete it, and the next start makes a new one"
+        ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(
             f"token file {path} can be read by other users: run `chmod 600 {path}`, or delete the file, and "

@@ -87,7 +87,9 @@ class EpisodePage:
     def __init__(self, run: RunView, rollout_id: int) -> None:
         fate = run.store.fate(rollout_id)
         if fate is None:
-            raise UsageError(f"the run has no rollout {rollout_id}")
+            raise UsageError(
+                f"the run has no rollout {rollout_id}; `dartrl trajectories list` shows those played"
+            )
         self.fate: Fate = fate
         self._success_above = run.config.curation.success_above
         self.trajectory: Trajectory | None = run.store.trajectory(rollout_id)
