@@ -19,7 +19,8 @@ task      the other rollouts of its group; then it joins another group
 batch     the whole batch: groups are opened only while every engine and the trainer are at the same version,
           as many as an update takes, and each dropped group is replaced
 
-`batch` together with `rollout.sync = "all_at_once"` is the coupled loop; `task` lies between.
+`batch` together with `rollout.sync = "all_at_once"` is the coupled loop; `task` lies between. Both
+are kept for comparison.
 """
 
 import math

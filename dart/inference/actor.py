@@ -31,7 +31,8 @@ from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 HOLD_LOADS = 2.0
-"""A held engine resumes by itself after this many times `rollout.load_deadline_s`, without a `Serve`."""
+"""After this many times `rollout.load_deadline_s` a held engine resumes by itself, without `Serve`:
+weight_sync may have died."""
 
 GATE_CHECK_S = 0.2
 """How often the required version is read from the board."""

@@ -109,7 +109,10 @@ def _digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _pack_again(model: Any) -> None:
-    """Pack an output head that is tied to the embedding again: on CPUs vLLM uses a packed copy of it."""
+    """Pack an output head that is tied to the embedding again.
+
+    On CPUs vLLM uses a packed copy of such a head, which no reload changes.
+    """
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
     for module in model.modules():

@@ -17,7 +17,7 @@ Invariants, for any order of events:
 * An engine whose load failed keeps its version. It loads again after a wait that doubles with each failure,
   and at once when there is a newer version; no other engine waits for it.
 * `required` only grows. It is the oldest version among the engines whose last load did not fail, so at the
-  moment it grows some engine serves it.
+  moment it grows some engine serves it; an engine with an older version has failed, or was away.
 """
 
 import itertools
