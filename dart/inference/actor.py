@@ -24,7 +24,7 @@ from dart.core.errors import DartError
 from dart.core.records import Version
 from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
-from dart.inference.serving import GRACE_S, Serving, WaitingRequest
+from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
@@ -65,10 +65,12 @@ class RolloutActor(Actor):
         self._required = -1
         if gpus := assign_gpus(self._config, gpus_here()).engines:
             set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
+        probe = probe_request(self.identity.run_dir / "blobs")  # a full disk fails before the engine starts
         self._engine = await self._first_engine()
         self._serving = Serving(
             self,
             self._engine,
+            probe,
             self._rollout,
             self._meter,
             may_serve=self._may_serve,

@@ -53,6 +53,7 @@ class Serving:
         self,
         actor: Actor,
         engine: Engine,
+        probe: GenerateRequest,
         settings: RolloutSettings,
         meter: LoadMeter,
         *,
@@ -67,7 +68,7 @@ class Serving:
         self.proof_deadline_s = settings.answer_deadline_s + GRACE_S
         self._actor = actor
         self._engine = engine
-        self._probe = probe_request(actor.identity.run_dir / "blobs")
+        self._probe = probe
         self._settings = settings
         self._meter = meter
         self._may_serve = may_serve

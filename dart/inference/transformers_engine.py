@@ -13,6 +13,7 @@ from dart.core.types import GenerateRequest, Generation
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Engine
 from dart.inference.version_check import verify_policy
+from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 
@@ -41,17 +42,22 @@ class TransformersEngine(Engine):
         self._generator = torch.Generator().manual_seed(seed)
         self._prompt_spec = prompt_spec
         self._placement = placement
-        self.load(folder, version)
+        self._policy = self._checked(folder, version)
+        self._prompts = Prompts(self._policy.codec)
+        self.version = version
 
     def load(self, folder: Path, version: int) -> None:
         """Check every file of this checkpoint against its hash, then answer with it from now on.
 
         Raises CorruptCheckpoint or CheckpointError; then the engine keeps its old policy.
         """
-        verify_policy(folder, version)
-        self._policy = load(folder, self._prompt_spec, self._placement)
-        self._prompts = Prompts(self._policy.codec)
+        self._policy = self._checked(folder, version)
+        self._prompts.codec = self._policy.codec  # the screenshots stay in the cache
         self.version = version
+
+    def _checked(self, folder: Path, version: int) -> Policy:
+        verify_policy(folder, version)
+        return load(folder, self._prompt_spec, self._placement)
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).

@@ -65,7 +65,7 @@ class DartWorker:
     def dartrl_load(self, folder: str) -> dict[str, str]:
         """Load the weights of a checkpoint in place, layer by layer; returns the sha256 of each file read.
 
-        Raises WeightsNotTaken when the checkpoint lacks a weight of the model.
+        Raises WeightsNotTaken when vLLM did not load all of its weights.
         """
         from safetensors import safe_open
         from vllm.config import set_current_vllm_config
@@ -95,7 +95,7 @@ class DartWorker:
         missing = sorted(expected - set(taken))
         if missing:
             raise WeightsNotTaken(
-                f"checkpoint {folder} lacks {len(missing)} weights of the model, such as {missing[:3]}"
+                f"vLLM did not load {len(missing)} of its weights from {folder}, such as {missing[:3]}"
             )
         return digests.result()
 

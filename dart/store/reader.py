@@ -278,14 +278,15 @@ class StoreReader:
         without   no events of these kinds
         """
         asked = {"since_unix_s": since_unix_s, "subject": subject, "limit": limit}
-        found: list[Event] = []
+        found: list[Any] = []
         with self._reading() as connection:
             asked["first"] = queries.first_event_after(connection, since_unix_s) if since_unix_s > 0 else 0
             all_kinds = kinds if kinds is not None else scalars(connection, queries.KINDS_OF_EVENTS)
             # One query per kind, by the index of kinds: in a long run nearly all events are LOAD.
             for kind in set(all_kinds) - set(without):
-                found += all_of(Event, connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
-        return tuple(sorted(found, key=lambda event: event.event_id)[-limit:])
+                found += select(connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
+        newest = sorted(found, key=lambda row: row.event_id)[-limit:]
+        return tuple(record_of(Event, row) for row in newest)
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""

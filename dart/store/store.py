@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from dart.core import messages as m
 from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
@@ -122,10 +122,11 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
 
     def record_events(self, events: Sequence[m.EventDraft]) -> int:
         """Record events in this order; returns how many."""
+        rows = [self._event_row(event.kind, event.subject, event.data) for event in events]
         with self._transaction():
-            for event in events:
-                self._insert_event(event.kind, event.subject, event.data)
-            return len(events)
+            if rows:
+                self._connection.execute(insert(schema.events), rows)
+            return len(rows)
 
     def thin_events(self, looked_unix_s: float | None = None) -> int:
         """Delete old events that `dart.store.event_retention` does not keep; returns how many.

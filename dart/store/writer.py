@@ -123,8 +123,11 @@ class RecordWriter(StoreReader):
 
     def _insert_event(self, kind: str, subject: str, data: Mapping[str, object]) -> int:
         """Record that something happened; returns the event's id."""
+        return self._insert(events, **self._event_row(kind, subject, data))
+
+    def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
         row = {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
-        return self._insert(events, **row, checksum=checksum(row, EVENT_COLUMNS))
+        return {**row, "checksum": checksum(row, EVENT_COLUMNS)}
 
     def _drop_group(self, group_id: int, reason: str) -> int:
         """Drop an open group with its rollouts; returns how many rollouts were dropped."""

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ import uvicorn
 
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
+CURSOR_ATTEMPTS = 10
+
 
 class RealDesktop(FakeDesktop):
     """Commands, programs and applications run; pictures are of the screen, with the pointer."""
 
     def screenshot(self) -> bytes:
-        with mss.MSS(with_cursor=True) as camera:
-            try:
+        """The screen; for a moment after the window manager's death the X server has no cursor to show."""
+        for _ in range(CURSOR_ATTEMPTS):
+            with suppress(mss.ScreenShotError), mss.MSS(with_cursor=True) as camera:
                 shot = camera.grab(camera.monitors[0])
-            except mss.ScreenShotError:  # for a moment after the window manager's death there is no cursor
-                time.sleep(0.2)
-                shot = camera.grab(camera.monitors[0])
+                return bytes(mss.tools.to_png(shot.rgb, shot.size, level=1) or b"")
+            time.sleep(0.2)
+        with mss.MSS() as camera:
+            shot = camera.grab(camera.monitors[0])
             return bytes(mss.tools.to_png(shot.rgb, shot.size, level=1) or b"")
 
     def command(self, command: Any, shell: bool) -> tuple[str, str, int]:
