@@ -296,7 +296,8 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
         if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
             raise PromptError(
-                f"expected prompts of at most {TAIL_POSITION} text tokens, got {int(text.max()) + 1}"
+                f"expected prompts of at most {TAIL_POSITION} text tokens and {MAX_POSITION - TAIL_POSITION} "
+                f"from the step counter on, got {int(text.max()) + 1} and {int(after.max()) - TAIL_POSITION + 1}"
             )
         return torch.where(tail, after, text.clamp(min=0))
 
