@@ -295,9 +295,10 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         text = (valid & ~is_image & ~tail).cumsum(1) - 1
         after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
         if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
+            found = int(text.max()) + 1, int(after.max()) - TAIL_POSITION + 1
             raise PromptError(
                 f"expected prompts of at most {TAIL_POSITION} text tokens and {MAX_POSITION - TAIL_POSITION} "
-                f"from the step counter on, got {int(text.max()) + 1} and {int(after.max()) - TAIL_POSITION + 1}"
+                f"tokens from the step counter on, got {found[0]} and {found[1]}"
             )
         return torch.where(tail, after, text.clamp(min=0))
 
