@@ -102,7 +102,10 @@ def last_words(run_dir: Path, name: str, incarnation: int) -> str:
 
 
 def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) -> str:
-    """The end of what a crashed incarnation left behind; an empty string when nothing can be read."""
+    """Return the last `limit_bytes` bytes of the crash file of an incarnation, as text.
+
+    The text is empty when the file is missing or cannot be read.
+    """
     try:
         with crash_file(run_dir, name, incarnation, "txt").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))

@@ -228,11 +228,16 @@ class SupervisorFlags:
     1 for never."""
 
     def __post_init__(self) -> None:
-        _check_count("max_restarts", self.max_restarts)
-        _check("max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
-        _check_count("max_children", self.max_children)
-        _check("max_quarantined", self.max_quarantined, 0 <= self.max_quarantined <= 1, "in [0, 1]")
-        _check("max_failing", self.max_failing, 0 <= self.max_failing <= 1, "in [0, 1]")
+        _check_count("supervisor flag max_restarts", self.max_restarts)
+        _check("supervisor flag max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
+        _check_count("supervisor flag max_children", self.max_children)
+        _check(
+            "supervisor flag max_quarantined",
+            self.max_quarantined,
+            0 <= self.max_quarantined <= 1,
+            "in [0, 1]",
+        )
+        _check("supervisor flag max_failing", self.max_failing, 0 <= self.max_failing <= 1, "in [0, 1]")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
             raise InvalidChildSpec(
                 "strategy rest_for_one needs ordered=true, because it restarts the children started after "

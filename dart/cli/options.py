@@ -43,7 +43,7 @@ def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = 
 
 
 def offer_actors(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the actors on the board."""
+    """Return the names of actors on the board that begin with `incomplete`, for completion by Tab."""
 
     def names() -> list[str]:
         from dart.inspect.actor_table import read_actors
@@ -54,7 +54,7 @@ def offer_actors(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def offer_tasks(context: typer.Context, incomplete: str) -> list[str]:
-    """Ids of the run's tasks."""
+    """Return the ids in `tasks.train` that begin with `incomplete`, for completion by Tab."""
 
     def names() -> list[str]:
         from dart.inspect.actor_table import written_config

@@ -52,7 +52,10 @@ class LivenessView:
         )
 
     def refresh_one(self, environment: str) -> None:
-        """Read the row of an environment and that of its supervisor again: both may have been restarted."""
+        """Read again from the board when an environment and its supervisor started: both may be new.
+
+        Updates the Liveness that `refresh` returned.
+        """
         slot = self._board.find(environment)
         if slot is None:
             return

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeTask:
-    """An episode to play."""
+    """What an environment needs to play one episode: of a rollout, an evaluation or a guided episode."""
 
     task_id: str
     seed: int

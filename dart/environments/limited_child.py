@@ -96,7 +96,7 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
     while part := await process.stdout.read(READ_BYTES):
         packed += part
         if len(packed) > MOST_RESULT_BYTES:
-            raise ChildFailed(f"returned more than {MOST_RESULT_BYTES} bytes")
+            raise ChildFailed(f"returned more than {MOST_RESULT_BYTES} bytes, the limit of a result")
     await process.wait()
     if process.returncode:
         raise ChildFailed(f"crashed its process ({exit_reason_of(process.returncode)})")
@@ -152,7 +152,9 @@ def _unpacked(packed: bytes) -> Any:
 
 def _restored(kind: int, data: bytes) -> Path:
     if kind != PATH_TYPE:
-        raise ValueError(f"expected the extension type {PATH_TYPE}, got {kind}")
+        raise ValueError(
+            f"msgpack extension type {kind} is unknown: only {PATH_TYPE}, a path, passes between the processes"
+        )
     return Path(os.fsdecode(data))
 
 

@@ -105,8 +105,10 @@ class CdpSession:
         return result["result"].get("value")
 
     def next_binding_call(self) -> asyncio.Future[str]:
-        """Return a future for the argument with which the page next calls a function of
-        Runtime.addBinding."""
+        """Return a future of the argument of the page's next call of a bound function.
+
+        `Runtime.addBinding` binds functions. The future of an earlier call of this method gets nothing more.
+        """
         self._bound = asyncio.get_running_loop().create_future()
         return self._bound
 

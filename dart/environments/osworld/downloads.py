@@ -91,7 +91,7 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         errors."""
         if request.url.scheme not in ("http", "https"):
             raise httpx2.UnsupportedProtocol(
-                f"expected a URL of http or https, got the scheme {request.url.scheme!r}"
+                f"{str(request.url)[:200]!r} cannot be downloaded: its scheme must be http or https"
             )
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
         try:

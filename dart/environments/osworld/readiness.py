@@ -112,8 +112,10 @@ class GuestState:
         return sorted(window.title for window in self.windows)
 
     def refuse_dead(self) -> None:
-        """Raise WindowManagerDied when no window manager runs, ApplicationDied when an application is
-        stopped."""
+        """Raise WindowManagerDied when no window manager runs.
+
+        Raise ApplicationDied when the process of an open window is suspended, as by SIGSTOP.
+        """
         if not self.manager:
             raise WindowManagerDied("is gone")
         for window in self.windows:

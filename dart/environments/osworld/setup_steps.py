@@ -118,7 +118,11 @@ def refuse_unsupported(steps: Sequence[SetupStep], task_id: str) -> None:
     """Raise TaskUnsupported when any of the steps is not supported."""
     for step in steps:
         if step.type not in STEPS:
-            raise TaskUnsupported(task_id, f"its step {step.type!r} is not supported")
+            raise TaskUnsupported(
+                task_id,
+                f"its setup or check has the step type {step.type!r}, which is not supported; "
+                "remove the task from tasks.train",
+            )
 
 
 async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS) -> None:

@@ -838,6 +838,6 @@ async def test_a_task_that_is_not_there_or_cannot_be_played_is_the_tasks_fault(
     environment = make(tasks=tmp_path / "other")
     with pytest.raises(UnknownTask, match="did you mean osworld/os/drive"):
         await reset(environment, "os/driev")
-    with pytest.raises(TaskUnsupported, match="its step 'googledrive' is not supported"):
+    with pytest.raises(TaskUnsupported, match="the step type 'googledrive', which is not supported"):
         await reset(environment, "os/drive")
     await environment.close()
