@@ -74,10 +74,16 @@ def _qwen_vision(patch_px: int) -> dict[str, Any]:
     }
 
 
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+"""Mean and standard deviation of pixels, as Qwen2-VL and Qwen2.5-VL normalise images."""
+
+
 def _qwen_files(processor: str, video_processor: str, patch_px: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of both processors. The processors' classes cannot write them, because the class for
-    videos needs torchvision.
+    """Return the files of both processors, complete: vLLM takes other defaults than the processors' classes.
+
+    The classes cannot write them, because the class for videos needs torchvision.
     """
+    mean, std = (CLIP_MEAN, CLIP_STD) if patch_px == 14 else ([0.5] * 3, [0.5] * 3)
     token_area_px = (patch_px * MERGE) ** 2
     smallest, largest = 4 * token_area_px, 1280 * token_area_px
     common = {
@@ -85,10 +91,18 @@ def _qwen_files(processor: str, video_processor: str, patch_px: int) -> Mapping[
         "max_pixels": largest,
         "size": {"shortest_edge": smallest, "longest_edge": largest},
         "patch_size": patch_px,
+        "merge_size": MERGE,
+        "temporal_patch_size": 2,
         "processor_class": processor,
+        "do_convert_rgb": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": mean,
+        "image_std": std,
+        "resample": 3,
+        "rescale_factor": 1 / 255,
     }
-    if patch_px == 16:
-        common |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     return {
         "preprocessor_config.json": {**common, "image_processor_type": "Qwen2VLImageProcessor"},
         "video_preprocessor_config.json": {**common, "video_processor_type": video_processor},
