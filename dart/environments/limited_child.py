@@ -153,7 +153,7 @@ def _unpacked(packed: bytes) -> Any:
 def _restored(kind: int, data: bytes) -> Path:
     if kind != PATH_TYPE:
         raise ValueError(
-            f"msgpack extension type {kind} is unknown: only {PATH_TYPE}, a path, passes between the processes"
+            f"msgpack extension type {kind} is unknown: only {PATH_TYPE}, a path, passes between processes"
         )
     return Path(os.fsdecode(data))
 
