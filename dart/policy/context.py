@@ -8,7 +8,7 @@ training reads the recorded prompt.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from dart.config.sections import ContextSettings
@@ -33,55 +33,28 @@ class Screenshot:
     sha256: str
 
 
-@dataclass(slots=True)
-class UserTurn:
-    """One message to the policy."""
-
-    has_instruction: bool = False
-    screenshots: list[Screenshot] = field(default_factory=list)
+def told_steps(request: GenerateRequest, limits: ContextSettings) -> tuple[PastStep, ...]:
+    """Return the past steps whose answers are in the conversation, oldest first."""
+    return request.past[max(0, len(request.past) - limits.turns) :]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTurn:
-    """One past answer of the policy."""
-
-    token_ids: tuple[int, ...]
-
-
-Turn = UserTurn | AnswerTurn
-
-
-def conversation(request: GenerateRequest, limits: ContextSettings) -> list[Turn]:
-    """Return the messages before the requested answer.
+def shown_flags(request: GenerateRequest, limits: ContextSettings) -> list[bool]:
+    """Return whether the prompt holds the screenshot of each told step, and True for the current one.
 
     Two answers may follow each other, because the screenshots between old answers are left out.
     """
-    recent = request.past[max(0, len(request.past) - limits.turns) :]
-    turns: list[Turn] = [UserTurn(has_instruction=True)]
-    for index, step in enumerate(recent):
-        if len(recent) - index < limits.screenshots:
-            _show(turns, Screenshot(step.screenshot_path, step.screenshot_sha256))
-        turns.append(AnswerTurn(step.token_ids))
-    _show(turns, Screenshot(request.screenshot_path, request.screenshot_sha256))
-    return turns
+    count = len(told_steps(request, limits))
+    return [count - index < limits.screenshots for index in range(count)] + [True]
 
 
 def shown_screenshots(request: GenerateRequest, limits: ContextSettings) -> tuple[Screenshot, ...]:
     """Return the screenshots of the conversation, oldest first; the last one is the current screen."""
+    steps: tuple[PastStep | GenerateRequest, ...] = (*told_steps(request, limits), request)
     return tuple(
-        screenshot
-        for turn in conversation(request, limits)
-        if isinstance(turn, UserTurn)
-        for screenshot in turn.screenshots
+        Screenshot(step.screenshot_path, step.screenshot_sha256)
+        for step, is_shown in zip(steps, shown_flags(request, limits), strict=True)
+        if is_shown
     )
-
-
-def _show(turns: list[Turn], screenshot: Screenshot) -> None:
-    last = turns[-1]
-    if isinstance(last, UserTurn):
-        last.screenshots.append(screenshot)
-    else:
-        turns.append(UserTurn(screenshots=[screenshot]))
 
 
 def count_fitting(sizes: Sequence[int], budget: int) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from dart.policy.context import AnswerTurn, Screenshot, Turn, UserTurn
 from dart.policy.protocols import UnsupportedCheckpoint
 
 MARK = re.compile("\ue000([0-9]+)\ue001")
@@ -22,15 +21,8 @@ MARK = re.compile("\ue000([0-9]+)\ue001")
 PLACEHOLDER_TURN = "(screenshot left out)"
 """The user's message between two answers, for templates that need one."""
 
-_SHOT = Screenshot("", "")
-
-TRIAL_TURNS: tuple[Turn, ...] = (
-    UserTurn(has_instruction=True, screenshots=[_SHOT]),
-    AnswerTurn(()),
-    AnswerTurn(()),
-    UserTurn(screenshots=[_SHOT]),
-)
-"""An episode with everything that a conversation can contain."""
+TRIAL = (True, False, True)
+"""An episode with everything that a conversation can contain: two answers in a row and two screenshots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +62,13 @@ class ChatTemplate:
     @property
     def after_answer(self) -> str:
         """The text that the template writes after an answer."""
-        return MARK.split(self.rendered(TRIAL_TURNS))[-1]
+        return MARK.split(self.rendered(TRIAL))[-1]
 
     def _detect_style(self, placeholder: str) -> TemplateStyle:
         problems: list[str] = []
         for style in STYLES:
             try:
-                text = self.rendered(TRIAL_TURNS, style)
+                text = self.rendered(TRIAL, style)
             except (TemplateError, TypeError, ValueError) as error:
                 problems.append(str(error))
                 continue
@@ -90,33 +82,30 @@ class ChatTemplate:
             f"the checkpoint's chat template cannot render an episode: {'; '.join(dict.fromkeys(problems))}"
         )
 
-    def rendered(self, turns: Sequence[Turn], style: TemplateStyle | None = None) -> str:
+    def rendered(self, shown: Sequence[bool], style: TemplateStyle | None = None) -> str:
         """Render the conversation up to the beginning of the next answer.
 
+        shown   whether there is a screenshot before each past answer and before the next one
         style   form of the messages; None: the one that the template accepts
         """
         style = style or self._style
         messages: list[dict[str, Any]] = []
-        answers = 0
-        for turn in turns:
-            if isinstance(turn, UserTurn):
-                parts = [_text(_mark(0))] if turn.has_instruction else []
-                messages.append(_user([*parts, *({"type": "image"} for _ in turn.screenshots)]))
-                continue
-            if style.alternates and messages[-1]["role"] == "assistant":
-                messages.append(_user([_text(PLACEHOLDER_TURN)]))
-            answers += 1
-            content = _mark(answers) if style.answers_are_texts else [_text(_mark(answers))]
-            messages.append({"role": "assistant", "content": content})
+        for number, is_shown in enumerate(shown):
+            if number > 0:
+                content = _mark(number) if style.answers_are_texts else [_text(_mark(number))]
+                messages.append({"role": "assistant", "content": content})
+            parts = [_text(_mark(0))] if number == 0 else []
+            if is_shown:
+                parts.append({"type": "image"})
+            elif number > 0 and style.alternates:
+                parts.append(_text(PLACEHOLDER_TURN))
+            if parts:
+                messages.append({"role": "user", "content": parts})
         return str(
             self._tokenizer.apply_chat_template(
                 messages, chat_template=self._template, tokenize=False, add_generation_prompt=True
             )
         )
-
-
-def _user(content: list[dict[str, str]]) -> dict[str, Any]:
-    return {"role": "user", "content": content}
 
 
 def _text(text: str) -> dict[str, str]:

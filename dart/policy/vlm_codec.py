@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from dart.core.actions import ActionParseError, format_action, parse_action
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
-from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
+from dart.policy.context import Screenshot, shown_flags, shown_screenshots, told_steps
 from dart.policy.coordinates import POINTS_OF, CoordinateFrame, Points, ResizeRule, frame_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, PixelFrameError, Prompt, Screen
@@ -107,11 +107,10 @@ class VisionLanguageCodec(Codec):
     # ---- prompts ----
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        turns = conversation(request, self._context)
         hint = hint_of([map_points(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
         inserts = [self._cached_text(self._prompt + request.instruction + hint)]
-        inserts += [self._without_end(turn.token_ids) for turn in turns if isinstance(turn, AnswerTurn)]
-        text = self._chat.rendered(turns)
+        inserts += [self._without_end(step.token_ids) for step in told_steps(request, self._context)]
+        text = self._chat.rendered(shown_flags(request, self._context))
         token_ids = self._beginning_of(text)
         for index, piece in enumerate(MARK.split(text)):
             token_ids += inserts[int(piece)] if index % 2 else self._written(piece)

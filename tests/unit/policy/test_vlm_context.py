@@ -6,13 +6,12 @@ from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
 from dart.policy.context import (
     MAX_PAST_TOKENS,
-    AnswerTurn,
-    UserTurn,
-    conversation,
     count_fitting,
     newest_history,
     newest_past,
+    shown_flags,
     shown_screenshots,
+    told_steps,
 )
 
 
@@ -36,13 +35,14 @@ def request(steps: int) -> GenerateRequest:
 
 def told(steps: int, limits: ContextSettings | None = None) -> list[str]:
     """The conversation in short: the task, pictures and answers by their number."""
+    made, limits = request(steps), limits or ContextSettings()
+    pictures = iter(shown_screenshots(made, limits))
+    answers = [f"answer {step.token_ids[0]}" for step in told_steps(made, limits)]
     lines: list[str] = []
-    for turn in conversation(request(steps), limits or ContextSettings()):
-        if isinstance(turn, AnswerTurn):
-            lines.append(f"answer {turn.token_ids[0]}")
-        else:
-            task = ["task"] if turn.has_instruction else []
-            lines.append(" ".join(["user", *task, *(shown.sha256 for shown in turn.screenshots)]))
+    for index, is_shown in enumerate(shown_flags(made, limits)):
+        parts = [*(["task"] if index == 0 else []), *([next(pictures).sha256] if is_shown else [])]
+        lines += [" ".join(["user", *parts])] if parts else []
+        lines += answers[index : index + 1]
     return lines
 
 
@@ -76,10 +76,8 @@ def test_without_room_for_answers_there_are_the_task_and_the_screen() -> None:
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 6, 40])
 def test_what_is_shown_is_what_the_conversation_shows(steps: int) -> None:
     limits = ContextSettings()
-    turns = conversation(request(steps), limits)
-    pictures = [one for turn in turns if isinstance(turn, UserTurn) for one in turn.screenshots]
-    assert tuple(pictures) == shown_screenshots(request(steps), limits)
-    assert len(pictures) == min(5, steps + 1)
+    pictures = shown_screenshots(request(steps), limits)
+    assert len(pictures) == shown_flags(request(steps), limits).count(True) == min(5, steps + 1)
     assert pictures[-1].sha256 == "now"
 
 
