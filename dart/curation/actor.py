@@ -35,9 +35,9 @@ from dart.core.types import RolloutLease
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
 from dart.curation.liveness_view import LivenessView
-from dart.curation.run_phases import phase_now
+from dart.curation.run_phases import RunPlan, phase_now
 from dart.curation.service import open_service
-from dart.curation.settings import plan_of, settings_of
+from dart.curation.settings import settings_of
 from dart.curation.stall_diagnosis import Playing, RunFacts
 from dart.curation.stall_monitor import CHECK_S, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
@@ -75,7 +75,7 @@ class CuratorActor(Actor):
         self._config = Config.model_validate(self.args["config"])
         curation = self._config.curation
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
-        self._plan = plan_of(self._config, self.args["training_ends_unix_s"])
+        self._plan = RunPlan(config=self._config, training_ends_unix_s=self.args["training_ends_unix_s"])
         self._record = RecordClient(self, self._reader)
         self._service = await open_service(
             settings_of(self._config), self._record, self.clock.unix_s, self._report_decision
@@ -334,7 +334,7 @@ class CuratorActor(Actor):
     def _actions(self) -> int:
         """Environment steps played for training; 0 unless `training.actions` limits them."""
         now_s = self.clock.monotonic_s()
-        if self._plan.max_actions and now_s >= self._actions_known_until_s:
+        if self._config.training.actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + self._config.curation.poll_s
             self._actions_known = self._reader.steps_played()
         return self._actions_known

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dart.config.config import Config
 from dart.core.records import Evaluation, EvaluationPhase, RunPhase
+from dart.core.seeds import HELD_OUT_SEEDS
 
 
 class EvaluationEpisode(NamedTuple):
@@ -23,31 +25,24 @@ class EvaluationEpisode(NamedTuple):
 class RunPlan:
     """Which evaluations a run plays, and when its training ends, by its configuration."""
 
-    tasks: tuple[str, ...]
-    held_out_seeds: tuple[int, ...]
-    greedy_seeds: tuple[int, ...] = ()
-    """Seeds that are played once more, with the most likely answers."""
-    before: bool
-    after: bool
-    max_updates: int
-    """0 for no limit."""
-    max_actions: int = 0
-    """Environment steps of stored training episodes; 0 for no limit."""
+    config: Config
     training_ends_unix_s: float
     """Infinite for no limit; the final evaluation comes after."""
 
     @property
     def episodes(self) -> frozenset[EvaluationEpisode]:
         """All episodes of one evaluation."""
-        sampled = {EvaluationEpisode(task, seed) for task in self.tasks for seed in self.held_out_seeds}
-        greedy = {
-            EvaluationEpisode(task, seed, is_greedy=True) for task in self.tasks for seed in self.greedy_seeds
-        }
+        tasks, evaluation = self.config.tasks.train, self.config.evaluation
+        seeds = HELD_OUT_SEEDS[: evaluation.seeds_per_task]
+        greedy_seeds = seeds[: evaluation.greedy_seeds_per_task] if evaluation.temperature > 0 else ()
+        sampled = {EvaluationEpisode(task, seed) for task in tasks for seed in seeds}
+        greedy = {EvaluationEpisode(task, seed, is_greedy=True) for task in tasks for seed in greedy_seeds}
         return frozenset(sampled | greedy)
 
     def is_measured(self, phase: EvaluationPhase) -> bool:
         """Whether the configuration has an evaluation in this phase."""
-        return self.before if phase is EvaluationPhase.BEFORE else self.after
+        evaluation = self.config.evaluation
+        return evaluation.before if phase is EvaluationPhase.BEFORE else evaluation.after
 
 
 def that_count(
@@ -74,11 +69,12 @@ def phase_now(
     plan: RunPlan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
     """The phase of a run, from its progress and the time."""
-    if plan.before and missing_before and updates == 0:
+    evaluation, training = plan.config.evaluation, plan.config.training
+    if evaluation.before and missing_before and updates == 0:
         return RunPhase.BASE_EVALUATION
-    is_spent = 0 < plan.max_updates <= updates or 0 < plan.max_actions <= actions
+    is_spent = 0 < training.updates <= updates or 0 < training.actions <= actions
     if not is_spent and now_unix_s < plan.training_ends_unix_s:
         return RunPhase.TRAINING
-    if plan.after and missing_after:
+    if evaluation.after and missing_after:
         return RunPhase.FINAL_EVALUATION
     return RunPhase.DONE

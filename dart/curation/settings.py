@@ -1,4 +1,4 @@
-"""The settings of the curator and the plan of the run, made from the configuration."""
+"""The settings of the curator, made from the configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,11 @@ from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.config.sections import TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
-from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
+from dart.core.seeds import TRAINING_SEEDS
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import Quota, fixed_quota
-from dart.curation.run_phases import RunPlan
 from dart.curation.step_cap import StepCap
 
 
@@ -83,20 +82,4 @@ def settings_of(config: Config) -> CuratorSettings:
         batch_lease_s=curation.batch_lease_s,
         retry_after_s=curation.poll_s,
         order_seed=seed,
-    )
-
-
-def plan_of(config: Config, training_ends_unix_s: float) -> RunPlan:
-    """The plan of the run from the configuration: its evaluations and the limits of its training."""
-    evaluation = config.evaluation
-    seeds = tuple(HELD_OUT_SEEDS[: evaluation.seeds_per_task])
-    return RunPlan(
-        tasks=config.tasks.train,
-        held_out_seeds=seeds,
-        greedy_seeds=seeds[: evaluation.greedy_seeds_per_task] if evaluation.temperature > 0 else (),
-        before=config.evaluation.before,
-        after=config.evaluation.after,
-        max_updates=config.training.updates,
-        max_actions=config.training.actions,
-        training_ends_unix_s=training_ends_unix_s,
     )

@@ -9,7 +9,6 @@ from dart.config.config import Config
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.statistics import Score
 from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count
-from dart.curation.settings import plan_of
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.store.reader import StoreReader
 from dart.telemetry.events import EVALUATION_FAILED
@@ -50,7 +49,7 @@ def _result(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool
 ) -> EvaluationResult:
     """What one evaluation measured, and which planned episodes have no result and why."""
-    plan = plan_of(config, math.inf)
+    plan = RunPlan(config=config, training_ends_unix_s=math.inf)
     measured = scores(store, config, phase, is_greedy=is_greedy)
     failed = failures(store, phase)
     if not plan.is_measured(phase) or not (failed or measured):

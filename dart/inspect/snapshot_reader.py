@@ -12,8 +12,7 @@ from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
-from dart.curation.run_phases import phase_now
-from dart.curation.settings import plan_of
+from dart.curation.run_phases import RunPlan, phase_now
 from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
 from dart.inspect.evaluation_scores import scores, still_missing
@@ -109,7 +108,7 @@ class SnapshotReader:
 
         The phase of a run that has ended is that of the last moment in which it ran.
         """
-        plan = plan_of(self._config, session["training_ends_unix_s"])
+        plan = RunPlan(config=self._config, training_ends_unix_s=session["training_ends_unix_s"])
         before, after = (still_missing(self.store, plan, phase) for phase in EvaluationPhase)
         now = phase_now(
             plan,

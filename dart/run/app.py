@@ -16,7 +16,7 @@ from dart.config.config import Config
 from dart.config.sections import ExperiencePoolSettings, TrackingSettings
 from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
-from dart.curation.settings import plan_of
+from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.health import ROOT_SILENT_S
 from dart.inspect.learning_curve import training_episodes
@@ -167,7 +167,8 @@ def final_reserve_s(config: Config) -> float:
     """Seconds to keep free at the end of the time budget."""
     if not config.evaluation.after:
         return LAST_UPDATE_S
-    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan_of(config, math.inf).episodes)
+    plan = RunPlan(config=config, training_ends_unix_s=math.inf)
+    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan.episodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.evaluation_bias import measure
+from dart.config.config import Config
+from dart.config.sections import EvaluationSettings, TasksSettings
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.run_phases import EvaluationEpisode, RunPlan
@@ -41,11 +43,10 @@ class Simulation:
 
     def __post_init__(self) -> None:
         plan = RunPlan(
-            tasks=("t",),
-            held_out_seeds=tuple(range(self.episodes)),
-            before=True,
-            after=False,
-            max_updates=0,
+            config=Config(
+                tasks=TasksSettings(train=("t",)),
+                evaluation=EvaluationSettings(seeds_per_task=self.episodes, greedy_seeds_per_task=0),
+            ),
             training_ends_unix_s=math.inf,
         )
         self.schedule = EvaluationSchedule(

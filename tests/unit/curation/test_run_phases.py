@@ -5,42 +5,41 @@ from dataclasses import replace
 
 import pytest
 
+from dart.config.config import load_config
+from dart.config.sections import TasksSettings
 from dart.core.records import Evaluation, EvaluationPhase, RunPhase
+from dart.core.seeds import HELD_OUT_SEEDS
 from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
 
+FIRST, SECOND = HELD_OUT_SEEDS[:2]
 
-def plan(**changes: object) -> RunPlan:
-    values: dict[str, object] = {
-        "tasks": ("a", "b"),
-        "held_out_seeds": (1, 2),
-        "before": True,
-        "after": True,
-        "max_updates": 0,
-        "training_ends_unix_s": 100.0,
-    }
-    return RunPlan(**{**values, **changes})  # type: ignore[arg-type]
+
+def plan(*overrides: str, tasks: tuple[str, ...] = ("a", "b"), ends_unix_s: float = 100.0) -> RunPlan:
+    two_seeds = ["evaluation.seeds_per_task=2", "evaluation.greedy_seeds_per_task=0"]
+    config = load_config(None, [*two_seeds, *overrides])
+    config = config.model_copy(update={"tasks": TasksSettings(train=tasks)})
+    return RunPlan(config=config, training_ends_unix_s=ends_unix_s)
 
 
 @pytest.mark.parametrize(
-    ("changes", "updates", "now", "missing_before", "missing_after", "expected"),
+    ("override", "updates", "now", "missing_before", "missing_after", "expected"),
     [
-        ({}, 0, 0.0, 4, 4, RunPhase.BASE_EVALUATION),
-        ({}, 0, 500.0, 1, 4, RunPhase.BASE_EVALUATION),  # a measured base is worth more than the clock
-        ({"before": False}, 0, 0.0, 4, 4, RunPhase.TRAINING),
-        ({}, 0, 0.0, 0, 4, RunPhase.TRAINING),
-        ({}, 7, 0.0, 2, 4, RunPhase.TRAINING),  # too late to measure the base
-        ({}, 7, 100.0, 0, 4, RunPhase.FINAL_EVALUATION),
-        ({}, 7, 100.0, 0, 0, RunPhase.DONE),
-        ({"after": False}, 7, 100.0, 0, 4, RunPhase.DONE),
-        ({"max_updates": 7}, 6, 0.0, 0, 4, RunPhase.TRAINING),
-        ({"max_updates": 7}, 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
-        ({"max_actions": 5001}, 7, 0.0, 0, 4, RunPhase.TRAINING),
-        ({"max_actions": 5000}, 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
-        ({"training_ends_unix_s": math.inf}, 999, 1e12, 0, 4, RunPhase.TRAINING),
+        ("", 0, 0.0, 4, 4, RunPhase.BASE_EVALUATION),
+        ("", 0, 500.0, 1, 4, RunPhase.BASE_EVALUATION),  # a measured base is worth more than the clock
+        ("evaluation.before=false", 0, 0.0, 4, 4, RunPhase.TRAINING),
+        ("", 0, 0.0, 0, 4, RunPhase.TRAINING),
+        ("", 7, 0.0, 2, 4, RunPhase.TRAINING),  # too late to measure the base
+        ("", 7, 100.0, 0, 4, RunPhase.FINAL_EVALUATION),
+        ("", 7, 100.0, 0, 0, RunPhase.DONE),
+        ("evaluation.after=false", 7, 100.0, 0, 4, RunPhase.DONE),
+        ("training.updates=7", 6, 0.0, 0, 4, RunPhase.TRAINING),
+        ("training.updates=7", 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
+        ("training.actions=5001", 7, 0.0, 0, 4, RunPhase.TRAINING),
+        ("training.actions=5000", 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
     ],
 )
 def test_the_phase_follows_from_record_and_clock(
-    changes: dict[str, object],
+    override: str,
     updates: int,
     now: float,
     missing_before: int,
@@ -48,7 +47,7 @@ def test_the_phase_follows_from_record_and_clock(
     expected: RunPhase,
 ) -> None:
     found = phase_now(
-        plan(**changes),
+        plan(*([override] if override else [])),
         updates=updates,
         actions=5000,
         now_unix_s=now,
@@ -59,23 +58,37 @@ def test_the_phase_follows_from_record_and_clock(
     assert found is expected
 
 
+def test_without_limits_the_training_never_ends() -> None:
+    endless = plan(ends_unix_s=math.inf)
+    found = phase_now(endless, updates=999, actions=5000, now_unix_s=1e12, missing_before=0, missing_after=4)
+    assert found is RunPhase.TRAINING
+
+
 def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None:
     assert missing(plan(), [evaluation(EvaluationPhase.BEFORE, 0)]) == [
-        EvaluationEpisode("b", 1),
-        EvaluationEpisode("a", 2),
-        EvaluationEpisode("b", 2),
+        EvaluationEpisode("b", FIRST),
+        EvaluationEpisode("a", SECOND),
+        EvaluationEpisode("b", SECOND),
     ]
 
 
 def test_a_greedy_episode_is_another_one_than_the_sampled_one_of_its_seed() -> None:
-    both = plan(tasks=("a",), held_out_seeds=(1, 2), greedy_seeds=(1,))
+    both = plan("evaluation.greedy_seeds_per_task=1", tasks=("a",))
     sampled = evaluation(EvaluationPhase.BEFORE, 0)
-    assert missing(both, [sampled]) == [EvaluationEpisode("a", 1, is_greedy=True), EvaluationEpisode("a", 2)]
-    assert missing(both, [sampled, replace(sampled, is_greedy=True)]) == [EvaluationEpisode("a", 2)]
+    greedy, second = EvaluationEpisode("a", FIRST, is_greedy=True), EvaluationEpisode("a", SECOND)
+    assert missing(both, [sampled]) == [greedy, second]
+    assert missing(both, [sampled, replace(sampled, is_greedy=True)]) == [second]
+
+
+def test_no_episode_is_greedy_where_every_answer_is_the_most_likely_one() -> None:
+    assert not any(
+        one.is_greedy
+        for one in plan("evaluation.greedy_seeds_per_task=1", "evaluation.temperature=0").episodes
+    )
 
 
 def evaluation(phase: EvaluationPhase, version: int) -> Evaluation:
-    return Evaluation(phase=phase, policy_version=version, task_id="a", seed=1, reward=1.0)
+    return Evaluation(phase=phase, policy_version=version, task_id="a", seed=FIRST, reward=1.0)
 
 
 def test_after_training_only_what_the_newest_version_played_counts() -> None:
