@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from actors.board import rows_of
 from dart.core.run_directory import RunPaths
@@ -62,16 +61,12 @@ def read_checkpoints(paths: RunPaths) -> list[CheckpointRow]:
     found = []
     for folder in list_checkpoints(paths.checkpoints):
         with suppress(FileNotFoundError):  # the run removes old ones
-            found.append(_checkpoint(folder))
+            row = CheckpointRow(
+                version=int(folder.name.lstrip("v")),
+                folder=str(folder),
+                written_unix_s=folder.stat().st_mtime,
+                size_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+                is_complete=(folder / STATE_FILE).is_file(),
+            )
+            found.append(row)
     return found
-
-
-def _checkpoint(folder: Path) -> CheckpointRow:
-    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-    return CheckpointRow(
-        version=int(folder.name.lstrip("v")),
-        folder=str(folder),
-        written_unix_s=folder.stat().st_mtime,
-        size_bytes=sum(stat.st_size for stat in files),
-        is_complete=(folder / STATE_FILE).is_file(),
-    )

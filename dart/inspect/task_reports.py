@@ -8,7 +8,7 @@ from statistics import fmean
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.errors import UsageError
-from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision
+from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
 from dart.core.suggestions import did_you_mean, near
 from dart.curation.settings import settings_of
 from dart.curation.task_state import TaskState, TaskTable
@@ -60,36 +60,32 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
     statistics = store.task_statistics(RECENT_PER_TASK)
     curated = TaskTable(settings_of(config), statistics)
     drops = store.drops_by_task()
-    finished = {task.task_id: task.finished for task in statistics}
-    successes = {
-        task.task_id: [reward > config.curation.success_above for reward in task.recent_rewards]
-        for task in statistics
-    }
+    played = {task.task_id: task for task in statistics}
+    above = config.curation.success_above
     return [
-        _report(
-            curated[task_id],
-            successes.get(task_id, []),
-            drops=drops.get(task_id, {}),
-            finished=finished.get(task_id, 0),
-            now_s=now_s,
-        )
+        _report(curated[task_id], played.get(task_id), drops.get(task_id, {}), above, now_s)
         for task_id in config.tasks.train
     ]
 
 
 def _report(
-    task: TaskState, recent: Sequence[bool], *, drops: Mapping[str, int], finished: int, now_s: float
+    task: TaskState,
+    played: TaskStatistics | None,
+    drops: Mapping[str, int],
+    success_above: float,
+    now_s: float,
 ) -> TaskReport:
     """Report on one task.
 
-    recent   for each of its newest trajectories, whether it is a success
+    played   what is recorded of its episodes; None if none has finished
     """
+    recent = [reward > success_above for reward in played.recent_rewards] if played else []
     quarantine = task.health.quarantine if task.health.is_quarantined(now_s) else None
     pool = task.demonstrations.values()
     return TaskReport(
         task_id=task.task_id,
         groups=task.groups_opened,
-        finished=finished,
+        finished=played.finished if played else 0,
         success_rate=fmean(recent) if recent else None,
         recent=len(recent),
         rollouts=task.rollouts,

@@ -16,41 +16,24 @@ STATUS = {
 """The HTTP status of a page that shows the outcome of a request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """A kind of change that the web page offers."""
-
-    label: str
-    """Text of its button."""
-    about: str
-    """What it will do: the text of the page that asks for confirmation."""
-
-
-ACTIONS: Mapping[str, Action] = {
-    "pause": Action(
-        label="Pause",
-        about="Begin no further episode or update. What runs continues to its end, and all actors stay up. "
-        "The pause lasts until Resume, also over a restart of the run.",
+ACTIONS: Mapping[str, str] = {
+    "pause": (
+        "Begin no further episode or update. What runs continues to its end, and all actors stay up. "
+        "The pause lasts until Resume, also over a restart of the run."
     ),
-    "resume": Action(
-        label="Resume",
-        about="Begin episodes and updates again.",
+    "resume": "Begin episodes and updates again.",
+    "drain": (
+        "Pause, and wait until no episode and no update runs, as before work on the machines. "
+        "All actors stay up."
     ),
-    "drain": Action(
-        label="Drain",
-        about="Pause, and wait until no episode and no update runs, as before work on the machines. "
-        "All actors stay up.",
+    "restart": (
+        "End this actor, children first, and start it again; one that hangs is killed. It costs no "
+        "restart budget. Actors that depend on it may be restarted with it."
     ),
-    "restart": Action(
-        label="Restart",
-        about="End this actor, children first, and start it again; one that hangs is killed. It costs no "
-        "restart budget. Actors that depend on it may be restarted with it.",
-    ),
-    "release": Action(
-        label="Release",
-        about="End its quarantine, or its wait before a restart, now; its earlier failures are forgotten.",
-    ),
+    "release": "End its quarantine, or its wait before a restart, now; its earlier failures are forgotten.",
 }
+"""What each change that the page offers will do: the text of the page that asks for confirmation."""
+
 OF_THE_RUN = ("pause", "resume", "drain")
 OF_AN_ACTOR = ("restart", "release")
 
@@ -64,7 +47,12 @@ class RequestedAction:
     """Name of the actor; empty for changes of the whole run."""
 
     @property
-    def action(self) -> Action:
+    def label(self) -> str:
+        """Text of its button."""
+        return self.do.capitalize()
+
+    @property
+    def about(self) -> str:
         return ACTIONS[self.do]
 
     @property
@@ -74,7 +62,7 @@ class RequestedAction:
 
     @property
     def title(self) -> str:
-        return f"{self.action.label} {self.name or 'the run'}"
+        return f"{self.label} {self.name or 'the run'}"
 
     @property
     def address(self) -> str:

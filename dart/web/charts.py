@@ -15,7 +15,8 @@ from functools import cached_property
 
 from dart.core.records import Event
 from dart.core.statistics import Score
-from dart.inspect.utilisation import Sizes, UtilisationInterval, intervals
+from dart.inspect.learning_curve import window_for
+from dart.inspect.utilisation import Sizes, intervals
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 Points = Sequence[tuple[float, float | None]]
@@ -27,9 +28,6 @@ EPISODES_PER_POINT = 100
 
 KNOWN_SHARE = 0.25
 """The last bin is drawn only if at least this share of it is covered by load events."""
-
-POINTS_MIN = 4
-"""A short run gets points of fewer episodes, so that there are this many that do not overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,12 @@ def utilisation_over_time(
     until_s = _known_until(own)
     spent_s: defaultdict[int, float] = defaultdict(float)
     for interval in intervals(own):
-        for index, share in _shares(interval, bins, until_s):
-            spent_s[index] += share * interval.amounts.get(activity, 0.0)
+        begins, ends = interval.begins_unix_s, interval.ends_unix_s
+        for index in range(bins.index(begins), bins.index(ends) + 1):
+            low = bins.begins_unix_s + index * bins.width_s
+            overlap_s = min(ends, low + bins.width_s, until_s) - max(begins, low)
+            if overlap_s > 0:
+                spent_s[index] += overlap_s / (ends - begins) * interval.amounts.get(activity, 0.0)
 
     def used(index: int, end: float) -> float | None:
         known_s = min(end, until_s) - (end - bins.width_s)
@@ -103,16 +105,6 @@ def _known_until(load: Iterable[Event]) -> float:
     return min((unix_s for unix_s in last.values() if unix_s > newest - ACTOR_SILENT_S), default=0.0)
 
 
-def _shares(interval: UtilisationInterval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
-    """Yield each bin that an interval overlaps before `until_s`, and which share of the interval is in it."""
-    begins, ends = interval.begins_unix_s, interval.ends_unix_s
-    for index in range(bins.index(begins), bins.index(ends) + 1):
-        low = bins.begins_unix_s + index * bins.width_s
-        overlap = min(ends, low + bins.width_s, until_s) - max(begins, low)
-        if overlap > 0:
-            yield index, overlap / (ends - begins)
-
-
 def success_over_time(
     played: Mapping[int, EpisodeCounts], bins: Bins, *, episodes: int = EPISODES_PER_POINT
 ) -> list[tuple[float, Score]]:
@@ -120,8 +112,7 @@ def success_over_time(
 
     episodes   least number of episodes behind each point; fewer if all bins together have few
     """
-    total = sum(one.episodes for one in played.values())
-    wanted = max(1, min(episodes, total // POINTS_MIN))
+    wanted = window_for(sum(one.episodes for one in played.values()), episodes)
     found, window = [], list[EpisodeCounts]()
     for index, end in enumerate(bins.ends):
         if index not in played or not played[index].episodes:
