@@ -3,7 +3,7 @@ model."""
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,39 @@ DEADLINE_S = 30.0
 """Deadline of each operation of an environment."""
 
 
-class Batcher:
-    """Samples answers to prompts in batches: all prompts that wait when the model is free form one batch."""
+class HeldOutPlayer:
+    """Plays episodes. Answers are sampled in batches: all prompts that wait when the model is free form one
+    batch."""
 
-    def __init__(self, model: GuiPolicyForImageTextToText, temperature: float) -> None:
+    def __init__(
+        self, model: GuiPolicyForImageTextToText, codec: PromptCodec, step_cap: int, temperature: float
+    ) -> None:
         self._model = model
+        self._codec = codec
+        self._step_cap = step_cap
         self._temperature = temperature
         self._generator = torch.Generator().manual_seed(0)
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
-    async def answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
+    async def play(self, environment: MiniWobEnvironment, task_id: str, seed: int) -> float:
+        """Play one episode and return its reward; an answer that is not an action ends it with 0."""
+        observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+        history: list[str] = []
+        for _ in range(self._step_cap):
+            prompt = self._codec.encode_prompt(observation.instruction, history)
+            answer = await self._answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
+            history.append(self._codec.decode_action(answer.token_ids, observation.instruction))
+            try:
+                action = parse_action(history[-1])
+            except ActionParseError:
+                return 0.0
+            ended = isinstance(action, Finished | CallUser)
+            if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+                break
+            observation = await environment.observe(deadline_s=DEADLINE_S)
+        return await environment.evaluate(deadline_s=DEADLINE_S)
+
+    async def _answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
         """Sample an answer to one prompt; pixels uint8 [H, W, 3]."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SampledAnswer] = loop.create_future()
@@ -58,54 +81,20 @@ async def play_held_out(
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
     jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in config.tasks}
-    batcher = Batcher(model, temperature)
+    player = HeldOutPlayer(model, codec, config.step_cap, temperature)
+
+    async def play_jobs(environment: MiniWobEnvironment) -> None:
+        try:
+            for task_id, seed in jobs:
+                rewards[task_id].append(await player.play(environment, task_id, seed))
+        finally:
+            await environment.close()
+
     with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:
         async with asyncio.TaskGroup() as group:
             for number in range(config.environments):
-                environment = MiniWobEnvironment(Path(scratch) / str(number))
-                group.create_task(_play_jobs(environment, jobs, batcher, codec, config.step_cap, rewards))
+                group.create_task(play_jobs(MiniWobEnvironment(Path(scratch) / str(number))))
     return rewards
-
-
-async def _play_jobs(
-    environment: MiniWobEnvironment,
-    jobs: Iterator[tuple[str, int]],
-    batcher: Batcher,
-    codec: PromptCodec,
-    step_cap: int,
-    rewards: dict[str, list[float]],
-) -> None:
-    try:
-        for task_id, seed in jobs:
-            rewards[task_id].append(await _play(environment, task_id, seed, batcher, codec, step_cap))
-    finally:
-        await environment.close()
-
-
-async def _play(
-    environment: MiniWobEnvironment,
-    task_id: str,
-    seed: int,
-    batcher: Batcher,
-    codec: PromptCodec,
-    step_cap: int,
-) -> float:
-    """Play one episode and return its reward; an answer that is not an action ends it with 0."""
-    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
-    history: list[str] = []
-    for _ in range(step_cap):
-        prompt = codec.encode_prompt(observation.instruction, history)
-        answer = await batcher.answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
-        history.append(codec.decode_action(answer.token_ids, observation.instruction))
-        try:
-            action = parse_action(history[-1])
-        except ActionParseError:
-            return 0.0
-        ended = isinstance(action, Finished | CallUser)
-        if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
-            break
-        observation = await environment.observe(deadline_s=DEADLINE_S)
-    return await environment.evaluate(deadline_s=DEADLINE_S)
 
 
 def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:

@@ -79,7 +79,14 @@ def main_job(
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
-    sampled, greedy = (_measure(model, codec, config, temperature, report) for temperature in (1.0, 0.0))
+
+    def measure(temperature: float) -> dict[str, list[float]]:
+        rewards = asyncio.run(play_held_out(model, codec, config, temperature))
+        if config.held_out_episodes:
+            report(f"success at temperature {temperature:g}: {mean_success(rewards):.1%}")
+        return rewards
+
+    sampled, greedy = measure(1.0), measure(0.0)
     parameters = sum(weight.numel() for weight in model.parameters())
     (out / "README.md").write_text(card_text(config, parameters, sampled, greedy))
 
@@ -125,16 +132,3 @@ def _optimizer(model: GuiPolicyForImageTextToText, config: PretrainConfig) -> to
         {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95))
-
-
-def _measure(
-    model: GuiPolicyForImageTextToText,
-    codec: PromptCodec,
-    config: PretrainConfig,
-    temperature: float,
-    report: Report,
-) -> dict[str, list[float]]:
-    rewards = asyncio.run(play_held_out(model, codec, config, temperature))
-    if config.held_out_episodes:
-        report(f"success at temperature {temperature:g}: {mean_success(rewards):.1%}")
-    return rewards

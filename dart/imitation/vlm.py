@@ -58,7 +58,8 @@ def imitate(
 
     def add_gradient() -> str:
         batch = draw.sample(list(steps), min(config.batch, len(steps)))
-        loss = answer_loss(policy, sorted(batch, key=policy.sort_key), screens)
+        scores = policy.score(sorted(batch, key=policy.sort_key), screens, 1.0)
+        loss = -sequence_mean_token_mean(scores.logprobs, scores.mask)
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
         return f"loss {losses[-1]:.3f} nats per token"
@@ -67,12 +68,6 @@ def imitate(
     lrs = [config.lr * min(1.0, update / warmup) for update in range(1, config.updates + 1)]
     run_updates(optimizer, policy.trainable(), lrs, config.max_grad_norm, add_gradient, report)
     return losses[-1]
-
-
-def answer_loss(policy: Policy, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:
-    """Return the mean over the answers of their mean negative log-prob per token."""
-    scores = policy.score(steps, screens, 1.0)
-    return -sequence_mean_token_mean(scores.logprobs, scores.mask)
 
 
 def imitate_folder(

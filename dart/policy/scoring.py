@@ -35,26 +35,12 @@ def score_steps(
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])
     targets, mask = pad_right([step.token_ids for step in steps], model.config.pad_token_id)
-    return answer_scores(
-        _answer_logits(model, list(rows), pixels, index, targets), targets, mask, temperature
-    )
-
-
-def _answer_logits(
-    model: GuiPolicyForImageTextToText,
-    prefixes: Sequence[Prefix],
-    pixels: Mapping[str, Tensor],
-    index: Tensor,
-    targets: Tensor,
-) -> Tensor:
-    """Return logits [B, K, V] before each answer token of `targets`; answer b follows prefix `index[b]`."""
-    ids, valid = pad_left([prompt for prompt, _ in prefixes], model.config.pad_token_id)
-    screens = torch.stack([pixels[sha256] for _, sha256 in prefixes]).permute(0, 3, 1, 2)
+    ids, valid = pad_left([prompt for prompt, _ in rows], model.config.pad_token_id)
+    screens = torch.stack([pixels[sha256] for _, sha256 in rows]).permute(0, 3, 1, 2)
     first = model(ids, valid, screens, use_cache=True, logits_to_keep=1)
-    opening: Tensor = first.logits[index]
-    if targets.shape[1] == 1:
-        return opening
-    cache = first.past_key_values.rows(index)
-    following = model(targets[:, :-1], past_key_values=cache, logits_to_keep=targets.shape[1] - 1)
-    logits: Tensor = torch.cat([opening, following.logits], 1)
-    return logits
+    logits: Tensor = first.logits[index]  # before the first token of each answer
+    if targets.shape[1] > 1:
+        cache = first.past_key_values.rows(index)
+        following = model(targets[:, :-1], past_key_values=cache, logits_to_keep=targets.shape[1] - 1)
+        logits = torch.cat([logits, following.logits], 1)
+    return answer_scores(logits, targets, mask, temperature)

@@ -69,9 +69,12 @@ class RankGroup:
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
         """Read what `write_optimizer` of a group with any number of processes wrote."""
         if (folder / OPTIMIZER_FILE).is_file():
-            optimizer.load_state_dict(torch.load(folder / OPTIMIZER_FILE, weights_only=True))
+            self._read_single_file(module, optimizer, folder / OPTIMIZER_FILE)
         else:
             read_parts(module, optimizer, folder)
+
+    def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+        optimizer.load_state_dict(torch.load(file, weights_only=True))
 
 
 class ProcessGroup(RankGroup):
@@ -123,11 +126,20 @@ class ProcessGroup(RankGroup):
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
         write_parts(module, optimizer, folder)
 
-    def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        if (folder / OPTIMIZER_FILE).is_file():
-            _read_single_file(module, optimizer, folder)
-        else:
-            read_parts(module, optimizer, folder)
+    def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+        """Distribute the state that a single process wrote among all ranks. The file numbers the trained
+        weights in order; ranks need their names."""
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            get_optimizer_state_dict,
+            set_optimizer_state_dict,
+        )
+
+        names = [name for name, weight in module.named_parameters() if weight.requires_grad]
+        written = torch.load(file, map_location="cpu", weights_only=True)["state"]
+        here: dict[str, Any] = get_optimizer_state_dict(module, optimizer)
+        state = {**here, "state": {names[number]: moments for number, moments in written.items()}}
+        set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
 def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
@@ -161,19 +173,3 @@ def _maybe_alone() -> Iterator[bool]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield not dist.is_initialized()
-
-
-def _read_single_file(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Distribute the state that a single process wrote among all ranks. The file numbers the trained weights
-    in order; ranks need their names."""
-    from torch.distributed.checkpoint.state_dict import (
-        StateDictOptions,
-        get_optimizer_state_dict,
-        set_optimizer_state_dict,
-    )
-
-    names = [name for name, weight in module.named_parameters() if weight.requires_grad]
-    written = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)["state"]
-    here: dict[str, Any] = get_optimizer_state_dict(module, optimizer)
-    state = {**here, "state": {names[number]: moments for number, moments in written.items()}}
-    set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
