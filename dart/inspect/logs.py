@@ -6,11 +6,10 @@ older file is kept. `crash/` has what an incarnation printed when it crashed.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 from dart.core.run_directory import RunPaths
@@ -37,14 +36,11 @@ class LogLine:
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
     """Read the kept lines of an actor's log, oldest first, without lines that a full disk cut short."""
     newest = paths.logs / f"{name}.jsonl"
-    return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
-
-
-def _lines(path: Path) -> Iterator[LogLine]:
-    with suppress(FileNotFoundError):
-        for text in path.read_bytes().splitlines():
-            if (line := parse(text)) is not None:
-                yield line
+    found = []
+    for path in (newest.with_name(f"{newest.name}.1"), newest):
+        with suppress(FileNotFoundError):
+            found += [line for text in path.read_bytes().splitlines() if (line := parse(text)) is not None]
+    return found
 
 
 class Tail:

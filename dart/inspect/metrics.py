@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from actors.board import ActorState
 from dart.core.types import RolloutState
-from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.snapshot import ActorRow, RunSnapshot, TaskRow
 
 
 class MetricKind(StrEnum):
@@ -56,10 +56,22 @@ def _counter(name: str, about: str, read: Read, **labels: str) -> Metric:
     return Metric(f"dartrl_{name}", MetricKind.COUNTER, about, read, labels)
 
 
+def _of_tasks(name: str, about: str, read: Callable[[TaskRow], float | None]) -> Metric:
+    return _gauge(
+        name, about, lambda run: {row.task_id: read(row) for row in run.tasks}, task="id of the task"
+    )
+
+
+def _of_actors(
+    name: str, about: str, read: Callable[[ActorRow], float | None], make: Callable[..., Metric] = _gauge
+) -> Metric:
+    return make(
+        name, about, lambda run: {row.name: read(row) for row in run.actors}, actor="name of the actor"
+    )
+
+
 STATES = tuple(state.value for state in ActorState if state is not ActorState.FREE)
-ACTOR = {"actor": "name of the actor"}
 ENGINE = {"engine": "name of the rollout actor"}
-TASK = {"task": "id of the task"}
 
 METRICS: tuple[Metric, ...] = (
     # the run
@@ -109,23 +121,14 @@ METRICS: tuple[Metric, ...] = (
         "Share of successes among the newest trajectories of all tasks, 0 to 1.",
         lambda run: run.success_rate,
     ),
-    _gauge(
+    _of_tasks(
         "task_success_ratio",
         "Share of successes among the newest trajectories of the task, 0 to 1.",
-        lambda run: {task.task_id: task.success_rate for task in run.tasks},
-        **TASK,
+        lambda row: row.success_rate,
     ),
-    _gauge(
-        "task_rollouts",
-        "N: rollouts of the task's next group.",
-        lambda run: {task.task_id: task.rollouts for task in run.tasks},
-        **TASK,
-    ),
-    _gauge(
-        "task_step_cap_steps",
-        "Most steps of an episode of the task's next group.",
-        lambda run: {task.task_id: task.step_cap for task in run.tasks},
-        **TASK,
+    _of_tasks("task_rollouts", "N: rollouts of the task's next group.", lambda row: row.rollouts),
+    _of_tasks(
+        "task_step_cap_steps", "Most steps of an episode of the task's next group.", lambda row: row.step_cap
     ),
     _gauge(
         "tasks_quarantined",
@@ -202,41 +205,27 @@ METRICS: tuple[Metric, ...] = (
         lambda run: dict.fromkeys(STATES, 0) | Counter(actor.state for actor in run.actors),
         state=", ".join(STATES),
     ),
-    _gauge(
+    _of_actors(
         "actor_well",
         "1 when the actor is up and ready and its process runs, else 0.",
-        lambda run: {actor.name: actor.is_well for actor in run.actors},
-        **ACTOR,
+        lambda row: row.is_well,
     ),
-    _counter(
-        "actor_restarts",
-        "Restarts of the actor in this run.",
-        lambda run: {actor.name: actor.restarts for actor in run.actors},
-        **ACTOR,
-    ),
-    _gauge(
+    _of_actors("actor_restarts", "Restarts of the actor in this run.", lambda row: row.restarts, _counter),
+    _of_actors(
         "actor_busy_seconds",
         "How long the actor has been in its current handler; 0 when idle.",
-        lambda run: {actor.name: actor.busy_s for actor in run.actors},
-        **ACTOR,
+        lambda row: row.busy_s,
     ),
-    _gauge(
+    _of_actors(
         "actor_beat_age_seconds",
         "Time since the actor's last sign of life; at most 15 for one that runs.",
-        lambda run: {actor.name: actor.beat_age_s for actor in run.actors},
-        **ACTOR,
+        lambda row: row.beat_age_s,
     ),
-    _gauge(
-        "actor_memory_bytes",
-        "Resident memory of the actor's process.",
-        lambda run: {actor.name: actor.rss_bytes or None for actor in run.actors},
-        **ACTOR,
+    _of_actors(
+        "actor_memory_bytes", "Resident memory of the actor's process.", lambda row: row.rss_bytes or None
     ),
-    _counter(
-        "actor_cpu_seconds",
-        "Processor time of the actor's process.",
-        lambda run: {actor.name: actor.cpu_s or None for actor in run.actors},
-        **ACTOR,
+    _of_actors(
+        "actor_cpu_seconds", "Processor time of the actor's process.", lambda row: row.cpu_s or None, _counter
     ),
 )
 

@@ -42,10 +42,8 @@ def _listening(web: WebSettings, paths: RunPaths) -> socket:
         try:
             listener = listen(web.host, web.port)
         except UnavailableError as error:
-            write_sidecar(
-                paths,
-                Sidecar(name=WEB, is_well=False, text=f"{error}; it tries again every {RETRY_S:g} s"),
-            )
+            text = f"{error}; it tries again every {RETRY_S:g} s"
+            write_sidecar(paths, Sidecar(name=WEB, is_well=False, text=text))
             time.sleep(RETRY_S)
             continue
         place = address(web.host, listener.getsockname()[1])

@@ -22,6 +22,9 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 Points = Sequence[tuple[float, float | None]]
 """(unix time, value) in ascending order of time; None is a gap."""
 
+EpisodeCounts = tuple[int, int, int]
+"""Stored episodes, successes and environment steps of one bin."""
+
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
 """Episodes behind each point of the success curve; its 95 % interval is about ±10 %."""
@@ -54,15 +57,6 @@ class Bins:
     def index(self, unix_s: float) -> int:
         """Return the number of the part in which a moment lies; the nearest part for a moment outside."""
         return min(self.count - 1, max(0, int((unix_s - self.begins_unix_s) / self.width_s)))
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeCounts:
-    """Episodes that were stored within one bin."""
-
-    episodes: int
-    successes: int
-    steps: int
 
 
 def utilisation_over_time(
@@ -112,17 +106,17 @@ def success_over_time(
 
     episodes   least number of episodes behind each point; fewer if all bins together have few
     """
-    wanted = window_for(sum(one.episodes for one in played.values()), episodes)
+    wanted = window_for(sum(count for count, _, _ in played.values()), episodes)
     found, window = [], list[EpisodeCounts]()
     for index, end in enumerate(bins.ends):
-        if index not in played or not played[index].episodes:
+        if index not in played:
             continue
         window.append(played[index])
-        while sum(one.episodes for one in window[1:]) >= wanted:
+        while sum(count for count, _, _ in window[1:]) >= wanted:
             window.pop(0)
-        behind = sum(one.episodes for one in window)
+        behind = sum(count for count, _, _ in window)
         if behind >= wanted:
-            found.append((end, Score(sum(one.successes for one in window), behind)))
+            found.append((end, Score(sum(successes for _, successes, _ in window), behind)))
     return found
 
 
