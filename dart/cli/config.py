@@ -71,8 +71,8 @@ def show(
     """
     from dart.config.config import resolve
 
-    resolved = resolve(file, overrides or [])
-    say(resolved.config.to_toml(resolved.origins if origin else None).rstrip("\n"))
+    config, origins = resolve(file, overrides or [])
+    say(config.to_toml(origins if origin else None).rstrip("\n"))
 
 
 @config_app.command()

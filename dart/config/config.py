@@ -9,7 +9,6 @@ frozen models or plain data. No heavy library is imported here, so that commands
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -32,25 +31,7 @@ from dart.config.problems import (
     shortened,
     without_refused,
 )
-from dart.config.sections import (
-    MACHINE_DEFAULTS,
-    POOLS,
-    ChildSettings,
-    ContextSettings,
-    CurationSettings,
-    EnvironmentsSettings,
-    EvaluationSettings,
-    RolloutSettings,
-    RunSettings,
-    Section,
-    SimulationSettings,
-    SupervisionSettings,
-    TasksSettings,
-    TelemetrySettings,
-    TrackingSettings,
-    TrainingSettings,
-    WebSettings,
-)
+from dart.config.sections import MACHINE_DEFAULTS, POOLS, Section
 from dart.core.errors import ConfigurationError
 from dart.core.suggestions import did_you_mean, near
 
@@ -82,37 +63,29 @@ class ConfigError(ConfigurationError):
 class Config(Section):
     """The whole configuration."""
 
-    run: RunSettings = RunSettings()
-    tasks: TasksSettings = TasksSettings()
-    environments: EnvironmentsSettings = EnvironmentsSettings()
-    rollout: RolloutSettings = RolloutSettings()
-    context: ContextSettings = ContextSettings()
-    curation: CurationSettings = CurationSettings()
-    training: TrainingSettings = TrainingSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
-    web: WebSettings = WebSettings()
-    tracking: TrackingSettings = TrackingSettings()
-    simulation: SimulationSettings = SimulationSettings()
-    supervision: SupervisionSettings = SupervisionSettings()
+    run: sections.RunSettings = sections.RunSettings()
+    tasks: sections.TasksSettings = sections.TasksSettings()
+    environments: sections.EnvironmentsSettings = sections.EnvironmentsSettings()
+    rollout: sections.RolloutSettings = sections.RolloutSettings()
+    context: sections.ContextSettings = sections.ContextSettings()
+    curation: sections.CurationSettings = sections.CurationSettings()
+    training: sections.TrainingSettings = sections.TrainingSettings()
+    evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
+    telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
+    web: sections.WebSettings = sections.WebSettings()
+    tracking: sections.TrackingSettings = sections.TrackingSettings()
+    simulation: sections.SimulationSettings = sections.SimulationSettings()
+    supervision: sections.SupervisionSettings = sections.SupervisionSettings()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
         """Return a TOML file that resolves to this configuration; known origins are comments in it."""
         return to_toml(self.model_dump(mode="json"), origins or {})
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A valid configuration and the origin of each value."""
-
-    config: Config
-    origins: Mapping[str, str]
-    """The origin of each dotted key: `default`, the name of the file or `--set`."""
-
-
-def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
+def resolve(path: Path | None, overrides: Sequence[str] = ()) -> tuple[Config, Mapping[str, str]]:
     """Merge defaults, the file and the overrides, and check the result.
 
+    returns   the configuration, and the origin of each dotted key: `default`, the name of the file or `--set`
     raises    ConfigError with every problem found
     """
     in_file, problems = file_layer(path) if path else (Layer("default", {}), [])
@@ -130,7 +103,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
     problems += [Problem(given_by(keys, origins), keys[0], text) for keys, text in contradictions(config)]
     if problems:
         raise ConfigError(problems)
-    return Resolved(_with_files_found(config, path), origins)
+    return _with_files_found(config, path), origins
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
@@ -148,7 +121,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
     raises    ConfigError with every problem found
     """
-    return resolve(path, overrides).config
+    config, _ = resolve(path, overrides)
+    return config
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
@@ -229,7 +203,7 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
         )
 
 
-def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
+def _curation_problems(curation: sections.CurationSettings) -> Iterator[Contradiction]:
     fewest, most = curation.rollout_number.minimum, curation.rollouts_per_group
     if curation.rollout_number.enabled and fewest > most:
         yield (
@@ -258,9 +232,9 @@ def _kind_problems(config: Config) -> Iterator[Contradiction]:
             )
 
 
-def _supervision_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
+def _supervision_problems(supervision: sections.SupervisionSettings) -> Iterator[Contradiction]:
     for name, child in supervision:
-        if not isinstance(child, ChildSettings):
+        if not isinstance(child, sections.ChildSettings):
             continue
         if child.backoff.max_s < child.backoff.initial_s:
             yield (
@@ -289,11 +263,11 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
         try:
             pool.updated(different)
         except ValidationError as error:
-            for problem in explain(error, ChildSettings, {}, pool.model_dump(mode="json")):
+            for problem in explain(error, sections.ChildSettings, {}, pool.model_dump(mode="json")):
                 yield (f"{key}.{problem.key}",), problem.text
 
 
-def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
+def _fault_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
     """Yield a problem for each enabled fault that the configured kind of environment cannot have."""
     if not environments.faults.enabled:
         return
@@ -305,7 +279,7 @@ def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradictio
             )
 
 
-def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
+def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
     """Yield a problem for each setting that the provider of virtual machines needs and lacks."""
     osworld = environments.osworld
     if environments.kind != "osworld":

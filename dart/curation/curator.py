@@ -3,8 +3,8 @@
 The index is built from a snapshot of the record. It is updated with rows that are read again (`group_seen`,
 `rollout_seen`) and with decisions that were carried out. It is never ahead of the record, so a restarted
 curator decides as the last one would have. The curator does no I/O and has no clock: the caller passes the
-time. Every decision takes O(log n) for n live groups or tasks. Most decisions are the messages to the store
-that carry them out.
+time. Every decision takes O(log n) for n live groups or tasks, but `overdue` looks at every held lease. Most
+decisions are the messages to the store that carry them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).

@@ -6,7 +6,6 @@ rollouts. The index decides nothing, and holds live groups only.
 Groups leased to the trainer are kept until their update is committed, and are in none of the indexes.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -35,8 +34,6 @@ class LiveGroupIndex:
         self._ready_floors: Counter[int] = Counter()
         self._played: dict[str, dict[int, RolloutRecord]] = {}
         """The rollouts that each environment plays."""
-        self._deadlines: IndexedHeap[tuple[int, int]] = IndexedHeap()
-        """(rollout, group) of every lease, by deadline."""
         for group in live:
             self.put(group)
 
@@ -68,8 +65,8 @@ class LiveGroupIndex:
 
     def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
         """Rollouts whose holder is past its deadline, the longest overdue first."""
-        keys = self._deadlines.up_to((now_unix_s, math.inf))
-        return [found for key in keys if (found := self._member(*key)) is not None]
+        late = (rollout for rollout in self.held() if rollout.deadline_unix_s <= now_unix_s)
+        return sorted(late, key=lambda rollout: (rollout.deadline_unix_s, rollout.rollout_id))
 
     def stale(self, oldest_allowed: int) -> list[int]:
         """Groups that have a step of a version older than `oldest_allowed`."""
@@ -98,7 +95,7 @@ class LiveGroupIndex:
         for rollout in (*(before.rollouts if before else ()), *group.rollouts):
             self._index_lease(rollout, is_held=False)
         for rollout in group.rollouts:
-            self._index_lease(rollout, is_held=_is_held(rollout))
+            self._index_lease(rollout, is_held=rollout.state == RolloutState.LEASED)
 
     def put_rollout(self, rollout: RolloutRecord) -> RolloutRecord | None:
         """Add or update a rollout of a live group; returns it as it was before, None if it is new."""
@@ -111,7 +108,7 @@ class LiveGroupIndex:
         changed = replace(group, rollouts=tuple(members.values()))
         self._groups[group.group_id] = changed
         self._index(group, changed)
-        self._index_lease(rollout, is_held=_is_held(rollout))
+        self._index_lease(rollout, is_held=rollout.state == RolloutState.LEASED)
         return before
 
     def remove(self, group_id: int) -> GroupRecord:
@@ -123,10 +120,6 @@ class LiveGroupIndex:
         return group
 
     # ---- internal ----
-
-    def _member(self, rollout_id: int, group_id: int) -> RolloutRecord | None:
-        members = self._groups[group_id].rollouts
-        return next((known for known in members if known.rollout_id == rollout_id), None)
 
     def _index(self, before: GroupRecord | None, after: GroupRecord | None) -> None:
         if before is not None and before.batch_id is None:
@@ -165,24 +158,17 @@ class LiveGroupIndex:
         self.ready.set(key, rank)
 
     def _index_lease(self, rollout: RolloutRecord, *, is_held: bool) -> None:
-        key, environment = (rollout.rollout_id, rollout.group_id), rollout.environment
-        if is_held and environment is not None:
-            self._deadlines.put(key, (rollout.deadline_unix_s, rollout.rollout_id))
-            self._played.setdefault(environment, {})[rollout.rollout_id] = rollout
+        if rollout.environment is None:
             return
-        self._deadlines.discard(key)
-        if environment is not None and (held := self._played.get(environment)) is not None:
-            held.pop(rollout.rollout_id, None)
-            if not held:
-                del self._played[environment]
+        held = self._played.setdefault(rollout.environment, {})
+        held.pop(rollout.rollout_id, None)
+        if is_held:
+            held[rollout.rollout_id] = rollout
+        if not held:
+            del self._played[rollout.environment]
 
 
 def _count(floors: Counter[int], floor: int, change: int) -> None:
     floors[floor] += change
     if not floors[floor]:
         del floors[floor]
-
-
-def _is_held(rollout: RolloutRecord) -> bool:
-    """Whether an environment plays the rollout now."""
-    return rollout.state == RolloutState.LEASED and rollout.environment is not None

@@ -51,14 +51,6 @@ class TaskHealth:
 HEALTHY = TaskHealth()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskQuarantineVerdict:
-    """What is decided about a task: a quarantine begins or, if it is None, the task is released."""
-
-    quarantine: TaskQuarantine | None
-    reason: str
-
-
 def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
     """Count an attempt that ended by a fault; `environment_lost`: its environment died or hung."""
     return replace(
@@ -95,22 +87,18 @@ def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_fi
 
 def judge(
     health: TaskHealth, limits: TaskQuarantineSettings, now_unix_s: float
-) -> TaskQuarantineVerdict | None:
-    """Decide whether a quarantine of the task begins or ends; None for no change."""
+) -> tuple[TaskQuarantine | None, str] | None:
+    """Decide that a quarantine of the task begins or, if it is None, ends, and why; None for no change."""
     if health.quarantine is not None and health.may_be_released:
         what = (
             "a group had a success" if limits.groups_without_success else "an episode was played to its end"
         )
-        return TaskQuarantineVerdict(
-            quarantine=None, reason=f"{what} after {health.quarantine.length_s:g} s of quarantine"
-        )
+        return None, f"{what} after {health.quarantine.length_s:g} s of quarantine"
     reason = _broken_by(health, limits) or _without_success(health, limits)
     if not reason:
         return None
     length_s = limits.duration_s if health.quarantine is None else 2 * health.quarantine.length_s
-    return TaskQuarantineVerdict(
-        quarantine=TaskQuarantine(until_unix_s=now_unix_s + length_s, length_s=length_s), reason=reason
-    )
+    return TaskQuarantine(until_unix_s=now_unix_s + length_s, length_s=length_s), reason
 
 
 def is_unplayable(health: TaskHealth, limits: TaskQuarantineSettings) -> bool:

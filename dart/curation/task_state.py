@@ -222,8 +222,8 @@ class TaskTable:
             yield DecisionKind.STEP_CAP, str(task.step_cap), str(cap), rule.reason(longest)
         limits, health = self._rules.task_quarantine, task.health
         if limits is not None and (verdict := task_quarantine.judge(health, limits, now_unix_s)) is not None:
-            before, after = end_of(health.quarantine), end_of(verdict.quarantine)
-            yield DecisionKind.QUARANTINE, before, after, verdict.reason
+            quarantine, reason = verdict
+            yield DecisionKind.QUARANTINE, end_of(health.quarantine), end_of(quarantine), reason
 
     def _health_is(self, task_id: str, health: TaskHealth) -> None:
         if self._rules.task_quarantine is not None:

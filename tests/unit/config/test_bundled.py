@@ -84,7 +84,8 @@ def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_values_name_the_configuration_they_come_from() -> None:
-    assert resolve(Path("smoke")).origins["training.updates"] == "smoke"
+    _, origins = resolve(Path("smoke"))
+    assert origins["training.updates"] == "smoke"
 
 
 def test_a_policy_of_the_working_directory_is_found(elsewhere: Path) -> None:

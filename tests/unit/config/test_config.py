@@ -42,12 +42,12 @@ def test_every_key_has_a_description() -> None:
 def test_the_file_wins_over_defaults_and_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "[training]\nlr = 1e-5\nthreads = 2\n")
 
-    resolved = resolve(path, ["training.lr=2e-5"])
+    config, origins = resolve(path, ["training.lr=2e-5"])
 
-    assert (resolved.config.training.lr, resolved.config.training.threads) == (2e-5, 2)
-    assert resolved.origins["training.lr"] == "--set"
-    assert resolved.origins["training.threads"] == str(path)
-    assert resolved.origins["training.clip_low"] == "default"
+    assert (config.training.lr, config.training.threads) == (2e-5, 2)
+    assert origins["training.lr"] == "--set"
+    assert origins["training.threads"] == str(path)
+    assert origins["training.clip_low"] == "default"
 
 
 def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path: Path) -> None:
@@ -193,16 +193,16 @@ def test_the_pages_of_the_package_are_the_known_tasks() -> None:
 
 def test_the_shown_configuration_resolves_to_itself(tmp_path: Path) -> None:
     odd = 'run.dir="a \\"b\\" \\u007f ü"'
-    resolved = resolve(None, [odd, "training.lr=1e-9", "evaluation.after=false"])
+    config, origins = resolve(None, [odd, "training.lr=1e-9", "evaluation.after=false"])
 
-    path = written(tmp_path, resolved.config.to_toml(resolved.origins))
+    path = written(tmp_path, config.to_toml(origins))
 
-    assert load_config(path) == resolved.config
+    assert load_config(path) == config
 
 
 def test_shown_values_carry_their_origin() -> None:
-    resolved = resolve(None, ["training.lr=1e-9"])
-    text = resolved.config.to_toml(resolved.origins)
+    config, origins = resolve(None, ["training.lr=1e-9"])
+    text = config.to_toml(origins)
 
     assert "lr = 1e-09  # --set\n" in text
     assert "clip_low = 0.2  # default\n" in text
@@ -216,11 +216,11 @@ def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None
 
 
 def test_folders_of_demonstrations_are_paths_wherever_they_are_given(tmp_path: Path) -> None:
-    given = resolve(None, ["curation.experience_pool.folders=['a', '/b']"])
+    given, origins = resolve(None, ["curation.experience_pool.folders=['a', '/b']"])
 
-    assert given.config.curation.experience_pool.folders == (Path("a"), Path("/b"))
-    assert load_config(written(tmp_path, given.config.to_toml(given.origins))) == given.config
-    assert Config.model_validate(given.config.model_dump(mode="json")) == given.config
+    assert given.curation.experience_pool.folders == (Path("a"), Path("/b"))
+    assert load_config(written(tmp_path, given.to_toml(origins))) == given
+    assert Config.model_validate(given.model_dump(mode="json")) == given
 
 
 def test_a_policy_beside_the_file_is_found_first(tmp_path: Path) -> None:
@@ -341,20 +341,20 @@ def test_settings_of_curation_that_do_not_go_together_are_refused(
 
 
 def test_machines_have_other_limits_by_default_and_say_where_they_are_from() -> None:
-    resolved = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
-    pool = resolved.config.supervision.environment_pool
+    config, origins = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
+    pool = config.supervision.environment_pool
     assert (pool.backoff.initial_s, pool.backoff.max_s) == (1.0, 60.0)
     assert (pool.breaker.enabled, pool.breaker.max_failures, pool.breaker.within_s) == (True, 5, 600.0)
     assert pool.max_failing == 0.5
     assert pool.retirement.max_uses > 0
     assert pool.retirement.max_age_s > 0
-    assert resolved.origins["supervision.environment_pool.backoff.max_s"] == "default for desktop"
+    assert origins["supervision.environment_pool.backoff.max_s"] == "default for desktop"
     assert Config().supervision.environment_pool.max_failing == 1.0
 
 
 def test_virtual_machines_are_left_alone_and_trusted_again_by_the_time_their_boots_take() -> None:
     machines = ["environments.kind=osworld", "environments.osworld.provider=docker"]
-    config = resolve(None, [*machines, 'tasks.train=["osworld/os/x"]']).config
+    config = load_config(None, [*machines, 'tasks.train=["osworld/os/x"]'])
     pool, boot_s = config.supervision.environment_pool, config.environments.reset_deadline_s
     failures = pool.breaker.max_failures + 1
     assert pool.breaker.within_s > failures * 3 * 3 * boot_s, "each is of three episodes, each of three boots"
@@ -363,7 +363,7 @@ def test_virtual_machines_are_left_alone_and_trusted_again_by_the_time_their_boo
 
 
 def test_a_desktop_has_longer_deadlines_than_a_page_by_default() -> None:
-    desktop = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]']).config
+    desktop = load_config(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
     assert desktop.environments.reset_deadline_s > Config().environments.reset_deadline_s
     assert desktop.environments.evaluate_deadline_s > Config().environments.evaluate_deadline_s
 

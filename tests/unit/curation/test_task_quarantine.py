@@ -63,9 +63,8 @@ def health_after(
 )
 def test_a_task_quarantined_after_too_much_in_a_row_and_says_of_what(events: str, reason: str) -> None:
     verdict = judge(health_after(events), LIMITS, NOW)
-    assert (verdict.reason if verdict else "") == reason
-    if verdict is not None:
-        assert verdict.quarantine == TaskQuarantine(until_unix_s=NOW + 100, length_s=100.0)
+    begun = TaskQuarantine(until_unix_s=NOW + 100, length_s=100.0)
+    assert verdict == ((begun, reason) if reason else None)
 
 
 def test_groups_without_success_are_no_reason_where_they_do_not_count() -> None:
@@ -84,7 +83,8 @@ QUARANTINED = TaskHealth(quarantine=TaskQuarantine(until_unix_s=NOW, length_s=10
 def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
     verdict = judge(health_after(events, LIMITS, QUARANTINED), LIMITS, NOW)
     assert verdict is not None
-    assert verdict.quarantine == TaskQuarantine(until_unix_s=NOW + 200, length_s=200.0)
+    quarantine, _ = verdict
+    assert quarantine == TaskQuarantine(until_unix_s=NOW + 200, length_s=200.0)
 
 
 def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
@@ -107,6 +107,5 @@ def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
     verdict = judge(health_after(events, limits, QUARANTINED), limits, NOW)
     assert (verdict is not None) is is_released
     if verdict is not None:
-        assert verdict.quarantine is None
         what = "an episode was played to its end" if limits is FAULTS_ALONE else "a group had a success"
-        assert verdict.reason == f"{what} after 100 s of quarantine"
+        assert verdict == (None, f"{what} after 100 s of quarantine")
