@@ -62,10 +62,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What is drawn on a picture of `width` by `height` pixels, with a caption."""
+    """What is drawn on a picture, with a caption."""
 
-    width: int
-    height: int
     marks: tuple[Mark, ...]
     caption: str
     is_action: bool = True
@@ -78,12 +76,11 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
         action = parse_action(answer)
     except ActionParseError as error:
         problem = str(error).partition(", got:")[0]
-        return Overlay(width=width, height=height, marks=(), caption=f"no action: {problem}", is_action=False)
-    marks = marks_of(action, width, height)
+        return Overlay(marks=(), caption=f"no action: {problem}", is_action=False)
     caption = caption_of(action)
     if not _is_inside(action, width, height):
         caption += ", outside of the picture"
-    return Overlay(width=width, height=height, marks=marks, caption=caption)
+    return Overlay(marks=marks_of(action, width, height), caption=caption)
 
 
 def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
@@ -163,7 +160,6 @@ def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...
     """Draw a text on a plate at the lower edge, in letters of height `letter`, cut to the picture's width."""
     fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
-    place = {"x": letter, "y": height - letter}
     plate = {
         "x": 0.7 * letter,
         "y": height - 2.05 * letter,
@@ -173,7 +169,7 @@ def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...
     }
     return (
         Mark("rect", {"class": "plate", **plate}),
-        Mark("text", {"class": "label", **place, "font-size": letter}, shown),
+        Mark("text", {"class": "label", "x": letter, "y": height - letter, "font-size": letter}, shown),
     )
 
 

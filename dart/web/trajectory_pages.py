@@ -63,7 +63,6 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
 
 def trajectories(run: RunView, values: Mapping[str, str]) -> str:
     """Render a page of the list of trajectories, with its filters."""
-    tasks = tuple(run.config.tasks.train)
     rows = run.store.trajectory_page(wanted(values, run.config))
     kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
     older = urlencode({**kept, "before": str(rows[-1].rollout_id)}) if len(rows) == PAGE else ""
@@ -72,7 +71,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
         rows=rows,
         success=run.config.curation.success_above,
         with_task=True,
-        tasks=tasks,
+        tasks=tuple(run.config.tasks.train),
         outcomes=tuple(Outcome),
         results=("success", "failure"),
         chosen={name: values.get(name, "") for name in ("task", "outcome", "result")},
@@ -91,8 +90,9 @@ class EpisodePage:
                 f"the run has no rollout {rollout_id}; `dartrl trajectories list` shows those played"
             )
         self.fate: Fate = fate
-        self._success_above = run.config.curation.success_above
         self.trajectory: Trajectory | None = run.store.trajectory(rollout_id)
+        above = run.config.curation.success_above
+        self.is_success = self.trajectory is not None and self.trajectory.reward > above
         self.steps: tuple[Step, ...] = (
             self.trajectory.steps if self.trajectory else run.store.parked_steps(rollout_id)
         )
@@ -103,10 +103,6 @@ class EpisodePage:
     @property
     def title(self) -> str:
         return f"{self.fate.task_id}, rollout {self.fate.rollout.rollout_id}"
-
-    @property
-    def is_success(self) -> bool:
-        return self.trajectory is not None and self.trajectory.reward > self._success_above
 
     def lines(self) -> list[str]:
         """Return the episode as text: its rollout and outcome, failed attempts, and a line for each step."""
