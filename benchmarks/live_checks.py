@@ -383,7 +383,7 @@ LOOKING = {
     "pool list": Case((*RUN, "-o", "json"), pool_list, is_quick=True),
     "pool show": Case(("999999", *RUN), codes=frozenset({2}), says="no demonstration 999999"),
     "doctor": Case((*RUN, "-o", "json"), doctor, HEALTH),
-    "config check": Case(("{config}",), says="good"),
+    "config check": Case(("{config}",), says="valid"),
     "config show": Case(("{run}/config.toml",), config_show, is_quick=True),
     "config schema": Case((), config_schema),
     "config diff": Case(("{run}/config.toml", "{run}/config.toml"), is_quick=True),
