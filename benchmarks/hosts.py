@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors import Actor, ActorDied, ActorSystem, AskError, Sender, message, receives
+from actors import Actor, ActorDied, ActorSystem, AskError, Refused, Sender, message, receives
 from actors.curve import make_keys
 from actors.link import LEASE_S
 from actors.process import die_with_parent
