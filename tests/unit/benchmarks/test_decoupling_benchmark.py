@@ -12,6 +12,8 @@ from benchmarks.decoupling_cells import CELLS, COUPLED, DECOUPLED, Arm, Cell
 from benchmarks.decoupling_report import Report, goals_of
 from benchmarks.simulated_run import Bound
 
+pytestmark = pytest.mark.slow
+
 LATENCIES, APRIL, BROWSERS = CELLS
 
 BOUND = Bound(

@@ -12,6 +12,8 @@ from benchmarks import corruptions
 from dart.core.run_directory import RunPaths
 from tests.recorded_run import record_run
 
+pytestmark = pytest.mark.slow
+
 
 def change(statement: str) -> Callable[[RunPaths], object]:
     def damage(paths: RunPaths) -> None:

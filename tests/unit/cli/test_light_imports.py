@@ -9,6 +9,8 @@ import pytest
 
 from dart.core.run_directory import claimed
 
+pytestmark = pytest.mark.slow
+
 HEAVY = (
     *("torch", "transformers", "vllm", "matplotlib", "sqlalchemy", "thespian", "zmq", "numpy"),
     *("starlette", "uvicorn", "jinja2"),

@@ -22,7 +22,7 @@ from dart.policy.protocols import Codec, ForeignPrompt, Screen
 from dart.testing.tiny_families import FAMILIES
 from tests.sampled import recorded
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 READING = PromptSpec(context=ContextSettings(screenshots=3, turns=4, answer_tokens=6))
 

@@ -27,6 +27,8 @@ from dart.policy.vlm_processor import load_config, load_processor
 from dart.testing.tiny_checkpoints import make_tiny
 from dart.testing.tiny_families import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 SIZES = ((160, 210), (210, 160), (300, 90))
 
 FEW = PromptSpec(context=ContextSettings(screenshots=2, turns=9))

@@ -45,6 +45,7 @@ def test_no_statement_has_what_only_sqlite_understands(word: str) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_a_list_is_as_many_parameters_as_it_has_items(tmp_path: Path) -> None:
     connection = connect(tmp_path / "any.db", read_only=False)
     numbers = "SELECT 1 AS number UNION SELECT 2 UNION SELECT 3"

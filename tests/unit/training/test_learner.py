@@ -25,7 +25,7 @@ from dart.store.errors import BlobMissing
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
 from dart.training.learner import Learner, LearnerConfig
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
 

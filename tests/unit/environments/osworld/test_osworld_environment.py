@@ -43,6 +43,8 @@ from dart.environments.osworld.tasks import SetupStep
 from dart.environments.scoring import reward_of
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
+pytestmark = pytest.mark.slow
+
 RENAME = {
     "id": "e0df059f",
     "snapshot": "os",

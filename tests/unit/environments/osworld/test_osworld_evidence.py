@@ -23,6 +23,8 @@ from dart.environments.osworld.setup_steps import Setting, take_steps, with_visi
 from dart.environments.osworld.tasks import SetupStep, parse_task
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
+pytestmark = pytest.mark.slow
+
 CHROME = ".config/google-chrome"
 
 

@@ -14,6 +14,8 @@ from dart.environments.osworld import judges_of_slides as slides
 from dart.environments.osworld import judges_of_tables as tables
 from dart.environments.osworld.reading import Unreadable
 
+pytestmark = pytest.mark.slow
+
 docx = pytest.importorskip("docx", reason="needs python-docx (make desktop)")
 pptx = pytest.importorskip("pptx", reason="needs python-pptx (make desktop)")
 openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl (make desktop)")
