@@ -131,19 +131,24 @@ class Machines:
         host = self.await_all().host
         self.processes[host].send_signal(signal.SIGKILL)
         killed_s = time.monotonic()
-        while True:  # answers may still be on their way
+        give_up_s = killed_s + DEADLINE_S
+        while time.monotonic() < give_up_s:  # answers may still be on their way
             try:
                 self.system.ask("far", Text(text="", is_answered=False), deadline_s=DEADLINE_S)
             except Refused:  # more waits for the dead machine than is kept for one
                 time.sleep(0.001)
             except ActorDied:
                 break
+        else:
+            raise TimeoutError(f"the loss of {host} was not noticed within {DEADLINE_S} s")
         lost_s = time.monotonic() - killed_s
-        while True:
+        while time.monotonic() < give_up_s:
             with contextlib.suppress(AskError):
                 self.system.ask("far", Text(text=""), deadline_s=DEADLINE_S)
                 break
             time.sleep(0.001)
+        else:
+            raise TimeoutError(f"'far' did not answer again within {DEADLINE_S} s after the loss of {host}")
         repaired_s = time.monotonic() - killed_s
         self.processes[host].wait()
         self.start(host)

@@ -5,7 +5,7 @@ from itertools import cycle
 from pathlib import Path
 
 from dart.core.records import TaskDecision
-from dart.core.types import Demonstration, RolloutLease
+from dart.core.types import RolloutLease
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import Quota
 from dart.curation.service import CurationService, open_service
@@ -14,7 +14,7 @@ from dart.curation.step_cap import StepCap
 from dart.inspect.task_reports import decision_text
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
 SETTINGS = CuratorSettings(
     tasks=("easy", "half", "never"),
@@ -28,15 +28,7 @@ SETTINGS = CuratorSettings(
     max_attempts=3,
     lease_s=60.0,
 )
-DEMONSTRATION = Demonstration(
-    pool_id=0,
-    task_id="never",
-    seed=1,
-    origin="oracle",
-    instruction="click on “never”",
-    reward=1.0,
-    steps=tuple(step_at(0, number) for number in range(4)),
-)
+DEMONSTRATION = demonstration_of("never", 1, [step_at(0, number) for number in range(4)])
 
 
 def main() -> None:

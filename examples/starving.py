@@ -25,7 +25,7 @@ SEEN = {
     "a full disk": replace(WAITS, paused="no space left on device"),
     "nothing to learn": replace(WAITS, groups_per_update=16, dropped={"no_spread": 21, "too_few": 1}),
     "too few environments": WAITS,
-    "nobody waits": WELL,
+    "no part waits": WELL,
 }
 
 

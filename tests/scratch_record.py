@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 
 from dart.core.records import Batch, Guided, Park, StoredResult
-from dart.core.types import SUCCESS_ABOVE, Demonstration, RolloutLease
+from dart.core.types import SUCCESS_ABOVE, RolloutLease
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
 
 class ScratchRecord(LocalRecord):
@@ -56,19 +56,7 @@ class ScratchRecord(LocalRecord):
     def add_demonstration(self, task_id: str, seed: int, num_steps: int) -> int:
         """Add one to the experience pool; returns its key."""
         steps = tuple(step_at(0, number) for number in range(num_steps))
-        self.store.add_demonstrations(
-            [
-                Demonstration(
-                    pool_id=0,
-                    task_id=task_id,
-                    seed=seed,
-                    origin="oracle",
-                    instruction="click",
-                    reward=1.0,
-                    steps=steps,
-                )
-            ]
-        )
+        self.store.add_demonstrations([demonstration_of(task_id, seed, steps)])
         return self.store.demonstrations()[-1].pool_id
 
     def record_guided(self, guide_id: int, attempt: int, *, succeeded: bool) -> Guided:

@@ -41,6 +41,7 @@ class AllCommands(TyperGroup):
 
 
 def _with_output(commands: TyperGroup, words: list[str]) -> list[str]:
+    """Replace `--json`, before any `--`, if the command that the words name has the option `--output`."""
     command: Any = commands
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)

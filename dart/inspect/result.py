@@ -17,21 +17,27 @@ from dart.inspect.terminal_safe import Printable, one_line
 from dart.store.browse_queries import RunBrowser
 
 
-def staleness_of(updates: Iterable[Mapping[str, float]]) -> Mapping[str, float] | None:
-    """Summarise how old trained steps were, in policy versions, over all updates; None without an update.
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """How old trained steps were, in policy versions."""
 
-    updates   the metrics of each update
-    `mean` is the mean over updates of each update's mean over steps, `p95` the 95th percentile over steps of
-    the worst update, `most` the largest of all.
-    """
+    mean: float
+    """The mean over updates of each update's mean over steps."""
+    p95: float
+    """The 95th percentile over steps of the worst update."""
+    most: float
+
+
+def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
+    """Summarise staleness over all updates of a run, given the metrics of each; None without an update."""
     figures = [metrics for metrics in updates if "staleness_mean" in metrics]
     if not figures:
         return None
-    return {
-        "mean": fmean(metrics["staleness_mean"] for metrics in figures),
-        "p95": max(metrics["staleness_p95"] for metrics in figures),
-        "most": max(metrics["staleness_max"] for metrics in figures),
-    }
+    return Staleness(
+        mean=fmean(metrics["staleness_mean"] for metrics in figures),
+        p95=max(metrics["staleness_p95"] for metrics in figures),
+        most=max(metrics["staleness_max"] for metrics in figures),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,7 @@ class TrainResult:
     """The signal that ended the run before it was done; None if no signal did."""
     is_drained: bool = False
     """Whether all actors ended by themselves in time after that signal."""
-    staleness: Mapping[str, float] | None = None
+    staleness: Staleness | None = None
     """Staleness of the steps of all updates; None before the first update."""
     violations: tuple[str, ...] = ()
     """What the check of the run's data found at its end; empty when it is sound."""
@@ -88,8 +94,8 @@ def curation_lines(result: TrainResult) -> list[str]:
     lines = []
     if old is not None:
         lines.append(
-            f"staleness of trained steps: mean {old['mean']:.2f}, p95 {old['p95']:.0f} "
-            f"(of the worst update), max {old['most']:.0f} versions"
+            f"staleness of trained steps: mean {old.mean:.2f}, p95 {old.p95:.0f} (of the worst update), "
+            f"max {old.most:.0f} versions"
         )
     if snapshot.drops:
         lines.append(f"rollouts dropped: {counts(snapshot.drops)}")
@@ -117,7 +123,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "faults": dict(snapshot.faults),
         **asdict(snapshot.conservation),
         "drops": dict(snapshot.drops),
-        "staleness": result.staleness,
+        "staleness": asdict(result.staleness) if result.staleness else None,
         "demonstrations_used": snapshot.pool_uses,
         "demonstrations_without_thought": snapshot.pool_without_thought,
         "demonstrations_self_rolled": snapshot.pool_self_rolled,

@@ -1,8 +1,11 @@
-"""Trajectories for tests. They are valid, and their values differ, so that a test notices exchanged ones."""
+"""Trajectories and demonstrations for tests.
+
+They are valid, and their values differ, so that a test notices exchanged ones.
+"""
 
 from collections.abc import Sequence
 
-from dart.core.types import Outcome, RolloutLease, Step, Trajectory
+from dart.core.types import Demonstration, Outcome, RolloutLease, Step, Trajectory
 
 
 def step_at(version: int, number: int = 0) -> Step:
@@ -37,4 +40,17 @@ def trajectory_for(
         steps=tuple(step_at(version, number) for number, version in enumerate(versions)),
         started_unix_s=1000.0,
         duration_s=2.5,
+    )
+
+
+def demonstration_of(task_id: str, seed: int, steps: Sequence[Step]) -> Demonstration:
+    """Return a success on a task that an oracle played."""
+    return Demonstration(
+        pool_id=0,
+        task_id=task_id,
+        seed=seed,
+        origin="oracle",
+        instruction=f"click on {task_id}",
+        reward=1.0,
+        steps=tuple(steps),
     )

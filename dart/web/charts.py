@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from dart.core.records import Event
 from dart.core.statistics import Score
@@ -22,8 +23,14 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 Points = Sequence[tuple[float, float | None]]
 """(unix time, value) in ascending order of time; None is a gap."""
 
-EpisodeCounts = tuple[int, int, int]
-"""Stored episodes, successes and environment steps of one bin."""
+
+class EpisodeCounts(NamedTuple):
+    """What was stored within one bin."""
+
+    episodes: int
+    successes: int
+    steps: int
+
 
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
@@ -106,17 +113,17 @@ def success_over_time(
 
     episodes   least number of episodes behind each point; fewer if all bins together have few
     """
-    wanted = window_for(sum(count for count, _, _ in played.values()), episodes)
+    wanted = window_for(sum(one.episodes for one in played.values()), episodes)
     found, window = [], list[EpisodeCounts]()
     for index, end in enumerate(bins.ends):
         if index not in played:
             continue
         window.append(played[index])
-        while sum(count for count, _, _ in window[1:]) >= wanted:
+        while sum(one.episodes for one in window[1:]) >= wanted:
             window.pop(0)
-        behind = sum(count for count, _, _ in window)
+        behind = sum(one.episodes for one in window)
         if behind >= wanted:
-            found.append((end, Score(sum(successes for _, successes, _ in window), behind)))
+            found.append((end, Score(sum(one.successes for one in window), behind)))
     return found
 
 

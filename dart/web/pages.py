@@ -125,7 +125,8 @@ def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
 def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
     success_above = run.config.curation.success_above
     width_s = bins.width_s * (1 + 1e-9)  # so that the last moment does not begin another bin
-    return run.store.played_over_time(*bins.span, width_s, success_above, task_id)
+    counted = run.store.played_over_time(*bins.span, width_s, success_above, task_id)
+    return {index: EpisodeCounts(*counts) for index, counts in counted.items()}
 
 
 def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> Chart:
@@ -188,8 +189,8 @@ def _staleness(run: RunView, bins: Bins) -> Chart:
 
 
 def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> Chart:
-    steps = charts.per_minute({index: count for index, (_, _, count) in played.items()}, bins)
-    episodes = charts.per_minute({index: count for index, (count, _, _) in played.items()}, bins)
+    steps = charts.per_minute({index: one.steps for index, one in played.items()}, bins)
+    episodes = charts.per_minute({index: one.episodes for index, one in played.items()}, bins)
     lines = [Series("environment steps", steps, "c1"), Series("episodes", episodes, "c2")]
     return Chart("Throughput", lines, bins.span, about="stored, per minute")
 

@@ -16,10 +16,9 @@ from dart import __version__
 from dart.config.config import load_config
 from dart.core.records import DecisionKind, TaskDecision
 from dart.core.run_directory import claimed
-from dart.core.types import Demonstration
 from dart.store.blobs import BlobStore
 from dart.store.store import Store
-from dart.testing.trajectories import step_at
+from dart.testing.trajectories import demonstration_of, step_at
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
@@ -206,15 +205,7 @@ FEWER = TaskDecision(
     policy_version=12,
     unix_s=0.0,
 )
-DEMONSTRATION = Demonstration(
-    pool_id=0,
-    task_id="miniwob/click-test-2",
-    seed=3,
-    origin="oracle",
-    instruction="click it",
-    reward=1.0,
-    steps=(step_at(0),),
-)
+DEMONSTRATION = demonstration_of("miniwob/click-test-2", 3, [step_at(0)])
 
 
 def test_the_tasks_of_an_ended_run_are_listed_and_explained(ended_run: Path) -> None:

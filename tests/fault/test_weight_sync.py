@@ -1,7 +1,6 @@
 """New policy versions go through real rollout actors while they are asked all the time and killed."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,19 +12,21 @@ import pytest
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
 from actors.codec import message
-from actors.errors import AskError, AskTimeout, MailboxFull
+from actors.errors import AskError, AskTimeout, MailboxFull, Refused
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.run_directory import RunPaths
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.weight_sync_actor import BOARD_CHECK_S
+from dart.inference.engine_state import EngineState
+from dart.inspect.logs import read_log
 from dart.inspect.snapshot import EngineRow
 from dart.inspect.snapshot_reader import _engine_row
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
+from dart.telemetry.events import ENGINE_STATE
 from dart.training.simulated_learner import SimulatedLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running
-from tests.patience import slowness
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
 ASKERS = 8
@@ -151,6 +152,21 @@ class Scene:
 
     def await_state(self, what: str, holds: Callable[[dict[str, EngineRow]], bool]) -> None:
         eventually(lambda: holds(self.engines()), what, lambda: f"{self.engines()}", PATIENCE_S)
+
+    def await_probe_of(self, name: str) -> None:
+        """Wait until weight_sync has sent a probe: in the turn in which it logs that it doubts the engine."""
+
+        def is_doubted() -> bool:
+            lines = read_log(RunPaths(self.processes.system.run_dir), "weight_sync")
+            return any(
+                line.event == ENGINE_STATE
+                and (line.fields["subject"], line.fields["state"]) == (name, EngineState.SUSPECT)
+                for line in lines
+            )
+
+        eventually(is_doubted, f"weight_sync doubts {name}", self.processes.explain, PATIENCE_S)
+        with pytest.raises(Refused, match="takes no Probe"):  # its next turn: the one before is over
+            self.processes.system.ask("weight_sync", m.Probe(), deadline_s=ASK_DEADLINE_S)
 
     def await_all_at(self, version: int, *workers: str) -> None:
         wanted = workers or tuple(WORKERS)
@@ -305,7 +321,7 @@ def test_a_worker_that_was_stopped_takes_nothing_new_until_it_gave_a_real_answer
     with playing(tmp_path, generate_base_s=1.0) as scene:  # so long it proves itself
         scene.processes.kill("rollout-1", signal.SIGSTOP)
         scene.await_state("the stopped one suspect", lambda found: found["rollout-1"].state == "suspect")
-        time.sleep(10 * BOARD_CHECK_S * slowness())  # weight_sync reads the board, too, and sends its probe
+        scene.await_probe_of("rollout-1")
         scene.processes.kill("weight_sync", signal.SIGSTOP)
         assert scene.is_in_routing("rollout-1")  # it still says so
         scene.processes.kill("rollout-1", signal.SIGCONT)

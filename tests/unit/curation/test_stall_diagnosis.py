@@ -1,4 +1,4 @@
-"""Whoever waits too long gets a message that names the cause and the part to blame."""
+"""When a part waits too long, a message names the cause and the part to blame."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -30,7 +30,7 @@ WELL = RunFacts(
     engines=(Component(name="rollout-0", version=12), Component(name="rollout-1", version=12)),
     environments=tuple(Component(name=f"env-{number:03d}") for number in range(4)),
 )
-"""Everything works and nobody waits."""
+"""Every part works and none waits."""
 
 
 def playing(count: int, for_s: float = 5.0) -> tuple[Playing, ...]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dart.core.records import Conservation, RunPhase
 from dart.inspect.report import RunReport, SuccessReport
-from dart.inspect.result import TrainResult, books_line, curation_lines, staleness_of
+from dart.inspect.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
 from dart.inspect.snapshot import RunSnapshot
 
 SNAPSHOT = RunSnapshot(
@@ -26,7 +26,7 @@ RESULT = TrainResult(
     report=RunReport(SuccessReport(), SuccessReport()),
     episodes=(),
     seed=0,
-    staleness={"mean": 0.75, "p95": 2.0, "most": 2.0},
+    staleness=Staleness(mean=0.75, p95=2.0, most=2.0),
 )
 
 
@@ -70,5 +70,5 @@ def test_the_staleness_of_a_run_is_over_its_updates_and_version_0_has_none() -> 
         {"staleness_mean": 1.5, "staleness_p95": 3.0, "staleness_max": 3.0},
     ]
 
-    assert staleness_of(updates) == {"mean": 1.0, "p95": 3.0, "most": 3.0}
+    assert staleness_of(updates) == Staleness(mean=1.0, p95=3.0, most=3.0)
     assert staleness_of([{}]) is None

@@ -114,7 +114,7 @@ def test_events_of_a_kind_are_found_by_their_moment(tmp_path: Path) -> None:
         assert [
             event.unix_s for event in browser.find_events(kinds=["starved"], subject="trainer", limit=2)
         ] == [8.0, 9.0]
-        assert browser.find_events(kinds=["starved"], subject="nobody") == ()
+        assert browser.find_events(kinds=["starved"], subject="another") == ()
         newest = browser.newest_event_about("load", "env-000")
         assert newest is not None
         assert newest.unix_s == 9.0

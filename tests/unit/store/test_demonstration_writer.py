@@ -9,20 +9,12 @@ from dart.core.records import Guided
 from dart.core.types import Demonstration, Step
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
 
 def demonstration(seed: int = 7, task_id: str = "click-test") -> Demonstration:
     steps = tuple(replace(step_at(0, number), logprobs=(), entropies=()) for number in range(3))
-    return Demonstration(
-        pool_id=0,
-        task_id=task_id,
-        seed=seed,
-        origin="oracle",
-        instruction="click the button",
-        reward=1.0,
-        steps=steps,
-    )
+    return demonstration_of(task_id, seed, steps)
 
 
 def failed_group(record: Store, task_id: str = "click-test") -> int:

@@ -1,4 +1,4 @@
-"""The audit finds what the store itself never writes."""
+"""The rules of the record find what the store itself never writes."""
 
 import shutil
 import sqlite3
@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from dart.core.records import Conservation, DecisionKind, TaskDecision
-from dart.core.types import Demonstration
 from dart.store.record_rules import is_well_formed
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +35,7 @@ def record_all_the_rest(store: Store) -> None:
     parked = store.lease_rollout(2, "env-001", 60.0)
     store.park_rollout(parked.rollout_id, 1, (step_at(1),), "the run is stopped", 8)
     steps = (replace(step_at(0), logprobs=(), entropies=()),)
-    store.add_demonstrations(
-        [
-            Demonstration(
-                pool_id=0,
-                task_id="login-user",
-                seed=7,
-                origin="oracle",
-                instruction="log in",
-                reward=1.0,
-                steps=steps,
-            )
-        ]
-    )
+    store.add_demonstrations([demonstration_of("login-user", 7, steps)])
     failed = store.open_group("login-user", 9, 2, 10, 1)
     for _ in range(2):
         lease = store.lease_rollout(failed, "env-000", 60.0)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.types import Demonstration
 from dart.store.browse_queries import RunBrowser
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +28,7 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finish(store, live, 1.0)
         parked = store.lease_rollout(live, "env-000", 60.0)
         store.park_rollout(parked.rollout_id, 1, (step_at(0), step_at(0, 1)), "the run is stopped", 8)
-        shown = Demonstration(
-            pool_id=0,
-            task_id="log-in",
-            seed=7,
-            origin="oracle",
-            instruction="go",
-            reward=1.0,
-            steps=(step_at(0),),
-        )
-        store.add_demonstrations([shown])
+        store.add_demonstrations([demonstration_of("log-in", 7, [step_at(0)])])
         for number in range(3):
             store.record_event("engine_state", "rollout-0", {"state": "healthy", "number": number})
     return path

@@ -28,7 +28,7 @@ def test_children_stand_below_their_supervisor() -> None:
 
 
 def test_an_actor_whose_supervisor_is_gone_is_shown() -> None:
-    assert [row.name for row, _ in in_tree_order([actor("env-001", "nobody")])] == ["env-001"]
+    assert [row.name for row, _ in in_tree_order([actor("env-001", "an-ended-supervisor")])] == ["env-001"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from dart.core.records import Event
 from dart.inspect.utilisation import Sizes
-from dart.web.charts import Bins, per_minute, success_over_time, utilisation_over_time
+from dart.web.charts import Bins, EpisodeCounts, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
 ENVIRONMENTS = ("env-", "in_episode_s", Sizes(((0.0, 2),)))
@@ -81,7 +81,11 @@ def test_every_moment_has_a_bin(unix_s: float, index: int) -> None:
 
 
 def test_a_point_of_the_success_curve_has_enough_episodes_behind_it() -> None:
-    played = {0: (50, 0, 50), 1: (50, 50, 50), 3: (100, 100, 100)}
+    played = {
+        0: EpisodeCounts(50, 0, 50),
+        1: EpisodeCounts(50, 50, 50),
+        3: EpisodeCounts(100, 100, 100),
+    }
 
     found = success_over_time(played, BINS, episodes=50)
 
@@ -93,7 +97,7 @@ def test_a_point_of_the_success_curve_has_enough_episodes_behind_it() -> None:
 
 
 def test_a_short_run_has_a_curve_too() -> None:
-    played = {index: (1, index % 2, 1) for index in range(4)}
+    played = {index: EpisodeCounts(1, index % 2, 1) for index in range(4)}
 
     assert [score.rate for _, score in success_over_time(played, BINS)] == [0.0, 1.0, 0.0, 1.0]
     assert success_over_time({}, BINS) == []
