@@ -1,5 +1,6 @@
 """The run directory: one run at a time, nothing of an earlier one touched, remedies in every refusal."""
 
+import fcntl
 import os
 import socket
 import stat
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.errors import NotRunningError, RunDirectoryError
-from dart.core.run_directory import RunPaths, claimed, holder, latest_run, mail_dir
+from dart.core.run_directory import RunPaths, claimed, holder, latest_run, mail_dir, refuse_at_once
 
 HOLD = """
 import sys, time
@@ -125,6 +126,13 @@ def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_pat
 
     with claimed(tmp_path, resume=False, config_toml="") as directory:
         assert directory.paths.config.exists()
+
+
+def test_a_directory_whose_holder_has_not_written_its_pid_yet_is_refused_at_once(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RunDirectoryError, match="is taken by another process"):
+            refuse_at_once(RunPaths(tmp_path), resume=False)
 
 
 def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:

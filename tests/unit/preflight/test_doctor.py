@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import socket
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,6 +58,16 @@ def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pyt
         found += doctor.disk(target(tmp_path))
 
     assert [one.verdict for one in found] == [CheckVerdict.FINE, CheckVerdict.NOTE, CheckVerdict.WRONG]
+
+
+def test_a_torch_that_was_not_installed_as_a_package_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setattr(doctor, "_cards", list)
+    (found,) = doctor.gpu(CheckTarget(config=Config()))
+    assert "torch none" in found.found
 
 
 def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:

@@ -169,6 +169,26 @@ def test_an_endpoint_that_hangs_is_given_up_in_time(paths: RunPaths) -> None:
     os.close(folder)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_endpoint_whose_thread_ended_is_reported_once(
+    paths: RunPaths, mail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends_the_thread(self: ControlActor, connection: socket.socket) -> None:
+        raise SystemExit
+
+    speaker = Speaker()
+    monkeypatch.setattr(ControlActor, "_read", ends_the_thread)
+    with ControlEndpoint(paths, mail, DEFINITION, speaker) as endpoint:
+        with pytest.raises(SilentError):
+            request(paths.root, Ping(wait_ms=0))
+        poll_until(endpoint, lambda: bool(speaker.told))
+        endpoint.poll()
+        endpoint.poll()
+
+    assert [(event, subject) for event, subject, _ in speaker.told] == [("sidecar_down", "control")]
+    assert "its thread ended" in speaker.told[0][2]
+
+
 def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
     paths: RunPaths, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

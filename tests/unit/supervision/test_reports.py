@@ -27,6 +27,16 @@ def test_what_is_written_is_read_again_oldest_first(tmp_path: Path) -> None:
     assert reports.read(tmp_path, "other") == ()
 
 
+def test_reports_are_read_while_the_supervisor_renames_a_full_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports.append(tmp_path, report())
+    newest = tmp_path / "reports" / "sup.jsonl"
+    newest.rename(newest.with_suffix(".jsonl.1"))
+    monkeypatch.setattr(Path, "exists", lambda path: True)  # as it was a moment before
+    assert reports.read(tmp_path, "sup") == (report(),)
+
+
 def test_a_line_that_was_cut_off_or_is_of_another_kind_is_left_out(tmp_path: Path) -> None:
     reports.append(tmp_path, report())
     with (tmp_path / "reports" / "sup.jsonl").open("a") as file:

@@ -1,5 +1,6 @@
 """Changing a run from its page: the command line's requests, by POST, with the token, from our own page."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,21 +137,23 @@ def test_what_an_address_says_is_no_form(page: TestClient, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("form", "why"),
     [
-        {},
-        {"do": "scale"},
-        {"do": "stop", "name": "env-000"},
-        {"do": "restart"},
-        {"do": "restart", "name": "x" * 65},
-        {"do": "pause", "name": "env-000"},
+        ({}, "there is no action ''"),
+        ({"do": "scale"}, "there is no action 'scale'"),
+        ({"do": "stop", "name": "env-000"}, "there is no action 'stop'"),
+        ({"do": "restart"}, "restart needs the name of an actor, at most 64 characters, got ''"),
+        ({"do": "restart", "name": "x" * 65}, "restart needs the name of an actor, at most 64 characters"),
+        ({"do": "pause", "name": "env-000"}, "pause is about the whole run and takes no name, got 'env-000'"),
     ],
 )
-def test_what_nobody_can_want_is_refused(page: TestClient, run: Run, form: dict[str, str]) -> None:
+def test_a_change_that_the_page_does_not_offer_is_refused_with_the_reason(
+    page: TestClient, run: Run, form: dict[str, str], why: str
+) -> None:
     assert page.post("/do", data=form, headers=BEARER).status_code == 404
     assert page.get("/confirm", params=form).status_code == 404
     assert run.calls == []
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=re.escape(why)):
         actions.wanted(form)
 
 
