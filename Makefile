@@ -6,7 +6,7 @@ CONFIG ?= configs/laptop.toml
 # Tests and benchmarks start thousands of Python processes: each reads bytecode instead of compiling again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast test-cluster test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)
+
+test-cluster: setup ## the tests that need PostgreSQL, an S3 server and Ray, with a set-up of their own
+	@scripts/setup-cluster.sh
+	DARTRL_TEST_CLUSTER=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
 
 test-wheel: setup ## the wheel, installed into an empty environment outside of the checkout, trains there
 	DARTRL_TEST_WHEEL=1 $(BIN)/python -m pytest tests/e2e/test_wheel.py $(ARGS)

@@ -1,0 +1,169 @@
+"""A PostgreSQL server of one's own, for tests, benchmarks and demonstrations on one machine.
+
+PostgreSQL refuses to run as root: root's server runs as the user `postgres`, who comes with the package.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+USER = "postgres"
+"""The superuser of the server, and the user of the operating system that runs it for root."""
+
+START_DEADLINE_S = 60.0
+"""After a kill the server first replays its log."""
+STOP_DEADLINE_S = 30.0
+POLL_S = 0.02
+
+SAFE = ()
+"""Settings of a server that keeps what it acknowledged when the machine dies: PostgreSQL's own."""
+FAST = ("fsync=off", "full_page_writes=off")
+"""Settings of a server that keeps what it acknowledged when it is killed; the machine's death loses it."""
+
+
+class PostgresqlServer:
+    """A server in `folder`, which is made: its data, its socket and its log.
+
+    settings   of postgresql.conf, as `name=value`
+    port       TCP port on which it listens; None: only on a socket in its folder, which only its user
+               and root can open. There is no password: give a port only on a machine of your own.
+    """
+
+    def __init__(self, folder: Path, settings: Sequence[str] = FAST, port: int | None = None) -> None:
+        self.folder = folder
+        self._programs = server_programs()
+        self._settings = settings
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            shutil.chown(folder, USER, USER)
+        initdb = (
+            "initdb",
+            "-D",
+            self._data,
+            "-U",
+            USER,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
+        self._run(*map(str, initdb))
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def start(self) -> None:
+        """Start the server and wait until it accepts connections. Raises RuntimeError with its log."""
+        listen = "" if self._port is None else "*"
+        settings = (f"listen_addresses={listen}", f"unix_socket_directories={self.folder}", *self._settings)
+        options = [word for setting in settings for word in ("-c", setting)]
+        command = (self._program("postgres"), "-D", str(self._data), "-p", str(self._port or 5432), *options)
+        with (self.folder / "log").open("ab") as log:
+            # QUIT ends a server at once, with all its processes, when the process that started it dies.
+            tied = ("setpriv", "--pdeathsig", "QUIT", "--", *command)
+            self._process = subprocess.Popen(
+                tied, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **_as_user()
+            )
+        self._wait_until_ready(time.monotonic() + START_DEADLINE_S)
+
+    def _wait_until_ready(self, deadline_s: float) -> None:
+        assert self._process is not None
+        while not self._accepts():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                log = (self.folder / "log").read_text(errors="replace")
+                raise RuntimeError(f"the PostgreSQL server in {self.folder} did not start:\n{log[-2000:]}")
+            time.sleep(POLL_S)
+
+    def _accepts(self) -> bool:
+        asked = (self._program("pg_isready"), "-q", "-h", str(self.folder), "-p", str(self._port or 5432))
+        return subprocess.run(asked, check=False).returncode == 0
+
+    def stop(self) -> None:
+        """End the server and its connections at once, after a checkpoint."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kill every process of the server (SIGKILL), as a crash would; `start` recovers it."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if number is signal.SIGKILL:
+            os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
+        self._process.wait(STOP_DEADLINE_S)
+        self._process = None
+
+    def make_database(self, name: str, template: str = "template0") -> str:
+        """Make a database as a copy of another, which nobody may be connected to; returns its address."""
+        self._sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        return self.address(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, and end the connections to it."""
+        self._sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def _sql(self, statement: str) -> None:
+        self._run("psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.address("postgres"), "-c", statement)
+
+    def address(self, database: str, host: str | None = None) -> str:
+        """The address of a database: on the socket, or by TCP on `host`."""
+        if host is not None:
+            return f"postgresql://{USER}@{host}:{self._port}/{database}"
+        return f"postgresql://{USER}@/{database}?host={self.folder}&port={self._port or 5432}"
+
+    def _program(self, name: str) -> str:
+        return str(self._programs / name)
+
+    def _run(self, name: str, *words: str) -> None:
+        ended = subprocess.run(
+            (self._program(name), *words), check=False, capture_output=True, text=True, cwd="/", **_as_user()
+        )
+        if ended.returncode:
+            raise RuntimeError(f"{name} ended with {ended.returncode}: {ended.stderr.strip()}")
+
+
+@contextmanager
+def running_server(settings: Sequence[str] = FAST, port: int | None = None) -> Iterator[PostgresqlServer]:
+    """A started server in a temporary folder; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="dartrl-postgresql-", ignore_cleanup_errors=True) as parent:
+        Path(parent).chmod(0o711)  # the server's user looks for its folder in there
+        server = PostgresqlServer(Path(parent) / "server", settings, port)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+
+def server_programs() -> Path:
+    """The folder of initdb, postgres and psql: the newest installed. Raises FileNotFoundError."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("postgres")
+    if on_path is None:
+        raise FileNotFoundError(
+            "no PostgreSQL server on this machine: neither /usr/lib/postgresql/*/bin/postgres nor `postgres` "
+            "in PATH; on Debian: apt-get install postgresql"
+        )
+    return Path(on_path).resolve().parent
+
+
+def _as_user() -> dict[str, Any]:
+    """How a program of the server is started by root: as its user. Other users start it as themselves."""
+    return {"user": USER, "group": USER, "extra_groups": ()} if os.geteuid() == 0 else {}
