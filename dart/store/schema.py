@@ -1,15 +1,15 @@
 """The tables of the record, in SQLAlchemy Core.
 
-Each row is something that happened; only leases, states and counters change later. The first migration makes
-the tables from this module. A change here needs a new migration: a test compares what the first migration
-makes with a frozen listing.
+Each row is something that happened; only leases, states and counters change later. A change here needs a new
+migration (`dart.store.migrations`): a test compares what the migrations make with these tables.
 
-Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum. A
-small table has an index over all its columns, which is a second copy of each row: SQLite writes it in the
-same transaction, and `PRAGMA integrity_check` compares the two.
+Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum.
+With SQLite, a small table has an index over all its columns, which is a second copy of each row: SQLite
+writes it in the same transaction, and `PRAGMA integrity_check` compares the two.
 """
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -23,28 +23,34 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+Number = Integer().with_variant(BigInteger(), "postgresql")
+"""An integer of 64 bits: seeds are above 2^31, and a long run has more events than that."""
+
+Text = String().with_variant(String(collation="C"), "postgresql")
+"""Text of any length, ordered by its bytes, as SQLite orders it."""
+
 metadata = MetaData()
 
 counters = Table(
     "counters",
     metadata,
-    Column("name", String, primary_key=True),
-    Column("value", Integer, nullable=False),
+    Column("name", Text, primary_key=True),
+    Column("value", Number, nullable=False),
     comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; counted apart from rows",
 )
 
 groups = Table(
     "groups",
     metadata,
-    Column("group_id", Integer, primary_key=True),
-    Column("task_id", String, nullable=False, index=True),
-    Column("seed", Integer, nullable=False),
-    Column("rollouts_wanted", Integer, nullable=False),
-    Column("step_cap", Integer, nullable=False),
-    Column("policy_version", Integer, nullable=False),
-    Column("state", String, nullable=False, index=True),
-    Column("drop_reason", String),
-    Column("batch_id", Integer, ForeignKey("batches.batch_id"), index=True),
+    Column("group_id", Number, primary_key=True),
+    Column("task_id", Text, nullable=False, index=True),
+    Column("seed", Number, nullable=False),
+    Column("rollouts_wanted", Number, nullable=False),
+    Column("step_cap", Number, nullable=False),
+    Column("policy_version", Number, nullable=False),
+    Column("state", Text, nullable=False, index=True),
+    Column("drop_reason", Text),
+    Column("batch_id", Number, ForeignKey("batches.batch_id"), index=True),
     Column("opened_unix_s", Float, nullable=False),
     Column("probes_length", Boolean, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
@@ -53,27 +59,27 @@ groups = Table(
 rollouts = Table(
     "rollouts",
     metadata,
-    Column("rollout_id", Integer, primary_key=True),
-    Column("group_id", Integer, ForeignKey("groups.group_id"), nullable=False, index=True),
-    Column("state", String, nullable=False, index=True),
-    Column("environment", String, comment="the one that plays it; null while it awaits a new lease"),
-    Column("attempt", Integer, nullable=False),
-    Column("fence", Integer, nullable=False),
+    Column("rollout_id", Number, primary_key=True),
+    Column("group_id", Number, ForeignKey("groups.group_id"), nullable=False, index=True),
+    Column("state", Text, nullable=False, index=True),
+    Column("environment", Text, comment="the one that plays it; null while it awaits a new lease"),
+    Column("attempt", Number, nullable=False),
+    Column("fence", Number, nullable=False),
     Column("deadline_unix_s", Float, nullable=False),
-    Column("drop_reason", String),
-    Column("batch_id", Integer, ForeignKey("batches.batch_id"), index=True),
-    Column("resumes", Integer, nullable=False, server_default="0", comment="how often it was parked"),
+    Column("drop_reason", Text),
+    Column("batch_id", Number, ForeignKey("batches.batch_id"), index=True),
+    Column("resumes", Number, nullable=False, server_default="0", comment="how often it was parked"),
     sqlite_autoincrement=True,
 )
 
 attempts = Table(
     "attempts",
     metadata,
-    Column("rollout_id", Integer, ForeignKey("rollouts.rollout_id"), primary_key=True),
-    Column("attempt", Integer, primary_key=True),
-    Column("environment", String),
-    Column("fault_kind", String, nullable=False),
-    Column("detail", String, nullable=False),
+    Column("rollout_id", Number, ForeignKey("rollouts.rollout_id"), primary_key=True),
+    Column("attempt", Number, primary_key=True),
+    Column("environment", Text),
+    Column("fault_kind", Text, nullable=False),
+    Column("detail", Text, nullable=False),
     Column("spent_unix_s", Float, nullable=False),
     comment="attempts spent without a reward",
 )
@@ -81,19 +87,19 @@ attempts = Table(
 trajectories = Table(
     "trajectories",
     metadata,
-    Column("rollout_id", Integer, ForeignKey("rollouts.rollout_id"), primary_key=True),
-    Column("group_id", Integer, ForeignKey("groups.group_id"), nullable=False, index=True),
-    Column("task_id", String, nullable=False),
-    Column("seed", Integer, nullable=False),
-    Column("environment", String, nullable=False),
-    Column("instruction", String, nullable=False),
-    Column("outcome", String, nullable=False),
+    Column("rollout_id", Number, ForeignKey("rollouts.rollout_id"), primary_key=True),
+    Column("group_id", Number, ForeignKey("groups.group_id"), nullable=False, index=True),
+    Column("task_id", Text, nullable=False),
+    Column("seed", Number, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("instruction", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
     Column("reward", Float, nullable=False),
-    Column("num_steps", Integer, nullable=False),
-    Column("oldest_version", Integer, nullable=False, comment="least policy version among its steps"),
+    Column("num_steps", Number, nullable=False),
+    Column("oldest_version", Number, nullable=False, comment="least policy version among its steps"),
     Column("started_unix_s", Float, nullable=False),
     Column("duration_s", Float, nullable=False),
-    Column("fence", Integer, nullable=False, comment="the lease under which it was played"),
+    Column("fence", Number, nullable=False, comment="the lease under which it was played"),
     Column("stored_unix_s", Float, nullable=False, index=True),
     Column("checksum", LargeBinary, nullable=False, comment="of this row and its steps"),
 )
@@ -102,7 +108,7 @@ Index("trajectories_by_task", trajectories.c.task_id, trajectories.c.stored_unix
 steps = Table(
     "steps",
     metadata,
-    Column("rollout_id", Integer, ForeignKey("trajectories.rollout_id"), primary_key=True),
+    Column("rollout_id", Number, ForeignKey("trajectories.rollout_id"), primary_key=True),
     Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
     comment="apart from trajectories, whose other columns are read far more often",
 )
@@ -110,12 +116,12 @@ steps = Table(
 parked = Table(
     "parked",
     metadata,
-    Column("rollout_id", Integer, ForeignKey("rollouts.rollout_id"), primary_key=True),
-    Column("fence", Integer, nullable=False, comment="the lease under which it was parked"),
+    Column("rollout_id", Number, ForeignKey("rollouts.rollout_id"), primary_key=True),
+    Column("fence", Number, nullable=False, comment="the lease under which it was parked"),
     Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
-    Column("num_steps", Integer, nullable=False),
-    Column("oldest_version", Integer, comment="null where there are no steps"),
-    Column("reason", String, nullable=False),
+    Column("num_steps", Number, nullable=False),
+    Column("oldest_version", Number, comment="null where there are no steps"),
+    Column("reason", Text, nullable=False),
     Column("parked_unix_s", Float, nullable=False),
     Column("checksum", LargeBinary, nullable=False, comment="of the steps"),
     comment="steps of interrupted episodes; deleted when the episode or the attempt ends",
@@ -124,15 +130,15 @@ parked = Table(
 pool = Table(
     "pool",
     metadata,
-    Column("pool_id", Integer, primary_key=True),
-    Column("task_id", String, nullable=False, index=True),
-    Column("seed", Integer, nullable=False),
-    Column("origin", String, nullable=False),
-    Column("instruction", String, nullable=False),
+    Column("pool_id", Number, primary_key=True),
+    Column("task_id", Text, nullable=False, index=True),
+    Column("seed", Number, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("instruction", Text, nullable=False),
     Column("reward", Float, nullable=False),
-    Column("num_steps", Integer, nullable=False),
-    Column("content_sha256", String, nullable=False, unique=True),
-    Column("uses", Integer, nullable=False, comment="number of its rows in group_demonstrations"),
+    Column("num_steps", Number, nullable=False),
+    Column("content_sha256", Text, nullable=False, unique=True),
+    Column("uses", Number, nullable=False, comment="number of its rows in group_demonstrations"),
     Column("dropped", Boolean, nullable=False),
     Column("added_unix_s", Float, nullable=False),
     Column("checksum", LargeBinary, nullable=False, comment="of what never changes, steps included"),
@@ -143,10 +149,8 @@ pool = Table(
         server_default="0",
         comment="some answer is an action without the thought that the policy writes",
     ),
-    Column(
-        "guide_id", Integer, comment="the demonstration that was its hint, if the policy played it itself"
-    ),
-    Column("rolls", Integer, nullable=False, server_default="0", comment="episodes played with it as a hint"),
+    Column("guide_id", Number, comment="the demonstration that was its hint, if the policy played it itself"),
+    Column("rolls", Number, nullable=False, server_default="0", comment="episodes played with it as a hint"),
     sqlite_autoincrement=True,
     comment="demonstrations of the experience pool",
 )
@@ -154,39 +158,39 @@ pool = Table(
 pool_steps = Table(
     "pool_steps",
     metadata,
-    Column("pool_id", Integer, ForeignKey("pool.pool_id"), primary_key=True),
+    Column("pool_id", Number, ForeignKey("pool.pool_id"), primary_key=True),
     Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
 )
 
 group_demonstrations = Table(
     "group_demonstrations",
     metadata,
-    Column("group_id", Integer, ForeignKey("groups.group_id"), primary_key=True),
-    Column("pool_id", Integer, ForeignKey("pool.pool_id"), primary_key=True, index=True),
+    Column("group_id", Number, ForeignKey("groups.group_id"), primary_key=True),
+    Column("pool_id", Number, ForeignKey("pool.pool_id"), primary_key=True, index=True),
     Column("added_unix_s", Float, nullable=False),
 )
 
 task_statistics = Table(
     "task_statistics",
     metadata,
-    Column("task_id", String, primary_key=True),
-    Column("groups_opened", Integer, nullable=False),
-    Column("finished", Integer, nullable=False, comment="trajectories ever stored"),
-    Column("steps_played", Integer, nullable=False, comment="environment steps of those"),
-    Column("longest_success_steps", Integer, comment="null before the first success"),
+    Column("task_id", Text, primary_key=True),
+    Column("groups_opened", Number, nullable=False),
+    Column("finished", Number, nullable=False, comment="trajectories ever stored"),
+    Column("steps_played", Number, nullable=False, comment="environment steps of those"),
+    Column("longest_success_steps", Number, comment="null before the first success"),
     comment="updated in the transaction of what it counts; the audit recounts it",
 )
 
 decisions = Table(
     "decisions",
     metadata,
-    Column("decision_id", Integer, primary_key=True),
-    Column("task_id", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("before", String, nullable=False),
-    Column("after", String, nullable=False),
-    Column("reason", String, nullable=False),
-    Column("policy_version", Integer, nullable=False),
+    Column("decision_id", Number, primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("policy_version", Number, nullable=False),
     Column("unix_s", Float, nullable=False),
     UniqueConstraint("task_id", "kind", "unix_s", "before", "after", name="one_decision_each"),
     sqlite_autoincrement=True,
@@ -196,27 +200,27 @@ Index("decisions_by_task", decisions.c.task_id, decisions.c.kind, decisions.c.de
 tallies = Table(
     "tallies",
     metadata,
-    Column("what", String, primary_key=True, comment="state, drop, outcome, fault, group_drop or parking"),
-    Column("task_id", String, primary_key=True, comment="empty where it is not counted by task"),
-    Column("name", String, primary_key=True),
-    Column("value", Integer, nullable=False),
+    Column("what", Text, primary_key=True, comment="state, drop, outcome, fault, group_drop or parking"),
+    Column("task_id", Text, primary_key=True, comment="empty where it is not counted by task"),
+    Column("name", Text, primary_key=True),
+    Column("value", Number, nullable=False),
     comment="numbers of rows by state or reason; triggers count, the audit recounts",
 )
 
 batches = Table(
     "batches",
     metadata,
-    Column("batch_id", Integer, primary_key=True),
-    Column("state", String, nullable=False, index=True),
+    Column("batch_id", Number, primary_key=True),
+    Column("state", Text, nullable=False, index=True),
     Column("leased_unix_s", Float, nullable=False),
     Column(
         "version",
-        Integer,
+        Number,
         ForeignKey("versions.version"),
         comment="the version that its update made",
         unique=True,
     ),
-    Column("fence", Integer, nullable=False, server_default="1", comment="grows with every lease"),
+    Column("fence", Number, nullable=False, server_default="1", comment="grows with every lease"),
     Column("deadline_unix_s", Float, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
@@ -224,20 +228,20 @@ batches = Table(
 versions = Table(
     "versions",
     metadata,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("checkpoint", String, nullable=False),
-    Column("metrics", String, nullable=False, comment="JSON object of the update's figures"),
+    Column("version", Number, primary_key=True, autoincrement=False),
+    Column("checkpoint", Text, nullable=False),
+    Column("metrics", Text, nullable=False, comment="JSON object of the update's figures"),
     Column("created_unix_s", Float, nullable=False),
 )
 
 evaluations = Table(
     "evaluations",
     metadata,
-    Column("evaluation_id", Integer, primary_key=True),
-    Column("phase", String, nullable=False, comment="before, after"),
-    Column("policy_version", Integer, nullable=False),
-    Column("task_id", String, nullable=False),
-    Column("seed", Integer, nullable=False),
+    Column("evaluation_id", Number, primary_key=True),
+    Column("phase", Text, nullable=False, comment="before, after"),
+    Column("policy_version", Number, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("seed", Number, nullable=False),
     Column("reward", Float, nullable=False),
     Column("created_unix_s", Float, nullable=False),
     Column("is_greedy", Boolean, nullable=False, server_default="0"),
@@ -247,11 +251,11 @@ evaluations = Table(
 events = Table(
     "events",
     metadata,
-    Column("event_id", Integer, primary_key=True),
+    Column("event_id", Number, primary_key=True),
     Column("unix_s", Float, nullable=False),
-    Column("kind", String, nullable=False, index=True),
-    Column("subject", String, nullable=False),
-    Column("data", String, nullable=False, comment="JSON object"),
+    Column("kind", Text, nullable=False, index=True),
+    Column("subject", Text, nullable=False),
+    Column("data", Text, nullable=False, comment="JSON object"),
     Column("checksum", LargeBinary, nullable=False, comment="of the event"),
     sqlite_autoincrement=True,
 )
@@ -271,5 +275,7 @@ KEPT_TWICE = (
     evaluations,
 )
 for _table in KEPT_TWICE:
-    Index(f"copy_of_{_table.name}", *_table.columns)
-Index("copy_of_parked", *(column for column in parked.columns if column is not parked.c.steps))
+    Index(f"copy_of_{_table.name}", *_table.columns).ddl_if(dialect="sqlite")
+Index("copy_of_parked", *(column for column in parked.columns if column is not parked.c.steps)).ddl_if(
+    dialect="sqlite"
+)

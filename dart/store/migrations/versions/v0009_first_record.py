@@ -1,13 +1,14 @@
-"""The first record: the tables of `dart.store.schema`, its first counters, and the triggers that count.
+"""The first record: its tables, its first counters, and the triggers that count.
 
-It takes the place of migrations 0001 to 0008, which no released version had. A test compares what it makes
-with `tests/unit/store/first_record.sql`. When the schema changes, move that listing beside this file, execute
-it here instead of reading the schema, and write the change as the next migration.
+It takes the place of migrations 0001 to 0008, which no released version had. A test compares what it makes of
+SQLite with `tests/unit/store/first_record.sql`.
 """
+
+from typing import NamedTuple
 
 from alembic import op
 
-from dart.store import schema
+from dart.store.migrations import first_tables
 
 revision = "0009"
 down_revision = None
@@ -16,31 +17,70 @@ depends_on = None
 
 COUNT = """
     INSERT INTO tallies (what, task_id, name, value) VALUES ('{what}', {task}, {name}, 1)
-    ON CONFLICT (what, task_id, name) DO UPDATE SET value = value + 1;
+    ON CONFLICT (what, task_id, name) DO UPDATE SET value = {value} + 1;
 """
-STATE = COUNT.format(what="state", task="''", name="new.state")
 LEFT = "UPDATE tallies SET value = value - 1 WHERE what = 'state' AND task_id = '' AND name = old.state;"
-PARKING = COUNT.format(what="parking", task="''", name="''")
-DROP = COUNT.format(what="drop", task="''", name="new.drop_reason")
-OUTCOME = COUNT.format(what="outcome", task="''", name="new.outcome")
-FAULT = COUNT.format(what="fault", task="''", name="new.fault_kind")
-GROUP_DROP = COUNT.format(what="group_drop", task="new.task_id", name="new.drop_reason")
-TRIGGERS = (
-    ("rollout_issued", "INSERT ON rollouts", STATE),
-    ("rollout_moved", "UPDATE OF state ON rollouts WHEN new.state != old.state", LEFT + STATE),
-    ("rollout_parked", "UPDATE OF resumes ON rollouts WHEN new.resumes > old.resumes", PARKING),
-    ("rollout_dropped", "UPDATE OF drop_reason ON rollouts WHEN new.drop_reason IS NOT NULL", DROP),
-    ("trajectory_stored", "INSERT ON trajectories", OUTCOME),
-    ("attempt_spent", "INSERT ON attempts", FAULT),
-    ("group_dropped", "UPDATE OF drop_reason ON groups WHEN new.drop_reason IS NOT NULL", GROUP_DROP),
+
+
+def count(what: str, name: str, task: str = "''") -> dict[str, str]:
+    """What a tally counts, by the placeholders of `COUNT`."""
+    return {"what": what, "task": task, "name": name}
+
+
+STATE, PARKING = count("state", "new.state"), count("parking", "''")
+DROP, OUTCOME, FAULT = (
+    count("drop", "new.drop_reason"),
+    count("outcome", "new.outcome"),
+    count("fault", "new.fault_kind"),
 )
-"""Name, event and statements. Triggers count the tallies, so that no writer can forget to."""
+GROUP_DROP = count("group_drop", "new.drop_reason", task="new.task_id")
+TRIGGERS = (
+    ("rollout_issued", "INSERT ON rollouts", "", "", STATE),
+    ("rollout_moved", "UPDATE OF state ON rollouts", "new.state != old.state", LEFT, STATE),
+    ("rollout_parked", "UPDATE OF resumes ON rollouts", "new.resumes > old.resumes", "", PARKING),
+    ("rollout_dropped", "UPDATE OF drop_reason ON rollouts", "new.drop_reason IS NOT NULL", "", DROP),
+    ("trajectory_stored", "INSERT ON trajectories", "", "", OUTCOME),
+    ("attempt_spent", "INSERT ON attempts", "", "", FAULT),
+    ("group_dropped", "UPDATE OF drop_reason ON groups", "new.drop_reason IS NOT NULL", "", GROUP_DROP),
+)
+"""Name, event, condition, first statement, and what is counted. Triggers count the tallies, so that no writer
+can forget to."""
+
+
+class Syntax(NamedTuple):
+    """How a database writes a trigger."""
+
+    when: str
+    value: str
+    """The value of the tally that is there already."""
+    statements: tuple[str, ...]
+
+
+SYNTAX = {
+    "sqlite": Syntax(
+        "WHEN {}", "value", ("CREATE TRIGGER {name} AFTER {event} {when} BEGIN {statements} END",)
+    ),
+    "postgresql": Syntax(
+        "WHEN ({})",
+        "tallies.value",
+        (
+            "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ "
+            "BEGIN {statements} RETURN NULL; END $$",
+            "CREATE TRIGGER {name} AFTER {event} FOR EACH ROW {when} EXECUTE FUNCTION {name}()",
+        ),
+    ),
+}
+"""By the name of SQLAlchemy's dialect."""
 
 
 def upgrade() -> None:
     """Make every table and index, the counters at 0, and the triggers."""
-    schema.metadata.create_all(op.get_bind(), checkfirst=False)
+    first_tables.metadata.create_all(op.get_bind(), checkfirst=False)
     counters = ("issued", "fenced", "fenced_commits")
-    op.bulk_insert(schema.counters, [{"name": name, "value": 0} for name in counters])
-    for name, event, statements in TRIGGERS:
-        op.execute(f"CREATE TRIGGER {name} AFTER {event} BEGIN {statements} END")
+    op.bulk_insert(first_tables.counters, [{"name": name, "value": 0} for name in counters])
+    syntax = SYNTAX[op.get_bind().dialect.name]
+    for name, event, condition, first, counted in TRIGGERS:
+        when = condition and syntax.when.format(condition)
+        statements = first + COUNT.format(**counted, value=syntax.value)
+        for statement in syntax.statements:
+            op.execute(statement.format(name=name, event=event, when=when, statements=statements))
