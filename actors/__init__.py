@@ -1,6 +1,6 @@
 """Actors in processes of their own, with mailboxes, monitors and links; supervised by `supervision`.
 
-A user needs no other names than these. Each is imported when it is first used, so that importing one module
+Users need only the names exported here. Each is imported when it is first used, so that importing one module
 of this package costs what that module costs and no more. The test kit is `actors.testing`.
 """
 
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "board", "codec", "future", "actor", "monitors", "system_messages", "system")
-"""The modules that define these names, the cheapest to import first."""
+"""The modules that define the exported names, the cheapest to import first."""
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,7 @@ class Actor:
     """
 
     forks: ClassVar[bool] = False
-    """Supervisors fork their children and therefore own no thread: they beat from their loop."""
+    """True for supervisors: they fork their children, so they own no thread and beat from their loop."""
 
     traps_exits: ClassVar[bool] = False
     """True: the end of a linked actor, normal or not, is a message (`Exit`) and no crash."""
@@ -130,9 +130,9 @@ class Actor:
     def on_probe(self) -> Any:
         """Whether this actor can take work now, shown by a little real work. May be `async def`.
 
-        Called every `Identity.probe_every_s`; the first True makes the actor ready. False takes it out of
-        rotation (`ready` on the board) without a restart, and so does a probe that lasts until the next one
-        is due.
+        Called every `Identity.probe_every_s`; the first True makes the actor ready. False takes the actor out
+        of rotation (`ready` on the board) without a restart, and so does a probe that lasts until the next
+        one is due.
         """
         return True
 
@@ -272,7 +272,7 @@ class Actor:
     def enter_context(self, resource: AbstractContextManager[T]) -> T:
         """Enter a context manager and return its value; `let_go` exits it.
 
-        When the actor's process ends it is not exited: the kernel releases what it holds.
+        When the actor's process ends, the kernel releases what the context manager holds; it is not exited.
         """
         return self.__resources.enter_context(resource)
 
@@ -346,7 +346,7 @@ class Actor:
         self.__heartbeat.beat()
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle news of another actor that the runtime reports, not mail. Before the start, hold it."""
+        """Handle a message about another actor that the runtime reports; before the start, keep it."""
         self.__mailbox.take_news(news, name, incarnation)
 
     def let_go(self) -> None:

@@ -32,7 +32,7 @@ class _PendingAsk:
     answer: Future[Any]
     to: str
     address: Address
-    """The asked incarnation, under whatever name it has when it answers."""
+    """Row and incarnation of the asked actor, which stay the same when its name changes."""
     deadline_s: float
     """The moment at which the ask ends, on the monotonic clock."""
     limit_s: float
@@ -91,7 +91,9 @@ class PendingAsks:
             return
         if isinstance(envelope.message, UndecodedMessage):
             self._mail.refused += 1
-            pending.answer.fail(Refused(f"the answer of {pending.to!r}: {envelope.message.why}"))
+            pending.answer.fail(
+                Refused(f"the answer of {pending.to!r} cannot be read: {envelope.message.why}")
+            )
         elif envelope.kind is MessageKind.REFUSAL:
             pending.answer.fail(Refused(_reason_in(envelope, pending.to)))
         else:
@@ -161,4 +163,4 @@ class PendingAsks:
 def _reason_in(refusal: Envelope, asked: str) -> str:
     if isinstance(refusal.message, RefusalReason):
         return refusal.message.text
-    return f"{asked!r} refused it without a readable reason"
+    return f"{asked!r} refused the message without a readable reason"

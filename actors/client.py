@@ -16,12 +16,11 @@ from actors.actor import Actor
 from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
 from actors.errors import ActorError
-from actors.future import Future
 from actors.mail import Mail
 from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
-"""How long a tell waits for a receiver that is being started. It must wait: no loop could send it later."""
+"""How long a tell waits for a receiver that is being started; a client cannot send it later by itself."""
 
 
 class _Loop:
@@ -65,12 +64,12 @@ class _Loop:
 
 
 class Client:
-    """An inbox on the board of a running system, and asks that end as those of actors do.
+    """Tells and asks the actors of a running system. Every ask ends, as the asks of actors do.
 
     board      of the system; the client claims a row named `name` on it
     mail_dir   folder of the system's mailboxes
     key        signs the system's mail
-    actor      takes the client's mail while it serves; `args` are handed to it without packing
+    actor      class that takes the client's mail during `serve`; `args` are handed to it without packing
     mail       the `Mail` of a sender that used this name and `incarnation` before; closed with the client
     Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
     """
@@ -112,16 +111,7 @@ class Client:
     def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Any:
         """Send, wait, and return the answer. Raises ActorDied, AskTimeout, Refused or MailboxFull."""
         self._check_thread()
-        return self.result(self._actor.ask(to, content, deadline_s=deadline_s))
-
-    def begin_ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
-        """Send without waiting, so that several actors can be asked at once; then call `result` for each."""
-        self._check_thread()
-        return self._actor.ask(to, content, deadline_s=deadline_s)
-
-    def result(self, asked: Future[Any]) -> Any:
-        """Wait for the answer to an ask that was begun. Raises as `ask` does."""
-        self._check_thread()
+        asked = self._actor.ask(to, content, deadline_s=deadline_s)
         while not asked.is_done:
             self._loop.run_once(self._actor)
         return asked.result()
@@ -154,6 +144,6 @@ class Client:
 
 
 def _silent_log() -> Any:
-    """Drops every event: the caller learns of errors from what it gets back."""
+    """Return a log that drops every event: the caller learns of errors from what it gets back."""
     silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
     return structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=silent)

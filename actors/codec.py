@@ -28,7 +28,7 @@ from actors.errors import MalformedMessage, MessageTooLarge, Unauthenticated
 PROTOCOL_VERSION = 2
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""Messages are small. Screenshots and weights are sent by reference: large mail costs time at each hop."""
+"""Largest message. Send screenshots and weights by reference: large mail takes time at each hop."""
 
 SIGNATURE_BYTES = 16
 
@@ -105,12 +105,12 @@ def module_name_of(cls: type) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass tree as dicts, lists and scalars that msgpack can carry; keys of maps become text."""
+    """Return a dataclass tree as dicts, lists and scalars, which msgpack can carry; keys become text."""
     return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
 
 
 def from_plain(data: Any, cls: type[T]) -> T:
-    """The dataclass `cls` from plain data, every field checked.
+    """Return the dataclass `cls` made from plain data, every field checked.
 
     Raises MalformedMessage naming the field that is wrong.
     """

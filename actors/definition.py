@@ -42,7 +42,7 @@ def handlers_in(cls: type) -> dict[type, str]:
 
 
 def taken_names(base: type) -> frozenset[str]:
-    """The names of `Actor` that a subclass must not define; its private names are free, because mangled."""
+    """The names of `Actor` that a subclass must not define. Private names are free: Python mangles them."""
     mangled = f"_{base.__name__}__"
     names = {name for name in vars(base) if not name.startswith(("__", mangled)) and name not in HOOKS}
     return GIVEN_ATTRIBUTES | names

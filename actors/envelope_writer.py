@@ -1,4 +1,4 @@
-"""The envelopes an actor writes, and the names it bears while it writes them."""
+"""Addressing and numbering of what an actor sends, under the name that it has at that time."""
 
 import itertools
 from typing import Any

@@ -26,7 +26,7 @@ REASON_DEADLINE_S = 1.0
 
 
 class ExitWatch(Protocol):
-    """The calls of an actor's runtime that watching needs."""
+    """The part of an actor's runtime that an ExitWatcher calls."""
 
     def pidfd(self, pid: int) -> int: ...
 
@@ -130,7 +130,7 @@ class ExitWatcher:
         return True
 
     def _ended(self, ref: int) -> None:
-        """Leave the callback to a turn of the actor, because it may crash the actor. Called between turns."""
+        """Have the actor's next turn call back, because that may crash the actor. Called between turns."""
         watch = self._watches.get(ref)
         if watch is not None:
             self._close(watch)

@@ -16,7 +16,7 @@ from actors.errors import ActorError
 T = TypeVar("T")
 
 NO_LOOP = "no running event loop"
-"""What asyncio says where it runs no loop."""
+"""Message of the error that asyncio raises where it runs no loop."""
 
 
 class _Turns:
@@ -52,7 +52,7 @@ class _Turns:
 
 
 _turns = _Turns()
-"""One per process: an actor is alone in its process and completes everything on its own thread."""
+"""One for each process: a process has one actor, which completes all its futures on its own thread."""
 
 os.register_at_fork(after_in_child=_turns.forget)  # a supervisor forks in the middle of a coroutine
 

@@ -80,8 +80,8 @@ class LogFile:
 def cut(path: Path, limit_bytes: int) -> None:
     """Keep a file that several processes have open and append to below twice this size.
 
-    A larger file is copied to `<name>.1`, over the copy before, and emptied. Text that is written between the
-    two is lost, so prefer a `LogFile`. On a full disk the file stays as it is.
+    A larger file is copied to `<name>.1`, over the copy before, and emptied. Text that is written after the
+    copy and before the emptying is lost, so prefer a `LogFile`. On a full disk the file stays as it is.
     """
     with contextlib.suppress(OSError):
         if path.stat().st_size > limit_bytes:

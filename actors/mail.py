@@ -59,7 +59,7 @@ class Mail:
         self._replay_guard = ReplayGuard()
         self._sequence = 0
         self.is_mine: Callable[[str], bool] | None = None
-        """Whether mail to a name is decoded; other mail stays an `UndecodedMessage`. None: decode all."""
+        """Says whether mail to a name is decoded; other mail stays undecoded. None: all mail is decoded."""
         self.refused = 0
         """The number of frames that were dropped: not authentic, not understood, or not new."""
 

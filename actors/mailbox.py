@@ -34,7 +34,7 @@ MAIL_PER_TURN = 64
 """The most messages that are taken before timers and finished work have their turn."""
 
 _NEVER_REFUSED = (ChildReady, Linked, Unlinked)
-"""News of other actors. It is sent only once, so it is taken even if the mailbox is full."""
+"""Types of messages that tell of another actor. Each is sent only once, so a full mailbox takes them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Mailbox:
             )
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle news of another actor that the runtime reports, not mail. Before the start, hold it."""
+        """Handle a message about another actor that the runtime reports; before the start, keep it."""
         if not self._lifecycle.is_started:
             self._held_news.append((news, name, incarnation))
             return
@@ -165,7 +165,7 @@ class Mailbox:
         elif isinstance(envelope.message, Stop):
             self._lifecycle.take_stop(envelope.message)
         elif self._is_expired(envelope):
-            self._turn_away(envelope, f"{self._writer.name!r} did not begin it before its deadline")
+            self._turn_away(envelope, f"{self._writer.name!r} did not begin the message before its deadline")
         elif self._open_handlers >= MAX_OPEN_HANDLERS and not isinstance(envelope.message, _NEVER_REFUSED):
             self._turn_away(
                 envelope,
@@ -198,7 +198,7 @@ class Mailbox:
     def _why_unhandled(self, content: Any) -> str:
         name = self._identity.name
         if isinstance(content, UndecodedMessage):
-            return f"{name!r} does not understand it: {content.why}"
+            return f"{name!r} does not understand the message: {content.why}"
         return f"{name!r} takes no {type(content).__name__}"
 
     # ---- answers ----

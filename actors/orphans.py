@@ -20,7 +20,7 @@ from actors.process import has_ended, is_running, start_ticks
 REAP_DEADLINE_S = 5.0
 
 DYING_S = 0.5
-"""The kernel ends a killed system within milliseconds; a process that runs longer has escaped."""
+"""Time for the processes of a killed system to end; the kernel needs milliseconds. Later, one has escaped."""
 
 
 _Recorded = tuple[str, tuple[int, int]]

@@ -74,7 +74,7 @@ class Boot:
 
 
 def install(key: bytes, admin_pid_file: Path) -> None:
-    """Set the key that signs Thespian's frames, and where the admin notes its pid. No key, no start."""
+    """Set the key that signs Thespian's frames, and where the admin notes its pid. No start without a key."""
     if len(key) < 16:
         raise ValueError(f"the run key needs at least 16 bytes, got {len(key)}")
     global _key, _admin_pid_file
@@ -295,7 +295,7 @@ _stock_start_logger = _common.startupASLogger
 
 def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    assert parent is not None, "Thespian's processes are started by multiprocessing"
+    assert parent is not None, "expected a process that Thespian started, got one without a parent"
     die_with_parent(parent.pid)
 
 

@@ -280,7 +280,7 @@ def _run_newborn(plain: bytes) -> None:
 
 
 def _prepare(identity: Identity) -> None:
-    """Send logs and crashes to the run's files, and printed text out line by line."""
+    """Have logs and crashes written to the run's files, and printed text flushed after each line."""
     _default_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)

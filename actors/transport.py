@@ -34,7 +34,7 @@ QUEUE_BYTES = 1024 * 1024
 """The most bytes that may wait in one outbox, behind the kernel's send buffer."""
 
 LINGER_S = 0.2
-"""How long a stopping actor waits for what its outboxes still hold."""
+"""How long a stopping actor tries to send the frames that its outboxes still hold."""
 
 POLL_EVERY = 64
 """The number of frames after which all senders are polled again, however much the first ones send."""
@@ -43,10 +43,11 @@ BACKLOG = 4096
 
 RETRY_S = 0.001
 RETRY_MAX_S = 0.05
-"""Time between attempts to reach a receiver that has not bound its inbox yet; doubled up to the maximum."""
+"""Longest time between attempts to reach a receiver without an inbox; the time doubles up to this."""
 
 SPARE_DESCRIPTORS = 8
-"""Descriptors that are left to the rest of the process; without more, mail waits in outboxes and backlog."""
+"""File descriptors kept free for the rest of the process. When no more are free, frames wait to be sent and
+senders wait to connect."""
 
 _PEER = struct.Struct("3i")
 _TRUSTED_UIDS = frozenset({0, os.geteuid()})

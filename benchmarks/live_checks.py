@@ -396,7 +396,7 @@ CHANGING = {
     "scale": Case(("environments={more}", *RUN, "--wait", "80"), scaled),
     "actors restart": Case(("env-000", *RUN, "--wait", "80"), restarted),
     "actors stop": Case(("env-001", *RUN, "--wait", "80"), stopped),
-    "quarantine release": Case(("env-000", *RUN), codes=frozenset({1}), says="waits for nothing"),
+    "quarantine release": Case(("env-000", *RUN), codes=frozenset({1}), says="neither in quarantine"),
     "pool import": Case(("{run}", *RUN), codes=TAKEN, says="is running"),
     "pool drop": Case(("1", *RUN), codes=TAKEN, says="is running"),
     "train": Case(("--resume", *RUN), codes=TAKEN, says="taken by process"),

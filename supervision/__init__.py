@@ -1,6 +1,7 @@
-"""Supervision trees of actors, in OTP's words: which are started, watched and restarted, in which order.
+"""Supervision trees: supervisors start, watch and restart actors. The terms are OTP's.
 
-Users need the names below; each is imported when it is first used. `docs/supervision.md` introduces them.
+Users need only the names exported here. Each is imported when it is first used. `docs/supervision.md`
+introduces them.
 """
 
 from importlib import import_module
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_spec
 
 _MODULES = ("child_spec", "errors", "messages", "supervisor", "run")
-"""The modules that define these names, the cheapest to import first."""
+"""The modules that define the exported names, the cheapest to import first."""
 
 __all__ = [
     "AutoShutdown",

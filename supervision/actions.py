@@ -8,7 +8,7 @@ from supervision.circuit_breaker import Circuit, CircuitState
 
 
 class Status(StrEnum):
-    """Whether a child's process runs, or is on its way up or down."""
+    """Whether a child's process is down, starting, running or stopping."""
 
     DOWN = "down"
     STARTING = "starting"
@@ -39,7 +39,8 @@ class Ended:
     reason: str
     normal: bool = False
     shutdown: bool = False
-    """A supervisor gave up (OTP's reason `shutdown`): normal, unless it never was up."""
+    """The process was a supervisor that gave up (OTP's reason `shutdown`). This is a normal end, unless it
+    never was up."""
     by_signal: bool = False
     ignored: bool = False
     """Its `on_start` called `ignore` (OTP `ignore`)."""
@@ -58,7 +59,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class SpawnSpare:
-    """Start the process that will replace the child's, beside it."""
+    """Start a spare, which will replace the child's process, while that process still runs."""
 
     id: str
     incarnation: int
@@ -79,7 +80,7 @@ class AskToStop:
     id: str
     incarnation: int
     finish: bool = False
-    """Whether the process first answers what it was asked: it is replaced, not taken down."""
+    """Whether the process first answers its open requests, which it does when it is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class SideProcess:
 
 @dataclass(slots=True)
 class Child:
-    """One child as the machine knows it."""
+    """One child as the supervisor's state machine knows it."""
 
     spec: ChildSpec
     target: Target = Target.UP

@@ -3,7 +3,8 @@
 from supervision.child_spec import Backoff
 
 MAX_EXPONENT = 32
-"""The largest exponent. Beyond it every wait is `max_s` anyway, and floats stay finite."""
+"""The largest exponent of the backoff's factor. Beyond it every wait is `max_s` anyway, and floats stay
+finite."""
 
 
 def backoff_s(policy: Backoff, failures_in_row: int, draw: float) -> float:

@@ -41,7 +41,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the board has of earlier processes of a child."""
+    """What the board shows of the earlier processes of a child."""
 
     issued: int
     """The highest incarnation that was given out."""
@@ -65,7 +65,8 @@ class ChildProcesses:
     # ---- names ----
 
     def known(self, id_: str) -> Known:
-        """What an earlier supervisor left under a name: its incarnations are continued, its reason is kept.
+        """Return what the board shows of earlier processes of a name, so that their incarnations are counted
+        on.
 
         The name gets a row if it has none. Raises ActorError when the board is full.
         """
@@ -96,7 +97,7 @@ class ChildProcesses:
             name = str(self._board.get(slot, "name"))
             raise NameTaken(
                 f"already_started: the name {name!r} belongs to a child of {parent!r}; "
-                "names are unique in the whole tree, so give the new child another"
+                "names are unique in the whole tree, so give the new child another name"
             )
 
     def _runs(self, slot: int | None) -> bool:
@@ -208,7 +209,7 @@ class ChildProcesses:
         )
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
-        """Write a child's state to the board, for everyone to read."""
+        """Write a child's state to the board, where any process can read it."""
         slot = self.slot(child.spec.id, child.incarnation)
         if slot is None:
             slot = self._row(child.spec.id)
@@ -223,7 +224,7 @@ class ChildProcesses:
     # ---- inside ----
 
     def _row(self, name: str) -> int:
-        """The row of a name: found if it is there, else claimed under a lock."""
+        """Return the row of a name; if there is none, claim one under a lock."""
         slot = self._board.find(name)
         is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
         if slot is not None and is_mine:

@@ -15,7 +15,7 @@ from actors.board import LAUNCHER
 from supervision.errors import InvalidChildSpec
 
 LONGEST_S = 1e9
-"""The longest finite time in a spec (thirty years). With what is added to it, a timer can still count it."""
+"""The longest finite time in a spec: thirty years. A timer can also count it with a margin added."""
 
 COUNT_MOST = 10**9
 """The largest number of restarts, uses or children, so that each fits into a message."""
@@ -78,7 +78,7 @@ class Backoff:
     jitter: float = 0.2
     """Share of the wait that is drawn at random, so that children do not come back in step."""
     reset_after_s: float = 60.0
-    """A child that ran this long starts again at `initial_s` (its own parameter: akka #19246)."""
+    """When a child that ran this long fails, its wait is `initial_s` again."""
 
     def __post_init__(self) -> None:
         _check("backoff.initial_s", self.initial_s, self.initial_s >= 0, "at least 0")
@@ -124,7 +124,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """Replacement of a child that works, before age or use make it fail; no failure, and no budget spent."""
+    """Replacement of a child that works, before age or use make it fail; counts as no failure."""
 
     max_age_s: float = math.inf
     max_uses: int = 0
@@ -132,7 +132,7 @@ class Retirement:
     jitter: float = 0.1
     """Share of max_age_s that is drawn at random, so that a pool does not retire in step."""
     warm_spare: bool = False
-    """Start the replacement first and retire the old one when it is ready. Needs room for both."""
+    """Start the replacement first, and end the old process when it is ready. Needs room for both."""
 
     def __post_init__(self) -> None:
         _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
@@ -155,17 +155,19 @@ class ChildSpec:
     significant: bool = False
     """Whether its end counts for the supervisor's auto_shutdown."""
     shutdown_s: float = 5.0
-    """Time to end after a `Stop`, then SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
+    """Time to end after a `Stop`, before a SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
     start_deadline_s: float = 30.0
-    """Time from the fork to readiness; then it is killed and counts as failed."""
+    """Longest time from fork to ready; a child that takes longer is killed and counts as failed."""
     hang_deadline_s: float = 10.0
-    """Without a beat, or busy in one handler for this long, it is hung and is killed; inf for never."""
+    """A child without a beat, or in one handler, for this long counts as hung and is killed; inf: never."""
     probe_every_s: float = 0.0
-    """How often `on_probe` says whether it can take work; 0 for ready once started."""
+    """How often `on_probe` tells whether the child can take work; 0: it can as soon as it has started."""
     preload: tuple[str, ...] = ()
-    """Modules its supervisor imports before it forks: it starts faster and shares memory with its siblings.
+    """Modules that the supervisor imports before it forks, so that its children start faster and share
+    memory.
 
-    The import must start no Python thread and touch no GPU."""
+    The import must start no Python thread and touch no GPU.
+    """
     backoff: Backoff = field(default_factory=Backoff)
     budgets: Mapping[Failure, Budget] = field(default_factory=dict)
     """Kinds of failure with a budget of their own; the others spend the supervisor's."""

@@ -24,7 +24,7 @@ class Circuit:
 
     state: CircuitState = CircuitState.CLOSED
     failures: tuple[float, ...] = ()
-    """Moments in seconds on the child's own clock, while closed."""
+    """Moments of the recent failures while the circuit is closed, in seconds on the child's own clock."""
     open_until_s: float = 0.0
 
 

@@ -9,13 +9,13 @@ MAX_BEAT_S = 15.0
 BEATS_LATE = 1.3
 
 LATE_BEAT_S = 5.0
-"""How late a beat may be on a busy machine; half of the hang deadline, if that is more."""
+"""How late a beat may be on a busy machine. With a hang deadline over 10 s: half of that deadline."""
 
-REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
+REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() at each piece of progress"
 
 
 def beat_s(hang_deadline_s: float) -> float:
-    """The time between two beats of a child: its deadline less LATE_BEAT_S.
+    """The time between two beats of a child: its hang deadline less LATE_BEAT_S.
 
     It is at least a quarter and at most half of the deadline, and never above MAX_BEAT_S.
     """

@@ -1,8 +1,9 @@
-"""OTP's management calls on a supervisor's state: start, terminate, restart, delete; which and count.
+"""OTP's management calls on a supervisor's state: start, terminate, restart and delete a child; list and
+count children.
 
-Each returns actions and, when it can be answered at once, the reason of a refusal (empty when done).
-A call that must wait for a child's start is answered later by an `Answer` action (OTP blocks until init
-returned); a termination is over when the child is gone.
+Each returns actions and, when it can be answered at once, the reason of a refusal (empty when done). A call
+that must wait for a child's start is answered later by an `Answer` action (OTP blocks until init returned); a
+termination is over when the child is gone.
 """
 
 from collections.abc import Callable
@@ -102,7 +103,10 @@ def release_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
     if child is None:
         return [], NOT_FOUND
     if child.status is not Status.DOWN or child.target is not Target.UP:
-        return [], f"it waits for nothing: {describe(child)}"
+        return (
+            [],
+            f"the child is neither in quarantine nor waits for a restart; its state is {describe(child)}",
+        )
     child.circuit, child.failures_in_row, child.start_at_s = Circuit(), 0, now_s
     child.spent.clear()
     return core.reconcile(now_s), ""

@@ -1,8 +1,8 @@
 """Management calls to a running supervisor, by mail to its name (OTP and Elixir `DynamicSupervisor`).
 
 Every answer is a value: a refusal is `Managed(ok=False, reason=...)` with OTP's word (not_found, running,
-restarting, already_present, already_started, max_children), the remedy after a colon where there is one, or a
-sentence.
+restarting, already_present, already_started, max_children), with the remedy after a colon where there is one;
+or a sentence.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class StartChild:
 
     @property
     def answer_within_s(self) -> float:
-        """The child's start deadline, at which the answer says why it did not start, and a margin."""
+        """Deadline of the ask: the child's start deadline, when a failed start is answered, and a margin."""
         start_s = self.spec.get("start_deadline_s")
         if not isinstance(start_s, int | float) or not 0 <= start_s <= LONGEST_S:
             return MANAGEMENT_DEADLINE_S

@@ -50,7 +50,7 @@ class Outage:
             }
 
     def begins(self, num_children: int, share: float) -> bool:
-        """Whether an outage begins: none goes on, and more than ``share`` of the children have failed."""
+        """Whether an outage begins: none lasts now, and more than ``share`` of the children have failed."""
         return not self.is_on and len(self.failed) >= FEWEST and len(self.failed) > share * num_children
 
     def begin(self, canary: str, num_children: int, now_s: float) -> Report:
@@ -63,7 +63,7 @@ class Outage:
         return Report("outage", why, canary)
 
     def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
-        """The id of a child that has failed and stays up since then; empty without one."""
+        """The id of a child that has failed in the outage and has stayed up since; empty if there is none."""
         if not self.is_on:
             return ""
         return next((id_ for id_ in self.failed if now_s >= _stays_up_at_s(children.get(id_))), "")
@@ -82,7 +82,7 @@ class Outage:
 
 
 def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:
-    """The most frequent reason, numbers aside, in the words of the first failure that gave it."""
+    """The most frequent reason, equal up to numbers, in the words of the first failure that gave it."""
     alike = Counter(_without_numbers(why) for _, why in failed.values())
     most, count = alike.most_common(1)[0]
     first = next(why for _, why in failed.values() if _without_numbers(why) == most)

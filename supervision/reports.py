@@ -17,7 +17,7 @@ from actors.errors import MalformedMessage
 from actors.last_words import CONSOLE_BYTES, last_report, say_on_console
 
 MAX_FILE_BYTES = 1_000_000
-"""The size at which the file becomes `.1`, over an older one."""
+"""The size at which a file of reports is renamed to `<supervisor>.jsonl.1`, over an older one."""
 
 LOG_LINES = 5
 

@@ -1,4 +1,4 @@
-"""Plain data into specs and flags, with every unknown key named. Pure."""
+"""Making specs and flags from plain data. Errors name every unknown key. Pure."""
 
 import difflib
 from collections.abc import Mapping

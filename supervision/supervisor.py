@@ -104,7 +104,7 @@ def supervisor_spec(
 
 
 def _in_a_spec(seconds: float) -> float:
-    """A sum of times, limited to the longest time that a spec may have."""
+    """Return the sum of times, limited to the longest time that a spec may have."""
     return seconds if math.isinf(seconds) else min(seconds, LONGEST_S)
 
 
@@ -123,7 +123,7 @@ def supervisor_args(flags: SupervisorFlags, children: tuple[ChildSpec, ...]) -> 
 
 
 class Supervisor(Actor):
-    """Starts, watches, restarts and stops its children. Holds no thread: it forks."""
+    """Starts, watches, restarts and stops its children. Holds no thread, because it forks."""
 
     forks: ClassVar[bool] = True
 
@@ -171,8 +171,8 @@ class Supervisor(Actor):
     def _start_after(self, orphans: set[tuple[int, int]], give_up_s: float) -> None:
         """Start the children when those of an earlier supervisor have ended, so that no child runs twice.
 
-        The kernel kills them after their supervisor. A process that hangs in the kernel is waited for until
-        `give_up_s`.
+        The kernel kills them after their supervisor. If a process hangs in the kernel, the wait ends at
+        `give_up_s`, a monotonic time.
         """
         for pid, ticks in orphans:
             kill_process(pid, ticks)  # for one that has cleared its death signal

@@ -107,7 +107,9 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> tuple[Config, M
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
-    """Return the other defaults for desktops or virtual machines, if `environments.kind` is one of them."""
+    """Return the defaults that differ for the configured desktops or virtual machines; none for other
+    kinds.
+    """
     given, _ = merge(layers)
     environments = given.get("environments")
     kind = environments.get("kind") if isinstance(environments, dict) else None
@@ -144,8 +146,7 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 def _found(path: Path, places: Sequence[Path]) -> Path | None:
     """Return the path in the first of these folders that contains it; None when none does.
 
-    An absolute path is returned as it is, if it exists.
-    For a name that no file can have, `Path.exists` raises OSError; `os.path.exists` returns False.
+    An absolute path is returned as it is, if it exists. A name that no file can have is in no folder.
     """
     return next((place / path for place in places if os.path.exists(place / path)), None)  # noqa: PTH110
 

@@ -21,7 +21,8 @@ class EnvironmentKind:
     task_ids: str = ""
     """Function (config) that returns the ids of the installed tasks; none when they cannot be listed.
 
-    If the name is empty, every id that begins with the kind is a task."""
+    If this field is empty, every id that begins with the kind is a task.
+    """
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     content_follows_from_seed: bool = True

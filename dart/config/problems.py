@@ -136,7 +136,7 @@ def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
 
 
 def _path(detail: Mapping[str, Any]) -> list[str]:
-    """Return the names that lead to the wrong key; what follows a list index are names of types, not keys."""
+    """Return the names that lead to the wrong key, up to a list index: after it pydantic names types."""
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 

@@ -546,8 +546,8 @@ class EvaluationSettings(Section):
     """Number of episodes of each task in one evaluation."""
     greedy_seeds_per_task: Annotated[int, Field(ge=0, le=10**6)] = 25
     """How many of these seeds are played once more with the most likely answers (greedily). The report shows
-    both rates, because training may raise the sampled one by certainty alone. 0 for none; none are played at
-    temperature 0."""
+    both rates, because a policy that has only become more certain also has a higher sampled rate. 0 for none;
+    none are played at temperature 0."""
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Sampling temperature; 0 for the most likely answer."""
     before: bool = True
@@ -672,7 +672,8 @@ class BreakerSettings(Section):
     open_s: Seconds = 300.0
     """Length of a quarantine, after which the child is started once."""
     healthy_s: Seconds = 60.0
-    """Running time after which such a child is healthy again; a failure before that quarantines it again."""
+    """Running time after which a child that was quarantined is healthy again; a failure before that
+    quarantines it again."""
 
 
 class RetirementSettings(Section):
@@ -708,7 +709,7 @@ class ChildSettings(Section):
     the pool fails."""
     max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of a pool's children. If more of them fail within a minute, that counts as one event: one child
-    is restarted until it stays up, while the others wait. 1: never."""
+    is restarted until it stays up, while the others wait. 1: failures are never one event."""
     retirement: RetirementSettings = RetirementSettings()
     """Replacement before age or use make the child fail."""
     start_deadline_s: Seconds = 30.0
@@ -783,11 +784,12 @@ _MACHINE_POOL: Mapping[str, Any] = {
     "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0},
     "max_failing": 0.5,
 }
-"""Machines fail one by one, or together when the computer below them fails. The sixth failure of a machine
-within ten minutes quarantines it, and a failure of more than half of them within a minute counts as one
-event. Episodes on machines take minutes, so leases are longer. A virtual machine takes minutes to boot, and
-its environment fails only after three episodes with up to three boots each; there the third failure within
-six hours quarantines it, and half an hour of running, or an episode, shows that it is healthy."""
+"""Supervision of environments in virtual machines. They fail one by one, or together when the computer below
+them fails. The sixth failure of a machine within ten minutes quarantines it, and a failure of more than half
+of them within a minute counts as one event. Episodes on machines take minutes, so leases are longer. A
+virtual machine takes minutes to boot, and its environment fails only after three episodes with up to three
+boots each; there the third failure within six hours quarantines it, and half an hour of running, or an
+episode, shows that it is healthy."""
 
 MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
     "desktop": {

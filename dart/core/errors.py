@@ -40,4 +40,4 @@ class DiskError(DartError):
 
 
 class TemporaryError(DartError):
-    """It may work the next time: a restart budget is spent, a machine is too busy."""
+    """The same command may work the next time: a restart budget is spent, a machine is too busy."""

@@ -321,7 +321,7 @@ class LeaseRollout(Call[RolloutChange[RolloutLease]]):
 
 @message
 class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
-    """Lease an issued rollout again, which no environment plays."""
+    """Lease an issued rollout again that no environment plays."""
 
     rollout_id: int
     environment: str
@@ -372,7 +372,7 @@ class ParkRollout(Call[Park]):
 
 @message
 class ForgetParked(Call[StoredResult]):
-    """Delete the parked steps of a rollout, because they could not be replayed: it is played anew."""
+    """Delete the parked steps of a rollout, which could not be replayed: the rollout is played anew."""
 
     rollout_id: int
     fence: int

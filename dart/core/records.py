@@ -12,7 +12,7 @@ from dart.core.types import RolloutState
 R = TypeVar("R")
 
 STALENESS_BOUND = "staleness_bound"
-"""Name of a figure of each version: the largest staleness that its batch might have."""
+"""Name of a metric of each version: the largest staleness that was allowed in its batch."""
 
 
 class StoredResult(StrEnum):
@@ -158,7 +158,7 @@ class RolloutRecord:
     fence: int
     deadline_unix_s: float
     reward: float | None
-    """None until it is stored."""
+    """Reward of its trajectory; None until that is stored."""
     oldest_version: int | None
     """Least policy version among its steps, parked ones included; None until there are any."""
     num_steps: int | None = None
@@ -234,15 +234,15 @@ class TaskStatistics:
     task_id: str
     groups_opened: int
     finished: int = 0
-    """Episodes that were ever stored."""
+    """Number of its episodes that were ever stored."""
     recent_rewards: tuple[float, ...]
-    """Newest last."""
+    """Its latest rewards, newest last."""
     longest_success_steps: int | None
-    """None before the first success."""
+    """Number of steps of its longest success; None before the first success."""
     decided: Mapping[DecisionKind, "TaskDecision"] = field(default_factory=dict)
     """The newest decision of each kind."""
     demonstrations: tuple["DemonstrationSummary", ...] = ()
-    """What the experience pool holds for it."""
+    """Its demonstrations in the experience pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class TaskDecision:
     before: str
     after: str
     reason: str
-    """For people, such as `success 0.80 over the last 8`."""
+    """The reason as text, such as `success 0.80 over the last 8`."""
     policy_version: int
     unix_s: float
 
@@ -341,12 +341,12 @@ class Totals:
     recent_success: float | None
     """Share of successes among the last trajectories; None before the first."""
     steps_per_minute: float
-    """The rate of the last minute."""
+    """Steps that were stored in the last minute."""
     outcomes: Mapping[str, int]
-    """Trajectories by outcome."""
+    """Number of trajectories by outcome."""
     faults: Mapping[str, int]
-    """Attempts spent, by fault kind."""
+    """Number of attempts that ended without a reward, by fault kind."""
     drops: Mapping[str, int]
-    """Rollouts dropped, by reason."""
+    """Number of dropped rollouts by reason."""
     fenced: int
-    """Late reports refused."""
+    """Number of late reports that were refused."""

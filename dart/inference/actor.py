@@ -3,7 +3,7 @@
 Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync)
 Tells      the store how busy it was
 Waits for  its own worker threads, which run the engine; the mailbox stays answerable meanwhile
-Dies when  a generate or a load overruns its deadline, or the engine fails: a process of it ended or hangs
+Dies when  a generate or a load overruns its deadline, or a process of the engine ends or hangs
 On restart it serves the newest committed version, never an older one than is required (invariant stale-gate);
            environments repeat the requests that it had not answered
 
@@ -43,7 +43,7 @@ RETRY_S = 1.0
 TURN_AWAY_S = 0.2
 
 UNREADABLE = (DartError, OSError)
-"""Errors of a checkpoint that is not there or not what was written."""
+"""Errors that mean that a checkpoint is missing or damaged."""
 
 
 class RolloutActor(Actor):
@@ -58,10 +58,10 @@ class RolloutActor(Actor):
         self._rollout = self._config.rollout
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._out: list[str] = []
-        """Reasons why environments may not send it requests; empty when they may."""
+        """Reasons why environments may not send requests to this actor; empty when they may."""
         self._held_version: int | None = None
         self._loads = 0
-        """Number of loads in progress: requests wait for their end, even if the version is too old."""
+        """Number of loads in progress. Requests wait until it is 0, even with too old a version."""
         self._required = -1
         if gpus := assign_gpus(self._config, gpus_here()).engines:
             set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
@@ -100,7 +100,7 @@ class RolloutActor(Actor):
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
-        """Have the engine give a real answer, which proves it; environments send no requests until then."""
+        """Prove the engine by a real answer; environments send no requests until it has come."""
         with self._out_of_routing("probe"):
             async with self._serving.lock:
                 await self.in_thread(
@@ -116,7 +116,7 @@ class RolloutActor(Actor):
         self.run(self._serving.serve())
 
     def _check_gate(self) -> None:
-        """Read the required version; if the engine serves an older one, send the waiting requests away."""
+        """Read the required version; if the engine's is older, answer the waiting requests with NoWorkYet."""
         slot = self.board.find("weight_sync")
         if slot is not None:
             self._required = max(self._required, self.board.gauge(slot, Gauge.REQUIRED_VERSION))
@@ -171,7 +171,9 @@ class RolloutActor(Actor):
                 await one.answer
 
     async def _take_over(self, call: m.LoadVersion) -> str:
-        """Load a version unless it is served, or a newer one; returns why that failed, or an empty text."""
+        """Load a version unless the engine serves it or a newer one. Returns why that failed; empty if
+        not.
+        """
         if call.hold:
             self._begin_hold(call.version)
         try:
@@ -238,11 +240,13 @@ class RolloutActor(Actor):
     # ---- the engine ----
 
     async def _first_engine(self) -> Engine:
-        """Make an engine of the newest committed version; while that cannot be read, try again."""
+        """Make an engine of the newest committed version; try again while its checkpoint cannot be read."""
         with StoreReader(Path(self.args["store"])) as reader:
             while True:
                 newest = reader.latest_version()
-                assert newest is not None, "version 0 is recorded before the tree starts"
+                assert newest is not None, (
+                    "the record has no policy version; version 0 should be in it before the tree starts"
+                )
                 try:
                     return self._make_engine(newest)
                 except UNREADABLE as unreadable:

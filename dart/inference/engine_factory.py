@@ -9,7 +9,7 @@ from dart.core.run_directory import RunPaths
 from dart.inference.protocol import Engine
 
 SOCKETS = "engine-"
-"""Beginning of the name of an engine's socket folder in the mail folder; the slot follows."""
+"""Prefix of the name of an engine's socket folder in the mail folder; the slot of its actor follows."""
 
 
 def make_engine(config: Config, version: Version, identity: Identity) -> Engine:

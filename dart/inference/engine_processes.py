@@ -21,10 +21,10 @@ from actors.process import ExitReason, is_alive, start_ticks
 from dart.inference.protocol import EngineError
 
 SETPRIV = "setpriv"
-"""Of util-linux; it sets the parent-death signal, which exec keeps."""
+"""Program of util-linux that sets a process's parent-death signal, which stays set after an exec."""
 
 TAIL_BYTES = 65536
-"""Size of the end of a log that is searched for the last error."""
+"""Number of bytes at the end of a log in which the last error is looked for."""
 
 SHORT_OF_MEMORY = (
     "the kernel killed a process for want of memory: lower rollout.vllm.memory, rollout.vllm.cpu_cache_gib, "
@@ -78,11 +78,11 @@ def launcher_script(python: str, parent_pid: int, log: Path) -> str:
 
 
 def tie_spawned_processes(log: Path) -> None:
-    """Let the processes that `multiprocessing` spawns from now on die with the thread that spawns them.
+    """Have the processes that `multiprocessing` spawns from now on die with the thread that spawns them.
 
-    Their output goes to a new file `log`; the log of an earlier engine is kept beside it, so that its errors
-    are not taken for theirs. The resource tracker is started first, because it has to outlive the processes:
-    it removes what they leave in shared memory, and ends by itself.
+    Their output goes to a new file `log`. The log of an earlier engine is kept beside it under another name,
+    so that old errors are not taken for new ones. multiprocessing's resource tracker is started first,
+    because it has to outlive the processes: it removes what they leave in shared memory, and ends by itself.
     """
     multiprocessing.resource_tracker.ensure_running()
     if log.exists():
@@ -141,7 +141,7 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
 
 
 def _were_killed(gone: Iterable[Member], exits: Mapping[int, ExitReason]) -> bool:
-    """Whether the kernel may have killed a process of the engine, and not one outside the engine."""
+    """Whether the kernel may have killed one of these processes, and not only some outside the engine."""
     ends = [exits.get(one.pid) for one in gone]
     return not ends or any(end is None or end.signal == signal.SIGKILL for end in ends)
 

@@ -5,7 +5,8 @@ from enum import StrEnum
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 UNREADY_S = 1.0
-"""Around every load an engine takes no requests for a moment; after this time it is suspect."""
+"""Time without taking requests after which an engine that is not loading is suspect. Just before and after a
+load this lasts a moment."""
 
 
 class EngineState(StrEnum):

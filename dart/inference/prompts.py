@@ -58,7 +58,8 @@ class Prompts:
         version: int,
         spans: tuple[VersionSpan, ...] = (),
     ) -> Generation:
-        """The answer to a request from its sampled tokens, with the prompt under which it is trained.
+        """Return the answer to a request from the sampled tokens, with the prompt under which training will
+        score it.
 
         A greedy answer gets log-probs and entropies of 0.
         """
@@ -81,7 +82,7 @@ class Prompts:
             data = Path(shown.path).read_bytes()
         except FileNotFoundError as missing:
             raise Unanswerable(
-                f"screenshot {shown.path} is missing: its environment must write it before it asks"
+                f"screenshot {shown.path} is missing: an environment must write it before its request"
             ) from missing
         found = hashlib.sha256(data).hexdigest()
         if found != shown.sha256:

@@ -1,4 +1,4 @@
-"""What the rollout actor needs of an engine. Light: importing it loads no library that runs models."""
+"""The interface of engines that the rollout actor uses. Importing it loads no library that runs models."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ class Engine:
     is_concurrent: ClassVar[bool] = False
     """Whether the engine batches requests itself, in its own processes.
 
-    Then `generate` is called from many threads, also while another thread calls `load`: answers that have
+    If so, `generate` is called from many threads, also while another thread calls `load`: answers that have
     begun end with the new weights, or `load` waits for them.
     """
 

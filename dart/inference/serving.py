@@ -19,7 +19,8 @@ from dart.store.blobs import BlobStore
 from dart.telemetry.load_meter import LoadMeter
 
 GRACE_S = 5.0
-"""An engine raises an error for a late answer; if it does not, its thread is given up this much later."""
+"""Added to an engine's deadline, within which the engine itself should raise an error: after both, its thread
+is given up."""
 
 ENGINE_CHECK_S = 0.5
 """How often the processes of an engine are checked."""
@@ -77,14 +78,16 @@ class Serving:
         self._answered = 0
 
     def start(self) -> None:
-        """Prove the engine; if it is concurrent, begin to check its processes, and its answers when idle."""
+        """Prove the engine. If it is concurrent, begin to check its processes and, while it is idle, its
+        answers.
+        """
         self.prove()
         if self._engine.is_concurrent:
             self._actor.every(ENGINE_CHECK_S, self._engine.check_alive)
             self._actor.run(self._stay_healthy())
 
     def prove(self) -> None:
-        """Have the engine give a real answer; blocks. Raises EngineError if another version answers."""
+        """Prove the engine by a real answer; blocks. Raises EngineError if another version answers."""
         served, loaded = self._engine.prove(self._probe), self._engine.version
         if served != loaded:
             name = self._actor.identity.name
@@ -151,7 +154,7 @@ class Serving:
         self._actor.run(self.serve())
 
     def _show_busy(self) -> None:
-        """Count the engine as busy with what it answers; requests that wait do not make it busy."""
+        """Measure as load the requests that the engine is answering; waiting requests do not count."""
         requests = len(self.in_flight)
         self._meter.weigh("busy_s", float(requests > 0))
         self._meter.weigh("weighted_s", requests / self._settings.max_batch)

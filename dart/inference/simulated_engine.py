@@ -26,7 +26,7 @@ VOCABULARY = 128
 PROMPT_TOKENS = 8
 
 TOKENS_SIGMA = 0.4
-"""Spread of the number of tokens of an answer."""
+"""Standard deviation of the logarithm of an answer's number of tokens."""
 
 LONGEST_ANSWER = 4
 """No answer is longer than this many times the median: a trajectory has to fit into mail."""
@@ -52,13 +52,13 @@ class SimulatedEngine(Engine):
         self.load(folder, version)
 
     def load(self, folder: Path, version: int) -> None:
-        """Wait `load_s`, then answer with this version. Raises CorruptCheckpoint; then the old one stays."""
+        """Wait `load_s`, then answer with this version. After CorruptCheckpoint, the old version stays."""
         self._wait(self._simulation.load_s)
         verify_policy(folder, version)
         self.version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One answer per request, after the service time of the whole batch."""
+        """Return one answer per request, after the service time of the whole batch."""
         if not requests:
             return []
         self._wait(self._simulation.generate_base_s + len(requests) * self._simulation.generate_each_s)

@@ -18,7 +18,7 @@ MOST_HEADER_BYTES = 100_000_000
 """The largest header that the safetensors format allows."""
 
 INDEX = "model.safetensors.index.json"
-"""In a checkpoint of several files: says which tensor is in which file."""
+"""File, in a checkpoint of several weight files, that says which tensor is in which of them."""
 
 HEAD = "lm_head.weight"
 
@@ -53,7 +53,7 @@ def _named_files(folder: Path) -> list[Path]:
 
 
 def layout_of(folder: Path) -> Layout:
-    """Every tensor of a checkpoint with its shape. Raises OtherLayout when a file is no safetensors file.
+    """Return the shapes of a checkpoint's tensors. Raises OtherLayout when a file is no safetensors file.
 
     An output head that is tied to the embedding is left out: some programs write it, transformers does not.
     """
@@ -76,7 +76,7 @@ def _is_tied(folder: Path) -> bool:
 
 
 def refuse_other_layout(served: Layout, folder: Path) -> None:
-    """Raises OtherLayout, naming the first differences, unless the checkpoint has the tensors of `served`."""
+    """Raise OtherLayout, naming the first differences, unless the checkpoint has the tensors of `served`."""
     differences = [*_differences(served, layout_of(folder))]
     if differences:
         named = "; ".join(differences[:MOST_NAMED])
@@ -89,9 +89,11 @@ def refuse_other_layout(served: Layout, folder: Path) -> None:
 
 def _differences(served: Layout, offered: Layout) -> list[str]:
     missing = [f"{name} is missing" for name in sorted(served.keys() - offered.keys())]
-    unknown = [f"{name} is not known" for name in sorted(offered.keys() - served.keys())]
+    unknown = [
+        f"{name} is not in the policy that is served" for name in sorted(offered.keys() - served.keys())
+    ]
     reshaped = [
-        f"{name} is {list(offered[name])}, expected {list(served[name])}"
+        f"{name} has shape {list(offered[name])}, expected {list(served[name])}"
         for name in sorted(served.keys() & offered.keys())
         if served[name] != offered[name]
     ]

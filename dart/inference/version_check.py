@@ -7,14 +7,14 @@ from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoin
 
 TRAINERS = ("optimizer.pt", "optimizer", "adapter")
 """Parts of a checkpoint that only the trainer reads: the optimizer's state, several times the size of the
-weights, and an adapter, which is in the weights already."""
+weights, and an adapter, which is already merged into the weights."""
 
 
 def verify_policy(folder: Path, version: int) -> None:
     """Raise CorruptCheckpoint unless the folder holds this version, and its files have their sha256.
 
     The base policy, version 0, is a plain folder without hashes, which is not checked, or a checkpoint of
-    another run, which may have another version there.
+    another run, which may have any version number.
     """
     if version == 0 and not (folder / STATE_FILE).exists():
         return

@@ -60,13 +60,14 @@ from dart.store.checkpoints import published_hashes
 T = TypeVar("T")
 
 START_DEADLINE_S = 900.0
-"""Only a last limit: the supervisor ends a start sooner (`supervision.rollout_pool.start_deadline_s`)."""
+"""Time for vLLM to start. The supervisor usually ends a slow start earlier
+(`supervision.rollout_pool.start_deadline_s`)."""
 
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
 
 NEVER = -100.0
-"""Added to the logit of a token that must not be sampled."""
+"""Value added to the logit of a token that must not be sampled."""
 
 
 class VllmEngine(Engine):
@@ -91,7 +92,7 @@ class VllmEngine(Engine):
 
         prompt_spec   how the policy is shown an episode and answers
         log           file to which the output of its processes is added
-        sockets       folder for the sockets to its processes; emptied first of those of a killed engine
+        sockets       folder for the sockets to its processes; those of an earlier engine are removed first
         """
         verify_policy(folder, version)
         self._rollout = rollout
@@ -193,9 +194,9 @@ class VllmEngine(Engine):
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on.
 
-        Answers that have begun go on with the new weights or, if `rollout.weight_update` is "drain", are
-        waited for. Raises CorruptCheckpoint or OtherLayout before anything is changed: then the engine keeps
-        its old policy. Raises EngineDied when the load fails later.
+        Answers that have begun continue with the new weights. If `rollout.weight_update` is "drain", the load
+        waits until they are complete. Raises CorruptCheckpoint or OtherLayout before anything is changed:
+        then the engine keeps its old policy. Raises EngineDied when the load fails later.
         """
         verify_policy(folder, version)
         refuse_other_layout(self._layout, folder)
@@ -256,7 +257,7 @@ class VllmEngine(Engine):
             raise EngineDied(self._why_died()) from dead
 
     def _why_died(self) -> str:
-        """Why the engine died. Only its cores have exit codes: only they are children of this process."""
+        """Return why the engine died. Only its cores are children of this process with an exit code."""
         gone = tuple(member for member in self._members if not member.is_there)
         exits = {
             core.pid: exit_reason_of(core.exitcode) for core in self._cores() if core.exitcode is not None
@@ -278,7 +279,7 @@ def make_socket_folder(sockets: Path) -> None:
 def engine_args(
     folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int
 ) -> AsyncEngineArgs:
-    """The arguments that vLLM is started with; sets environment variables that vLLM reads, too."""
+    """Return the arguments with which vLLM is started; also sets environment variables that vLLM reads."""
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()
     is_eager = settings.eager or on_cpu

@@ -14,10 +14,11 @@ ENDED_BY_PAUSE = "abort"
 """vLLM's reason for an answer that it ended because it was paused for new weights."""
 
 MOST_FAILURES = 3
-"""How often a request that vLLM gives up is sent again, for instance because it has evicted a screenshot."""
+"""How often a request that vLLM gave up, for instance without a screenshot in its cache, is sent again."""
 
 Ask = Callable[[Sequence[int], int], Awaitable[Any]]
-"""Takes the tokens sampled so far and how many may follow; returns the next piece, a `RequestOutput`."""
+"""Function of the tokens sampled so far and of how many may follow; returns the next piece, a
+`RequestOutput`."""
 
 
 async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
@@ -47,7 +48,7 @@ class AssembledAnswer:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.entropies: list[float] = []
-        """In nats."""
+        """Entropy at each sampled token, in nats."""
         self.prompt_tokens = 0
         """Tokens of the prompt as vLLM counted them, those of screenshots included."""
         self._reported: list[tuple[str, int, int]] = []
@@ -64,7 +65,7 @@ class AssembledAnswer:
             self.entropies.append(entry[token].rank / ENTROPY_UNITS_PER_NAT)
 
     def spans(self) -> tuple[VersionSpan, ...]:
-        """Which version sampled which tokens. Raises ValueError if vLLM did not say so for every token."""
+        """Return which version sampled which tokens. Raises ValueError if vLLM left a token out."""
         return spans_of(self._reported, len(self.token_ids))
 
 

@@ -13,8 +13,8 @@ from actors.process import die_with_parent
 from dart.inference.tensor_layout import weight_files
 
 ENTROPY_UNITS_PER_NAT = 10**8
-"""Entropies travel as integers in the place of the sampled token's rank, which is not needed. 32 bits hold 21
-nats, the entropy of a billion equally likely tokens."""
+"""vLLM's workers send entropies as integers of this many units per nat, in the place of the sampled token's
+rank, which is not needed. 32 bits hold 21 nats, the entropy of a billion equally likely tokens."""
 
 
 class WeightsNotTaken(RuntimeError):
@@ -109,9 +109,9 @@ def _digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _pack_again(model: Any) -> None:
-    """Pack an output head that is tied to the embedding again.
+    """Repack an output head that is tied to the embedding.
 
-    On CPUs vLLM uses a packed copy of such a head, which no reload changes.
+    On CPUs vLLM uses a packed copy of such a head, which loading new weights does not change.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 

@@ -57,7 +57,8 @@ class WeightSyncActor(Actor):
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
-        """With `rollout.weight_update = "drain"` an engine answers its requests before it loads."""
+        """Deadline of a load. With `rollout.weight_update = "drain"` it includes the answers that the engine
+        completes first."""
         self._newest = m.VersionPublished(version=-1, folder="")
         self._engines = {name: _Engine(name) for name in self.args["engines"]}
         self._events: list[m.EventDraft] = []
@@ -83,7 +84,9 @@ class WeightSyncActor(Actor):
 
     def _check_record(self) -> None:
         newest = self._reader.latest_version()
-        assert newest is not None, "version 0 is recorded before the tree starts"
+        assert newest is not None, (
+            "the record has no policy version; version 0 should be in it before the tree starts"
+        )
         folder = newest.folder(self.identity.run_dir)
         self._set_target(m.VersionPublished(version=newest.version, folder=str(folder)))
 

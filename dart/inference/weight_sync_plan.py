@@ -51,7 +51,7 @@ class ServeDecision:
 class _Engine:
     version: int
     failures: int = 0
-    """In a row."""
+    """Number of loads in a row that failed."""
     retry_at_s: float = -math.inf
 
 
@@ -71,7 +71,8 @@ class SyncPlan:
         """The oldest version that may be served; -1 before any engine was seen."""
         self._is_all_at_once = all_at_once
         self._engines: dict[str, _Engine] = {}
-        """The engine whose state changed last is at the end. Of equal versions the first is chosen."""
+        """The engines by name, those whose state changed last at the end. Of engines with equal versions, the
+        first one loads first."""
         self._loading: dict[str, LoadDecision] = {}
         """The loads in progress, by engine."""
         self._held: dict[str, bool] = {}

@@ -48,10 +48,10 @@ STOP_DEADLINE_S = 45.0
 
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
-"""Time kept free at the end of the budget for the last update; the final evaluation adds its own."""
+"""Time kept free at the end of the budget for the last update; that for the final evaluation is added."""
 
 NO_TRAINING_MINUTES = 1e-3
-"""The time budget of `evaluate`: it is spent before training begins."""
+"""Time budget of a run of `evaluate`, so short that it is spent before training begins."""
 
 
 def train(

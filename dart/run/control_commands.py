@@ -57,7 +57,8 @@ PAUSE_DEADLINE_S = 10.0
 """Time for the curator to record that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
-"""Share of a request's `wait_ms` in which a supervisor has to answer first, and its limits in seconds."""
+"""Before a supervisor gets a request, it has to answer a call within this share of the request's `wait_ms`,
+but at least and at most these seconds."""
 
 DRAIN_POLL_S = 0.5
 """Interval of the check whether an episode or an update still runs."""
@@ -84,9 +85,9 @@ class Commands:
         self._actor = actor
         self._definition = definition
         self._up_to_date: dict[str, int] = {}
-        """The incarnation of each pool that has the current limits; at the start of a run the first."""
+        """By pool, the incarnation that has the current limits; the first one when the run starts."""
         self._changing = Lock()
-        """Held while sizes and limits change, so that one change follows the other."""
+        """Lock held while sizes and limits change, so that one change follows the other."""
 
     async def answer(self, call: Request) -> ControlAnswer:
         """Carry out a request and return its outcome.
@@ -142,7 +143,9 @@ class Commands:
             answer = ControlAnswer(ControlOutcome.SILENT, str(error))
         except Exception as error:
             self._actor.log.exception("request_failed", request=repr(call))
-            answer = ControlAnswer(ControlOutcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
+            answer = ControlAnswer(
+                ControlOutcome.REFUSED, f"the request failed by a defect, see the log: {error!r}"
+            )
         if not isinstance(call, Ping):
             self._actor.log.info(
                 "request_ended", request=repr(call), outcome=answer.outcome.value, text=answer.text
@@ -230,7 +233,7 @@ class Commands:
                 return names
 
     async def _each(self, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
-        """Make one call to the environment pool for each name, all at once; return what failed, and why."""
+        """Call the environment pool once for each name, all at the same time; return what failed, and why."""
         asked = [self._ask(ENVIRONMENT_POOL, call_for(name), CALL_DEADLINE_S) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
@@ -334,7 +337,7 @@ class Commands:
         return "nothing is played or trained any more; `dartrl resume` continues the run"
 
     async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
-        """Have the curator hold back new work, or begin it again; with None only ask how things stand.
+        """Have the curator hold back new work or give it out again; with None, only ask for its state.
 
         Raises NotDone, AskError.
         """

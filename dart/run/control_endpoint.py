@@ -1,7 +1,8 @@
 """The control endpoint: a thread of the run's main process that answers on the control socket.
 
-It is no actor of the tree, because every actor may hang. Like an actor it has an inbox and asks actors, each
-time with a deadline. Connections and mail share one loop, so a request that waits delays no other request.
+The endpoint is outside the tree, because every actor of the tree may hang. It asks actors through an inbox of
+its own, each time with a deadline. Connections and mail share one loop, so a request that waits delays no
+other request.
 """
 
 import os
@@ -149,7 +150,7 @@ class ControlEndpoint:
         self._emitter = emitter
         self._log_file = paths.logs / f"{NAME}.jsonl"
         self._statuses: SimpleQueue[Sidecar] = SimpleQueue()
-        """What the thread reports of itself, for the main thread."""
+        """Queue from the thread to the main thread: whether the endpoint serves, and why not."""
         self._is_over = threading.Event()
         self._has_ended = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -167,7 +168,9 @@ class ControlEndpoint:
         return self
 
     def poll(self) -> None:
-        """Report a defect, and that the endpoint serves again. Call it about every second; it never waits."""
+        """Emit an event when the endpoint ended by a defect or serves again. Call it every second; never
+        waits.
+        """
         if not self._thread.is_alive() and not self._has_ended and not self._is_over.is_set():
             self._has_ended = True
             text = f"its thread ended, see {self._log_file}; restart the run to steer it again"
@@ -211,7 +214,7 @@ class ControlEndpoint:
     def _note_defect(self, error: Exception, wait_s: float) -> None:
         text = (
             f"ended by a defect ({error!r}), see {self._log_file}; the run cannot be steered; "
-            f"it is started again in {wait_s:.0f} s"
+            f"the endpoint is started again in {wait_s:.0f} s"
         )
         self._statuses.put(Sidecar(name=NAME, is_well=False, text=text))
 

@@ -42,7 +42,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:
-    """Connect; each operation on the connection takes at most `timeout_s`. Raises OSError."""
+    """Connect to a control socket; each operation takes at most `timeout_s`. Raises OSError."""
     with _socket_for(path) as (connection, place):
         connection.settimeout(timeout_s)
         connection.connect(place)

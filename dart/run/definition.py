@@ -39,7 +39,9 @@ class RunDefinition:
         self.as_started = self.config
 
     def adopt(self, config: Config) -> None:
-        """Replace the configuration and write it. It also holds if writing fails, which raises OSError."""
+        """Replace the configuration and write it. Raises OSError if writing fails; the new one still
+        holds.
+        """
         self.config = config
         self.keep(config)
 

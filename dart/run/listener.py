@@ -53,7 +53,7 @@ class RunListener:
 _SILENT_LOG = structlog.wrap_logger(
     None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
 )
-"""Writes nothing: log lines would break a screen that is drawn in place."""
+"""A logger that writes nothing: log lines would break a screen that is drawn in place."""
 
 
 class ConsoleListener(RunListener):

@@ -78,7 +78,7 @@ def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:
 
 
 def _differs(old: ChildSpec | SupervisorFlags, new: ChildSpec | SupervisorFlags) -> dict[str, Any]:
-    """Return the fields that differ, as plain data; for a worker that differs also its new arguments."""
+    """Return the new values of fields that differ, as plain data; for a worker also its new `args`."""
     names = [field.name for field in fields(new) if field.name not in _FIXED]
     differs = {
         name: to_plain(getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)

@@ -133,9 +133,9 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
 def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
-    The updates between the two are lost. An event says so, and also a notice, as long as the damaged folder
-    exists, which is renamed. Without a good checkpoint nothing changes, and the check of the data refuses the
-    run.
+    The updates between the two are lost, which an event records. The damaged folder is renamed; as long as it
+    exists, a notice is shown. Without a good checkpoint nothing changes, and the check of the data refuses
+    the run.
     """
     damage = damage_of(newest, paths)
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None

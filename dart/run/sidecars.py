@@ -38,7 +38,7 @@ from supervision.child_spec import COUNT_MOST, Backoff, ChildSpec, SupervisorFla
 from supervision.core import SupervisorCore
 
 BACKOFF = Backoff(initial_s=1.0, factor=3.0, max_s=300.0, jitter=0.0, reset_after_s=120.0)
-"""A sidecar that can never work costs a start every five minutes."""
+"""Waits before restarts of a sidecar. One that can never work is started every five minutes."""
 
 NICENESS = 10
 """Added to the niceness of the main process: training comes first."""
@@ -52,7 +52,7 @@ REASON_BYTES = 4096
 STOP_POLL_S = 0.01
 
 _FLAGS = SupervisorFlags(ordered=False, max_restarts=COUNT_MOST)
-"""The budget is never spent: no failure of a sidecar ends the run."""
+"""Flags with a restart budget that is never spent: no failure of a sidecar ends the run."""
 
 
 def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:

@@ -80,14 +80,14 @@ KINDS: Mapping[str, EventKind] = {
         subject="the actor that waited",
         fields={
             "began_unix_s": "when it began",
-            "paused_s": "how long it lasted",
-            "reason": "what refused, and the remedy",
+            "paused_s": "how long the actor waited",
+            "reason": "what refused the write, and the remedy",
         },
     ),
     TASK_QUARANTINED: EventKind(
         about="A task is not played for a while: it costs rollouts or environments and teaches nothing.",
         subject="the task",
-        fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
+        fields={"reason": "what happened in a row", "until_unix_s": "when one group of the task is tried"},
     ),
     TASK_RELEASED: EventKind(
         level="info",
@@ -126,12 +126,12 @@ KINDS: Mapping[str, EventKind] = {
             "phase": "`before` or `after`",
             "version": "the newest policy version at that time",
             "seed": "its held-out seed",
-            "is_greedy": "whether it was played with the most likely answers",
+            "is_greedy": "whether the episode was played with the most likely answers",
             "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
             "environment was asked to stop, which spends no attempt",
             "detail": "the whole message",
             "attempts": "attempts spent so far",
-            "is_left_out": "whether it is not tried again",
+            "is_left_out": "whether the episode is not played again",
         },
     ),
     WORK_HELD: EventKind(
@@ -153,10 +153,10 @@ KINDS: Mapping[str, EventKind] = {
         subject="the trainer",
         fields={
             "version": "the newest version, whose checkpoint is a copy now",
-            "from_version": "the version it is a copy of",
+            "from_version": "the version of which that checkpoint is a copy",
             "damage": "what was wrong with it",
-            "damaged_folder": "where it lies now, in the run directory; `status` and the page show a "
-            "notice until that folder is removed",
+            "damaged_folder": "where the damaged checkpoint is now, in the run directory; `status` and "
+            "the page show a notice until that folder is removed",
         },
     ),
     LOG_CUT: EventKind(
@@ -224,4 +224,4 @@ REPORT_FIELDS: Mapping[str, str] = {
     "signal": "the signal that ended it; null when none did",
     "chain": "for a supervisor: the reasons below that led to this one, nearest first",
 }
-"""Of every report."""
+"""The fields of every report about an actor."""

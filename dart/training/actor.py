@@ -45,7 +45,7 @@ PAUSE_S = 0.2
 
 
 class BatchTaken(RuntimeError):
-    """An update came too late: its batch was leased to another trainer. The record holds nothing of it."""
+    """The update came too late: another trainer leases its batch by now. The record keeps nothing of it."""
 
     def __init__(self, batch_id: int, fence: int, version: int) -> None:
         super().__init__(
@@ -65,11 +65,13 @@ class TrainerActor(Actor):
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()
-        assert newest is not None, "version 0 is recorded before the tree starts"
+        assert newest is not None, (
+            "the record has no policy version; version 0 should be in it before the tree starts"
+        )
         self._learner = learner_at(self._config, newest, self._checkpoints)
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
-        """Succeeds when the current update has ended; None between updates."""
+        """A future that succeeds when the current update has ended; None between updates."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(self._config.telemetry.load_every_s, self._record_load)
@@ -155,7 +157,7 @@ class TrainerActor(Actor):
             return report
 
     async def _refuse(self, batch: Batch, found: Blame, detail: str) -> None:
-        """Record that the batch is refused. The curator learns of it from the record at its next request."""
+        """Record that the batch is refused. The curator reads this when the trainer next asks for a batch."""
         self.log.error(
             BATCH_REFUSED,
             batch=batch.batch_id,
@@ -188,7 +190,7 @@ class TrainerActor(Actor):
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:
-        """Check the staleness bound where the batch is consumed; the curator should never exceed it."""
+        """Raise AssertionError if a step is older than the staleness bound: the curator failed then."""
         bound = self._config.curation.staleness
         if max(staleness) > bound:
             raise AssertionError(
@@ -213,7 +215,7 @@ class TrainerActor(Actor):
 
 
 def _metrics(report: UpdateSummary, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
-    """Return the metrics to record with the new version; unknown ones are left out."""
+    """Return the metrics to record with the new version, without those that are unknown."""
     figures = {name: float(value) for name, value in asdict(report).items() if value is not None}
     trajectories = float(sum(len(group.trajectories) for group in groups))
     return {**figures, **staleness_figures(staleness), "trajectories": trajectories}

@@ -36,9 +36,10 @@ class Samples:
     """The step samples of some groups."""
 
     kept: tuple[StepSample, ...]
-    """Samples in the loss."""
+    """The samples that are in the loss."""
     steps: int
-    """Number of samples in D, including those left out; the loss is a mean over all of them."""
+    """Number of steps of the groups that have spread, those left out included. The loss is a mean over this
+    number."""
     low_entropy: int
     """Number of steps left out because of low entropy."""
     groups_without_spread: int
@@ -47,9 +48,9 @@ class Samples:
 def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None) -> Samples:
     """Return the step samples of the groups that have spread. Raises MalformedStep.
 
-    entropy_quantile   steps below this quantile of their group's entropies are left out; None: none are
+    entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
 
-    Steps with an empty answer are left out too.
+    Steps with an empty answer are always left out.
     """
     kept: list[StepSample] = []
     steps = low_entropy = without_spread = 0
@@ -81,8 +82,9 @@ def _checked(step: Step, group_id: int) -> Step:
 
 
 def padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """Pad rows of numbers to the shape of `like`. Padding, and rows that are None, have the values of `like`,
-    without gradient.
+    """Return the rows as one tensor with the shape of `like`.
+
+    The values of `like`, without gradient, are at the end of shorter rows and in place of rows that are None.
     """
     filled = like.detach().clone()
     for index, row in enumerate(rows):
@@ -99,7 +101,7 @@ def micro_batches(
     size     most items of a micro-batch
     budget   most tokens of a micro-batch, padding to its longest item included; 0: no limit. A longer item
              gets a micro-batch of its own
-    tokens   number of tokens of an item
+    tokens   function that returns the number of tokens of an item
     """
     start = longest = 0
     for index, item in enumerate(items):

@@ -58,7 +58,7 @@ Refused = MalformedStep | ForeignPrompt | NothingToLearn | NonFiniteUpdate | Blo
 """The errors of a batch that cannot be trained."""
 
 REFUSED = (MalformedStep, ForeignPrompt, NothingToLearn, NonFiniteUpdate, BlobDamage)
-"""The same classes, for `except`."""
+"""The classes of `Refused` as a tuple, for `except`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class Blame:
     pool_ids: tuple[int, ...] = ()
     """Demonstrations of the experience pool."""
     reason: str
-    """`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`; dropped groups are counted
-    by it."""
+    """The reason that is recorded: `damaged_screenshot`, `malformed_step`, `nothing_to_learn` or
+    `not_finite`."""
 
 
 def can_retry(error: Refused, tries: int) -> bool:
@@ -84,7 +84,9 @@ def is_policy_at_fault(error: Refused, found: Blame, groups: Sequence[Group]) ->
 
 
 def blame(error: Refused, groups: Sequence[Group]) -> Blame:
-    """Return the groups and demonstrations that contain what the error names; all groups if none does."""
+    """Return the groups and demonstrations that hold the step or screenshot of the error; without one, all
+    groups.
+    """
     match error:
         case BlobDamage():
             return _blame_holders(

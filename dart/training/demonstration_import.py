@@ -86,8 +86,10 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
 
 
 def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tuple[T, ...]:
-    """Return what `make` makes of each episode in a folder. Raises BadDemonstrations, which names the line of
-    an episode that cannot be read or made."""
+    """Call `make` with each episode in a folder and return the results.
+
+    Raises BadDemonstrations, which names the line of an episode that cannot be read or made.
+    """
     path = folder / FILE
     try:
         return tuple(_made(path, make))
@@ -127,7 +129,7 @@ def demonstration_of(episode: DemonstrationEpisode, folder: Path, codec: Codec) 
 
 
 def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterator[Step]:
-    """Yield the steps with the prompts that an engine would have been given."""
+    """Yield the steps, each with the prompt that an engine would get before it."""
     screen_of = lru_cache(SCREENS_HELD)(lambda sha256: _screen(folder, sha256, codec))
     history: list[str] = []
     past: list[PastStep] = []

@@ -2,7 +2,8 @@
 
 Every rank has the same batch and runs its share of the passes; weights, gradients and the optimizer's state
 are split among the ranks (Zhao et al. 2023, arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`). Each
-collective operation needs all ranks, so a rank with fewer passes repeats its last one with weight 0.
+collective operation needs all ranks, so a rank with fewer passes than others repeats its last pass with
+weight 0.
 """
 
 import io
@@ -36,8 +37,9 @@ class RankGroup:
         """Split the weights among all ranks; a single process keeps all of them."""
 
     def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Yield this rank's passes, as many as on every other rank, each with whether it counts. A repeated
-        pass does not count.
+        """Yield the passes of this rank, each with True, or False for a repeated pass, which does not count.
+
+        Every rank gets the same number of passes.
         """
         return ((one, True) for one in passes)
 
@@ -53,11 +55,13 @@ class RankGroup:
         return dict(figures)
 
     def full_norm(self, value: Tensor) -> float:
-        """Return the norm over all ranks' gradients, from the value that clipping returned."""
+        """Return the norm of all ranks' gradients together; `value` is what torch's gradient clipping
+        returned.
+        """
         return float(value)
 
     def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return all weights, unsplit, for a checkpoint; None when the module itself has them."""
+        """Return all weights, unsplit, for a checkpoint; None when the module itself holds them all."""
         return None
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
@@ -67,7 +71,7 @@ class RankGroup:
         (folder / OPTIMIZER_FILE).write_bytes(state.getbuffer())
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read what `write_optimizer` of a group with any number of processes wrote."""
+        """Read the optimizer's state that `write_optimizer` wrote with any number of processes."""
         if (folder / OPTIMIZER_FILE).is_file():
             self._read_single_file(module, optimizer, folder / OPTIMIZER_FILE)
         else:
@@ -127,8 +131,10 @@ class ProcessGroup(RankGroup):
         write_parts(module, optimizer, folder)
 
     def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
-        """Distribute the state that a single process wrote among all ranks. The file numbers the trained
-        weights in order; ranks need their names."""
+        """Read the state that a single process wrote, and split it among all ranks.
+
+        The file numbers the trained weights in order. Split states name them instead.
+        """
         from torch.distributed.checkpoint.state_dict import (
             StateDictOptions,
             get_optimizer_state_dict,
@@ -143,7 +149,7 @@ class ProcessGroup(RankGroup):
 
 
 def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Write each process's part of the optimizer's state, by the names of the weights (DCP)."""
+    """Write each process's part of the optimizer's state, by weight names (torch.distributed.checkpoint)."""
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -153,9 +159,9 @@ def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Pat
 
 
 def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Read this process's part of what `write_parts` wrote with any number of processes.
+    """Read this process's part of the state that `write_parts` wrote with any number of processes.
 
-    The settings of `optimizer` stay, because some of them depend on the number of processes.
+    The optimizer's settings, such as the learning rate, are not read: some depend on the number of processes.
     """
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -169,7 +175,7 @@ def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path
 
 @contextmanager
 def _maybe_alone() -> Iterator[bool]:
-    """Yield whether there is no process group, and suppress DCP's warning about it."""
+    """Yield whether there is no process group. In the block, torch.distributed does not warn about that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield not dist.is_initialized()

@@ -53,11 +53,11 @@ class CommandFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> "CommandFailure":
-        """Take an exception apart."""
+        """Return the parts of an exception, which can be sent."""
         return cls(type(error), error.args, dict(vars(error)))
 
     def error(self) -> BaseException:
-        """Return the exception again."""
+        """Return the exception that has these parts."""
         made = self.kind.__new__(self.kind, *self.args)
         vars(made).update(self.attributes)
         return made
@@ -143,8 +143,7 @@ class DistributedLearner:
 
 
 def _torchrun(ranks: int) -> list[str]:
-    """Return the command of torchrun, which the kernel ends together with this process and which restarts no
-    rank."""
+    """Return torchrun's command line. The kernel ends torchrun with this process; no rank is restarted."""
     tied = ["setpriv", "--pdeathsig", "KILL", "--"]
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--max-restarts=0"]
     return [*tied, *run, f"--nproc-per-node={ranks}", "-m", "dart.training.rank_main"]

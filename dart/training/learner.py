@@ -51,7 +51,7 @@ class LearnerConfig(LossConfig):
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
     entropy_quantile: float | None = None
-    """Steps below this quantile of their group's entropies are left out of the loss; None: none are."""
+    """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     """Temperature of the sampling distribution; the same as in the rollouts."""
@@ -160,7 +160,7 @@ class Learner:
     def save(self, parent: Path, write: Callable[[Path], None] | None = None) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder.
 
-        write   writes the files into a folder; None: `write_files` of this learner
+        write   function that writes the files into a folder; None: `write_files` of this learner
         """
         state = CheckpointState(version=self.version, learner={"config": asdict(self.config)})
         return write_checkpoint(parent, state, write or self.write_files)
@@ -168,7 +168,7 @@ class Learner:
     def write_files(self, folder: Path) -> None:
         """Write the files of a checkpoint; with several ranks, each of them calls this.
 
-        Raises OSError when the disk refuses, whichever library notices it.
+        Raises OSError when the disk refuses a write, also where a library raises an error of its own.
         """
         self._ranks.write_optimizer(self._policy.module, self._optimizer, folder)
         weights = self._ranks.full_weights(self._policy.module)
@@ -189,8 +189,11 @@ class Learner:
         return screens
 
     def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
-        """Score the samples under the old and the base policy. With one optimizer step the old policy is the
-        policy itself and needs no extra pass."""
+        """Score the samples under the policy before the update and under the base policy.
+
+        With one optimizer step per update the policy does not change before the loss, so its scoring needs no
+        extra pass.
+        """
         unknown = [None] * len(samples)
         old = self._logprobs(self._policy.score, samples, screens) if self.config.minibatches > 1 else unknown
         reference = self._logprobs(self._reference, samples, screens) if self._reference else unknown
@@ -219,7 +222,7 @@ class Learner:
     ) -> dict[str, Any]:
         """Make all optimizer steps of an update, or none of them. Returns the figures of its report.
 
-        `share` of the steps are in the loss; it scales the mean over them to one over all steps.
+        share   fraction of the steps that is in the loss; scales the mean over these to a mean over all steps
         """
         before = self._snapshot() if self.config.minibatches > 1 else None
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
@@ -253,8 +256,8 @@ class Learner:
     def _backward(
         self, chunk: Sequence[_Scored], screens: Mapping[str, Screen], weight: float
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Add `weight` times the gradient of a micro-batch's loss to the gradients. Returns the means of its
-        terms, and the sums of its mismatch.
+        """Add `weight` times the gradient of a micro-batch's loss to the gradients. Returns the means of the
+        loss's terms, and the sums of `logprob_mismatch.mismatch_sums`.
 
         Only a single process checks the loss here. Several ranks have different losses and check the common
         gradient norm instead, so that all of them fail together.
@@ -272,7 +275,7 @@ class Learner:
         return means, mismatch_sums(batch, is_stale, is_injected, self.config.tis_cap)
 
     def _step(self) -> float:
-        """Make one optimizer step with the accumulated gradient. Returns its norm before clipping."""
+        """Make one optimizer step with the summed gradient; return the gradient's norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self._policy.trainable(), self.config.max_grad_norm)
         whole_norm = self._ranks.full_norm(norm)
         self._refuse_non_finite("gradient norm", whole_norm)

@@ -1,8 +1,8 @@
 """The mismatch between the trainer's log-probs and those that the engine recorded.
 
-It is counted separately by age. For steps of the trainer's own version, the mismatch is the difference of two
-implementations of one policy; a large one is a fault of the engine. For older versions it also contains what
-training has changed since.
+Fresh and older steps are counted separately. For steps of the trainer's own version, the mismatch is the
+difference of two implementations of one policy; a large one is a fault of the engine. For older versions it
+also contains what training has changed since.
 """
 
 import math
@@ -40,7 +40,7 @@ def mismatch_sums(
 
 
 def mismatch_figures(sums: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the figures of an `UpdateReport` from sums; None for those without tokens."""
+    """Return the mismatch figures of an `UpdateReport` from such sums; None for a figure without tokens."""
     return {
         "mismatch_engine": _ratio(sums["nats_engine"], sums["tokens_engine"]),
         "mismatch_stale": _ratio(sums["nats_stale"], sums["tokens_stale"]),

@@ -33,7 +33,7 @@ KL_GRADIENT_BOUND = 10.0
 """Largest gradient of one token's KL with respect to its log-prob."""
 
 KL_GAP_BOUND_NATS = math.log1p(KL_GRADIENT_BOUND)
-"""ref - theta at which k3 has that gradient: 2.4."""
+"""Value of logp_ref - logp_theta at which the k3 estimate has the gradient KL_GRADIENT_BOUND: 2.4 nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,9 @@ class LossConfig:
     clip_low: float = 0.2
     clip_high: float = 0.28
     tis_cap: float | None = 1.0
-    """C; None: every weight is 1."""
+    """C, the largest importance weight; None: every weight is 1."""
     dual_clip: float = 10.0
-    """c: with a negative advantage the ratio counts at most this."""
+    """c: the largest ratio that counts when the advantage is negative."""
     kl_beta: float = 0.1
 
 
@@ -60,13 +60,13 @@ class TokenBatch:
     behaviour: Tensor
     """Log-probs that the engine recorded at sampling time; any finite number where it recorded none."""
     has_behaviour: Tensor
-    """(samples,), bool: whether the engine recorded them."""
+    """(samples,), bool: whether the engine recorded log-probs for the sample."""
     reference: Tensor | None
     """Log-probs under the frozen base policy; None when kl_beta is 0, because they are not computed then."""
     advantage: Tensor
-    """(samples,)"""
+    """(samples,): the advantage of each sample."""
     mask: Tensor
-    """(samples, tokens), bool."""
+    """(samples, tokens), bool: True at tokens that were sampled, False at padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,11 @@ class _TokenTerms:
     policy: Tensor
     kl: Tensor
     log_ratio: Tensor
-    """Before its bound."""
+    """log rho, before its bound is applied."""
     ratio: Tensor
     weight: Tensor
     kl_gap: Tensor
-    """ref - theta in nats."""
+    """logp_ref - logp_theta in nats."""
 
 
 def clipped_policy_loss(

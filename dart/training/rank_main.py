@@ -103,7 +103,7 @@ def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
 
 
 def _received(trainer: "Connection[Any, Any] | None") -> Command | None:
-    """Return the next command; None after the trainer's last one, and without a connection to the trainer."""
+    """Return the trainer's next command; None after the last one, and on a rank that receives none."""
     try:
         return None if trainer is None else trainer.recv()
     except EOFError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSummary:
-    """The figures that every learner has, also one that only simulates training."""
+    """The figures that every learner returns, a simulated one included."""
 
     version: int
     """Version of the policy that the update made."""
@@ -45,7 +45,7 @@ class UpdateReport(UpdateSummary):
     dual_clip_fraction: float
     """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
     ratio: float
-    """Probability of a token under the current policy, divided by its probability before the update."""
+    """Mean of a token's probability under the current policy, divided by that before the update."""
     ratio_bounded_fraction: float
     """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
     tis_weight: float
@@ -61,11 +61,12 @@ class UpdateReport(UpdateSummary):
     without_behaviour: int
     """Number of steps in the loss whose weight is 1 because their log-probs are unknown (demonstrations)."""
     mismatch_engine: float | None
-    """Mean |old - behaviour| per token in nats over steps of the trainer's own version; None without any."""
+    """Mean absolute difference per token, in nats, between the log-prob before the update and the one that
+    the engine recorded, over steps of the trainer's own version; None without such steps."""
     mismatch_stale: float | None
-    """The same over steps of older versions."""
+    """Like `mismatch_engine`, for steps of older versions."""
     tis_truncated: float | None
-    """Share of the tokens with known log-probs whose weight was truncated; None without any."""
+    """Share of the tokens with recorded log-probs whose weight was truncated; None without such tokens."""
     injected: int
     """Number of demonstrations of the experience pool in the groups."""
     prefixes: int

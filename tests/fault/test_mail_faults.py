@@ -184,10 +184,10 @@ def test_a_captured_stop_is_good_for_one_incarnation_and_one_time(system: Runnin
 
 def test_an_ask_that_is_not_understood_is_refused_with_the_reason_and_harms_nobody(system: Running) -> None:
     with pytest.raises(
-        Refused, match=r"'bob' does not understand it: unknown message type 'a.newer.Message'"
+        Refused, match=r"'bob' does not understand the message: unknown message type 'a.newer.Message'"
     ):
         ask_sealed(system, UndecodedMessage("a.newer.Message", b"\x80"))
-    with pytest.raises(Refused, match=r"'bob' does not understand it: .*Note.*missing required field"):
+    with pytest.raises(Refused, match=r"'bob' does not understand the message: .*Note.*missing required"):
         ask_sealed(system, UndecodedMessage(f"{__name__}.Note", b"\x80"))
     assert system.probe.ask("bob", Echo()) == Echo()
 

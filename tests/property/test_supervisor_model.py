@@ -369,7 +369,7 @@ class Model:
         if kid is None:
             return "not_found"
         if kid.state != "down" or not kid.wanted:
-            return "waits for nothing"
+            return "neither in quarantine nor waits for a restart"
         kid.quarantined = kid.on_probation = False
         kid.failures, kid.due_s = [], self.now_s
         self.go_on()

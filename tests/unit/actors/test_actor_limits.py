@@ -124,7 +124,7 @@ def test_a_refusal_without_a_readable_reason_is_a_refusal(bench: InMemorySystem,
     )
     giver.forward(forged)
     bench.settle()
-    with pytest.raises(Refused, match="'giver' refused it without a readable reason"):
+    with pytest.raises(Refused, match="'giver' refused the message without a readable reason"):
         answer.result()
 
 
@@ -205,7 +205,7 @@ def test_an_ask_that_came_too_late_is_refused_and_counted(bench: InMemorySystem)
     giver.turn()
     assert bench.board.get(giver.identity.slot, "refused") == 1
     other.turn()
-    with pytest.raises(Refused, match="'giver' did not begin it before its deadline"):
+    with pytest.raises(Refused, match="'giver' did not begin the message before its deadline"):
         answer.result()
 
 

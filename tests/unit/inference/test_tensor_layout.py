@@ -33,8 +33,8 @@ def test_a_checkpoint_of_the_same_layout_is_taken(tmp_path: Path) -> None:
     ("shapes", "difference"),
     [
         ({"embed": (8, 4)}, "head is missing"),
-        ({"embed": (8, 4), "head": (4, 8), "extra": (1,)}, "extra is not known"),
-        ({"embed": (9, 4), "head": (4, 8)}, r"embed is \[9, 4\], expected \[8, 4\]"),
+        ({"embed": (8, 4), "head": (4, 8), "extra": (1,)}, "extra is not in the policy that is served"),
+        ({"embed": (9, 4), "head": (4, 8)}, r"embed has shape \[9, 4\], expected \[8, 4\]"),
     ],
 )
 def test_a_checkpoint_of_another_layout_is_refused_with_the_difference(

@@ -330,7 +330,10 @@ def test_a_call_that_waits_is_answered_when_the_supervisor_ends_first() -> None:
 def test_release_ends_a_quarantine_and_a_backoff_and_nothing_else() -> None:
     pool = Pool(child(breaker=Breaker(max_failures=0)))
     actions, refusal = management.release_child(pool.core, "a", pool.now_s)
-    assert (actions, refusal) == ([], "it waits for nothing: running")
+    assert (actions, refusal) == (
+        [],
+        "the child is neither in quarantine nor waits for a restart; its state is running",
+    )
     pool.exit()
     assert management.describe(pool["a"]) == "quarantined"
     actions, refusal = management.release_child(pool.core, "a", pool.now_s)
