@@ -145,7 +145,7 @@ class Actor:
     def on_foreign(self, envelope: Envelope) -> None:
         """Refuse mail for another name; its message is not decoded. Bridges between hosts override this."""
         self.__mail.refused += 1
-        self.refuse(envelope, f"{self.__writer.name!r} is not {envelope.to!r}")
+        self.refuse(envelope, f"the message is for {envelope.to!r}, but reached {self.__writer.name!r}")
 
     # ---- messages ----
 

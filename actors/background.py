@@ -38,7 +38,7 @@ class BackgroundWork:
         self._timers = timers
         self._on_end = on_end
         self._worker: BackgroundWorker | None = None
-        """None until the first piece of work."""
+        """The worker, made for the first piece of work; None before."""
         self._numbers = itertools.count()
         self._in_threads: dict[int, tuple[str, int]] = {}
         """Name and begin, in the board's nanoseconds, of each piece of work; the oldest first."""

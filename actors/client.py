@@ -117,7 +117,7 @@ class Client:
         return asked.result()
 
     def tell(self, to: str, content: Any) -> bool:
-        """Send; False when no actor has the name or its mailbox is full."""
+        """Send without waiting for an answer; False when no actor has the name or its mailbox is full."""
         self._check_thread()
         is_sent = self._actor.tell(to, content)
         self._mail.flush(TELL_DEADLINE_S)

@@ -62,7 +62,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
     sender: str
     sender_incarnation: int
     deadline_unix_ms: int
-    """0 for none; the work of an ask that is past its deadline is not begun."""
+    """Deadline of an ask, after which its work is not begun; 0: no deadline."""
     message: Any
     """The message; an `UndecodedMessage` when it was not decoded."""
     sequence: int = 0

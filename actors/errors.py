@@ -11,7 +11,7 @@ ActorError
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
 ├── LinkedActorEnded         an actor ended abnormally that the raising actor is linked to
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
-├── LinkNotAllowed           a link between machines lacks a key, or its key or address is not safe
+├── LinkNotAllowed           a link between machines lacks a key, or its key or address is unsafe
 ├── NotReady                 actors did not get ready in time
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
@@ -75,4 +75,4 @@ class SystemStartFailed(ActorError):
 
 
 class LinkNotAllowed(ActorError):
-    """No link is opened: a key is missing or readable by others, or the address is not a single one."""
+    """No link is opened: a key is missing or others can read it, or an address is that of every interface."""

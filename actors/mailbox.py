@@ -121,7 +121,8 @@ class Mailbox:
     def _waits_for_start(self, envelope: Envelope) -> bool:
         """Whether an envelope must wait until `on_start` has ended.
 
-        Answers, news of children and `Stop` need not wait: an `async` on_start awaits them, or ends by them.
+        Answers, news of children and `Stop` need not wait: an `async` on_start may await the first two, and a
+        `Stop` ends it.
         """
         return (
             not self._lifecycle.is_started

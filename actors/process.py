@@ -61,7 +61,7 @@ class ExitReason:
 
 
 def exit_reason_of(returncode: int | None) -> ExitReason:
-    """From a multiprocessing or subprocess return code (negative: a signal)."""
+    """Return the end that a return code of multiprocessing or subprocess means (negative: a signal)."""
     if returncode is not None and returncode < 0:
         return ExitReason(code=None, signal=-returncode)
     return ExitReason(code=returncode)

@@ -15,7 +15,7 @@ class Runtime(Protocol):
     def unwatch(self, fd: int) -> None: ...
 
     def wake_at(self, monotonic_s: float) -> None:
-        """Call the actor's `turn` no later than this."""
+        """Call the actor's `turn` at this moment at the latest."""
 
     def spawn(self, boot: Mapping[str, Any]) -> Any:
         """Start a child actor process; supervisors only."""
@@ -29,7 +29,7 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who an actor is and where its run lives."""
+    """The name, place and settings of one incarnation of an actor, and the folders of its run."""
 
     name: str
     parent: str

@@ -169,7 +169,9 @@ class ActorSystem:
         mail.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """True once the root process has ended, and with it all below."""
+        """Wait at most `timeout_s` for the root's end; whether it has ended, and with it every process
+        below.
+        """
         is_over = self._pidfd < 0 or has_ended(self._pidfd, timeout_s)
         if is_over and not self._is_killed:
             self._mark_ended()

@@ -185,7 +185,7 @@ class _Process:
     runtime: InMemoryRuntime
     mail: Mail
     child: InMemoryChild | None
-    """The child of an actor; None for an actor that the test started itself."""
+    """The child as its supervisor holds it; None for an actor that the test started itself."""
     make: Callable[[], Actor]
     actor: Actor | None = None
     """The actor; None until its first turn."""

@@ -107,7 +107,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A management call that waited for this child's start can be answered."""
+    """Answer the management call that has waited for this child's start."""
 
     id: str
     ok: bool

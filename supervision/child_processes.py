@@ -193,7 +193,7 @@ class ChildProcesses:
         return 0 if slot is None else int(self._board.get(slot, "uses"))
 
     def check_hang(self, child: Child) -> HangCheck:
-        """Whether a child hangs, by its row on the board; one without a process does not."""
+        """Whether a child hangs, by its row on the board; a child without a process does not."""
         deadline_s = child.spec.hang_deadline_s
         held = self._held.get((child.spec.id, child.incarnation))
         if held is None:

@@ -49,7 +49,7 @@ from supervision.outage import Outage
 
 @dataclass(slots=True)
 class SupervisorCore:
-    """State of one supervisor. Not thread-safe; one owner."""
+    """State of one supervisor. Not thread-safe: one thread owns it."""
 
     flags: SupervisorFlags
     specs: tuple[ChildSpec, ...]

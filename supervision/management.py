@@ -46,7 +46,7 @@ def start_child(
 ) -> Outcome:
     """Add a child and start it. Raises InvalidChildSpec.
 
-    issued   returns the highest incarnation of earlier actors of the name; called if the child is accepted
+    issued   function that returns the highest incarnation of the name so far; called if the child is accepted
     """
     check_fits(spec, core.flags)
     known = core.children.get(spec.id)

@@ -370,7 +370,7 @@ class Supervisor(Actor):
         self._deaths.pop(id_, None)
 
     def _schedule_check(self) -> None:
-        """Have `_settle_turn` called after this turn."""
+        """Have `_settle_turn` called once after the current turn."""
         if self._check_at_s > self._now_s():
             self._check_at_s = self._now_s()
             self.after(0.0, self._settle_turn)

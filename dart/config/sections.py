@@ -175,9 +175,9 @@ class OSWorldDockerSettings(Section):
     cpus: Count = 4
     """Number of processors of the machine."""
     ram: str = "4G"
-    """Memory of the machine."""
+    """Memory of the machine, in the units of QEMU."""
     disk_size: str = "32G"
-    """Size of the machine's disk."""
+    """Size of the machine's disk, in the units of QEMU."""
 
 
 class OSWorldPoolSettings(Section):
@@ -219,11 +219,11 @@ class OSWorldSettings(Section):
     """Command that reverts a machine of `addresses` to its snapshot; `{address}`, `{host}`, `{port}` and
     `{snapshot}` are replaced."""
     password: str = "password"
-    """Password of the guest's user; `{CLIENT_PASSWORD}` in tasks."""
+    """Password of the guest's user; it replaces `{CLIENT_PASSWORD}` in tasks."""
     width: Annotated[int, Field(ge=320, le=7680)] = 1920
-    """Width of the guest's screen in pixels; `{SCREEN_WIDTH}` in tasks."""
+    """Width of the guest's screen in pixels; it replaces `{SCREEN_WIDTH}` in tasks."""
     height: Annotated[int, Field(ge=240, le=4320)] = 1080
-    """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
+    """Height of the guest's screen in pixels; it replaces `{SCREEN_HEIGHT}` in tasks."""
     pause_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
     """Wait after an action until the screen shows its effect."""
     docker: OSWorldDockerSettings = OSWorldDockerSettings()
@@ -284,7 +284,7 @@ class VllmSettings(Section):
     health_every_s: Seconds = 10.0
     """Time without an answer after which an engine is asked for one token."""
     health_deadline_s: Seconds = 20.0
-    """Deadline of that token; an engine that exceeds it is restarted."""
+    """Deadline of the token of `health_every_s`; an engine that exceeds it is restarted."""
 
 
 class RolloutSettings(Section):
@@ -545,9 +545,9 @@ class EvaluationSettings(Section):
     seeds_per_task: Many = 50
     """Number of episodes of each task in one evaluation."""
     greedy_seeds_per_task: Annotated[int, Field(ge=0, le=10**6)] = 25
-    """How many of these seeds are played once more with the most likely answers (greedily). The report shows
-    both rates, because a policy that has only become more certain also has a higher sampled rate. 0 for none;
-    none are played at temperature 0."""
+    """How many of a task's seeds_per_task are played once more with the most likely answers (greedily).
+    The report shows both rates, because a policy that has only become more certain also has a higher
+    sampled rate. 0 for none; none are played at temperature 0."""
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Sampling temperature; 0 for the most likely answer."""
     before: bool = True
@@ -565,11 +565,11 @@ class SimulationSettings(Section):
     steps_median: Annotated[float, Field(gt=0, le=MOST)] = 8.0
     """Median number of steps of an episode."""
     steps_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.6
-    """Spread of the number of steps."""
+    """Standard deviation of the logarithm of the number of steps."""
     success: Rate = 0.5
     """Share of episodes that succeed."""
     tokens_median: Count = 80
-    """Tokens of an answer."""
+    """Median number of tokens of an answer."""
     generate_base_s: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Service time of a batch of requests."""
     generate_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
@@ -615,7 +615,7 @@ class TrackingSettings(Section):
     writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Field(strict=False)] = ()
     """Programs that receive the figures; needs `pip install 'dartrl[tracking]'`."""
     wandb_mode: Literal["online", "offline"] = "online"
-    """offline: write files, which `wandb sync` sends later."""
+    """online: send figures at once; offline: write files, which `wandb sync` sends later."""
     wandb_project: Annotated[str, Field(min_length=1)] = "dartrl"
     """Project of Weights & Biases."""
     wandb_entity: str = ""
@@ -644,7 +644,7 @@ class BudgetSettings(Section):
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of failures of this kind in any window of max_seconds."""
     max_seconds: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Length of that window; 0: this kind counts together with the others."""
+    """Length of the window of max_restarts; 0: this kind counts together with the others."""
 
 
 class BudgetsSettings(Section):
@@ -697,7 +697,7 @@ class ChildSettings(Section):
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 10
     """Largest number of restarts in any window of max_seconds; for a pool, of all its children together."""
     max_seconds: Seconds = 60.0
-    """Length of that window."""
+    """Length of the window of max_restarts."""
     backoff: BackoffSettings = BackoffSettings()
     """Wait before a restart."""
     budgets: BudgetsSettings = BudgetsSettings()
@@ -735,7 +735,7 @@ class RootSettings(Section):
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 6
     """Largest number of restarts of direct children in any window of max_seconds."""
     max_seconds: Seconds = 120.0
-    """Length of that window."""
+    """Length of the window of max_restarts."""
 
 
 class SupervisionSettings(Section):

@@ -105,7 +105,7 @@ class Step:
     logprobs: tuple[float, ...]
     """Behaviour log-prob of each answer token in the sampling distribution; same length as token_ids."""
     entropies: tuple[float, ...]
-    """Entropy in nats of the sampling distribution at each answer token; same length."""
+    """Entropy in nats of the sampling distribution at each answer token; same length as token_ids."""
     answer: str
     """The answer as text, in the action grammar when it parses."""
     policy_version: int

@@ -132,7 +132,7 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
     ends = ", ".join(f"{one.role} {one.pid} ended{_by(exits.get(one.pid))}" for one in gone)
     words = last_words(log)
     parts = [
-        f"the engine is gone: {ends or 'vLLM reports it'}",
+        f"the engine has ended: {ends or 'vLLM reports it'}",
         SHORT_OF_MEMORY if killed and _were_killed(gone, exits) else "",
         f"the last error in its log: {words}" if words else "",
         f"its log is {log}",

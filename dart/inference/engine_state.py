@@ -49,7 +49,7 @@ def state_of(
     if silent_s > ENGINE_SILENT_S:
         return EngineState.SUSPECT, "it gives no sign of life"
     if updating is not None:
-        return EngineState.UPDATING, f"it takes version {updating} over"
+        return EngineState.UPDATING, f"it is loading version {updating}"
     if version < required:
         return EngineState.STALE, f"it serves version {version}, {required} is required"
     if doubt:

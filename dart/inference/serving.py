@@ -29,7 +29,7 @@ REASON_CHARACTERS = 1000
 """Largest length of the reason why a request cannot be answered: it must fit into mail."""
 
 PROBE_SIZE_PX = (160, 210)
-"""Size of the MiniWoB++ pages."""
+"""Width and height of a probe's screenshot: the size of a MiniWoB++ page."""
 
 
 @dataclass(eq=False, slots=True)
@@ -138,7 +138,9 @@ class Serving:
         self._finish(batch, answers)
 
     async def _refuse(self, batch: list[WaitingRequest], why: str) -> None:
-        """Try each request of a refused batch alone, and reply CannotAnswer to one that is refused alone."""
+        """Try each request of a refused batch alone, and reply CannotAnswer to those that are refused
+        again.
+        """
         if len(batch) > 1:
             for one in batch:
                 await self._answer([one])

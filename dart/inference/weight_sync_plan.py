@@ -41,7 +41,7 @@ class LoadDecision:
 
 @dataclass(frozen=True, slots=True)
 class ServeDecision:
-    """An engine that holds is to answer again, because the round is over."""
+    """An engine that was told to hold is to answer again, because the round is over."""
 
     engine: str
     version: int
@@ -89,7 +89,9 @@ class SyncPlan:
                 known.retry_at_s = -math.inf
 
     def up(self, engine: str, version: int) -> None:
-        """Note that an engine serves this version. Changes nothing if that is known, or while it loads."""
+        """Note that an engine serves this version. Changes nothing if the plan knows that, or while the
+        engine loads.
+        """
         known = self._engines.get(engine)
         if engine not in self._loading and (known is None or known.version != version):
             # An engine that was not loading may hold since before a restart of weight_sync.

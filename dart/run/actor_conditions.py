@@ -12,7 +12,7 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
-    """Return the board's rows of actors by name, without clients.
+    """Return the board's rows of actors by name. Clients, which only ask actors, are left out.
 
     The rows of children that were deleted and the second row of a child that is being replaced are left out.
     """

@@ -51,7 +51,8 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""Longest wait for a supervisor to start or end a child; the deadlines of its spec usually come first."""
+"""Longest wait for a supervisor to start or end a child; the deadlines in the child's spec are usually
+less."""
 
 PAUSE_DEADLINE_S = 10.0
 """Time for the curator to record that no new work begins."""

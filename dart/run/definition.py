@@ -29,7 +29,7 @@ class RunDefinition:
     tree_of: Callable[[Config], RootSpec]
     """Makes the tree of a configuration."""
     reread: Callable[[], Config] | None = None
-    """Reads the configuration again; None: it never changes. Raises ConfigError."""
+    """Reads the configuration again; None: the configuration never changes. Raises ConfigError."""
     keep: Callable[[Config], None] = lambda _: None
     """Writes the configuration for the next start of the run."""
     as_started: Config = field(init=False)

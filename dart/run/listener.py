@@ -19,7 +19,7 @@ class RunListener:
     """A listener that hands snapshots to `show` and does nothing else; subclasses override its callbacks."""
 
     takes_hangups = False
-    """Whether a SIGHUP may do something else than drain (`hung_up`)."""
+    """Whether a SIGHUP calls `hung_up`, which may do something other than drain."""
 
     serves_page = False
     """Whether the run has a web page, if its configuration enables it."""

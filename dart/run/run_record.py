@@ -203,7 +203,7 @@ class RunHistory:
 
 
 def look_back(paths: RunPaths) -> RunHistory:
-    """Read the state that the earlier part left. Call it before a new start replaces the board."""
+    """Read the state that the earlier part of the run left. Call it before a new start replaces the board."""
     with StoreReader(paths.store) as store:
         newest, books = store.latest_version(), store.conservation()
         _, parked = store.parkings()

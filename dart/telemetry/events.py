@@ -205,7 +205,7 @@ USER_VISIBLE = tuple(kind for kind in KINDS if kind != LOAD)
 REPORTS: Mapping[str, str] = {
     "child_terminated": "An actor failed; it is started again as long as its supervisor's budget holds.",
     "start_error": "An actor, or its replacement, could not be started.",
-    "shutdown_error": "An actor that was asked to stop ended otherwise.",
+    "shutdown_error": "An actor that was asked to stop crashed, or was killed because it took too long.",
     "child_quarantined": "An actor failed too often and stays down for a while: its circuit breaker is open.",
     "retired": "An actor is replaced by a fresh one: it is old, or was used often.",
     "shutdown": "A supervisor gave up: the actor failed once more than its budget allows.",

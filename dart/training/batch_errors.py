@@ -16,8 +16,8 @@ MAX_TRIES = 2
 """Number of times that one batch is tried while its loss or gradient is not finite."""
 
 MAX_REFUSED_IN_A_ROW = 3
-"""Number of batches in a row whose loss may be not finite in every group. One more ends training, because
-then the policy is to blame and not the data."""
+"""Most batches in a row in which no group has a finite loss. One more ends training: the policy is to
+blame then, and not the data."""
 
 
 class MalformedStep(ValueError):
@@ -67,7 +67,7 @@ class Blame:
 
     group_ids: tuple[int, ...]
     pool_ids: tuple[int, ...] = ()
-    """Demonstrations of the experience pool."""
+    """Keys of the demonstrations that must not be trained."""
     reason: str
     """The reason that is recorded: `damaged_screenshot`, `malformed_step`, `nothing_to_learn` or
     `not_finite`."""

@@ -55,7 +55,7 @@ class DemonstrationStep(BaseModel):
     @model_validator(mode="after")
     def _one_answer(self) -> Self:
         if sum(given is not None for given in (self.action, self.answer, self.token_ids)) != 1:
-            raise ValueError("a step has exactly one of action, answer and token_ids")
+            raise ValueError("give exactly one of action, answer and token_ids for a step")
         if self.logprobs is None:
             return self
         if self.token_ids is None:
@@ -81,7 +81,7 @@ class DemonstrationEpisode(BaseModel):
 
 
 def episode_of(line: bytes) -> DemonstrationEpisode:
-    """Parse one line. Raises BadDemonstrations, which says what is wrong with it."""
+    """Parse one line. Raises BadDemonstrations, which says what is wrong with the line."""
     try:
         line.decode("utf-8")
         episode = DemonstrationEpisode.model_validate_json(line)
@@ -112,7 +112,9 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     "split or delete that episode; nothing was added"
                 )
             if number > MAX_EPISODES:
-                raise BadDemonstrations(f"{path} has more than {MAX_EPISODES} lines; split it into folders")
+                raise BadDemonstrations(
+                    f"{path} has more than {MAX_EPISODES} lines; spread them over several folders"
+                )
             if line.strip():
                 yield number, line
 
@@ -130,7 +132,7 @@ def read_screenshot(path: Path) -> bytes:
     except OSError as error:
         raise BadDemonstrations(f"screenshot {path} cannot be read: {error.strerror}") from error
     if len(content) > MOST_SCREENSHOT_BYTES:
-        raise BadDemonstrations(f"screenshot {path} has more than {MOST_SCREENSHOT_BYTES} bytes")
+        raise BadDemonstrations(f"screenshot {path} has more than {MOST_SCREENSHOT_BYTES} bytes; compress it")
     try:
         png_size(content)
     except ValueError as error:
@@ -162,7 +164,7 @@ def _remedy(key: str, *, is_of_step: bool) -> str:
     if key == "thought":
         return "; write the thought into `answer`, before its action, in the policy's own format"
     if key == "target":
-        return "; remove it: the box of a step's target is not kept"
+        return "; remove it: dartrl does not store the box of a step's target"
     return did_you_mean(near(key, known)) or f"; known are {', '.join(known)}"
 
 

@@ -187,7 +187,9 @@ def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
     content = read_screenshot(path)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise BadDemonstrations(f"screenshot {path} does not match its name: its sha256 is {found}")
+        raise BadDemonstrations(
+            f"screenshot {path} does not match its name: its sha256 is {found}; copy the right file there"
+        )
     return codec.screen(sha256, content)
 
 

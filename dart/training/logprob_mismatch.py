@@ -14,7 +14,7 @@ from torch import Tensor
 from dart.training.loss import TokenBatch
 
 CUT = 1.001
-"""Factor by which a ratio must exceed the cap to count as truncated; less is rounding."""
+"""A weight counts as truncated if it exceeds the cap by more than this factor; less is rounding."""
 
 
 def mismatch_sums(

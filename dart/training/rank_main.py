@@ -115,7 +115,7 @@ def main() -> None:
     die_with_parent()
     parser = argparse.ArgumentParser(description="One rank of a trainer. The trainer starts it.")
     parser.add_argument("config", type=Path, help="the run's configuration as JSON")
-    parser.add_argument("socket", type=Path, help="where rank 0 listens for the trainer")
+    parser.add_argument("socket", type=Path, help="path of the socket at which rank 0 waits for the trainer")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint to resume from")
     options = parser.parse_args()
     rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)

@@ -1,6 +1,6 @@
 """The staleness of the steps of a batch, in policy versions. Pure.
 
-Demonstrations of the experience pool have none, because no version of this run sampled them.
+Steps of demonstrations have no staleness, because no version of this run sampled them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

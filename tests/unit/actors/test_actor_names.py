@@ -124,7 +124,7 @@ def test_mail_for_another_name_is_refused_and_counted(bench: InMemorySystem) -> 
     env._Actor__mailbox._answer = lambda envelope, kind, content: refusals.append(content.text)
     env._Actor__mailbox.take(foreign(bench, MessageKind.ASK))
     bench.turn("env")
-    assert refusals == ["'env' is not 'faraway'"]
+    assert refusals == ["the message is for 'faraway', but reached 'env'"]
     assert bench.row("env").refused == 1
 
 

@@ -75,7 +75,7 @@ SNAPSHOT = RunSnapshot(
     pool_uses=3,
     engines=(
         EngineRow(name="rollout-0", state="healthy", version=12, reason=""),
-        EngineRow(name="rollout-1", state="updating", version=11, reason="it takes version 12 over"),
+        EngineRow(name="rollout-1", state="updating", version=11, reason="it is loading version 12"),
     ),
     restarts=3,
     faults={"infrastructure": 3, "policy": 0},
@@ -165,7 +165,7 @@ def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
 def test_an_engine_that_does_not_answer_says_why_and_the_others_nothing() -> None:
     text = printed(live.screen(SNAPSHOT))
 
-    assert "rollout-1 is updating: it takes version 12 over" in text
+    assert "rollout-1 is updating: it is loading version 12" in text
     assert "rollout-0" not in text
 
 
@@ -214,7 +214,7 @@ def test_actors_that_end_when_the_work_is_done_degrade_no_run() -> None:
 
 def test_an_engine_that_takes_a_version_over_degrades_no_run() -> None:
     loading = actor("rollout-0", ready=False, work="load", work_s=0.3)
-    engine = EngineRow(name="rollout-0", state="updating", version=3, reason="it takes version 4 over")
+    engine = EngineRow(name="rollout-0", state="updating", version=3, reason="it is loading version 4")
     run = replace(SNAPSHOT, actors=(*ACTORS[:3], loading), engines=(engine,))
 
     assert (run.is_healthy, run.well) == (True, 4)

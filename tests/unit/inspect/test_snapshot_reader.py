@@ -86,7 +86,7 @@ def test_engines_are_judged_by_the_board(board: Board) -> None:
         "rollout-4": "suspect",
     }
     assert rows["rollout-0"].reason == "it serves version 10, 11 is required"
-    assert rows["rollout-2"].reason == "it takes version 12 over"
+    assert rows["rollout-2"].reason == "it is loading version 12"
 
 
 def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
