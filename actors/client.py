@@ -20,7 +20,7 @@ from actors.mail import Mail
 from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
-"""How long a tell waits for a receiver that is being started; a client cannot send it later by itself."""
+"""How long a tell waits until a receiver that is being started takes the message."""
 
 
 class _Loop:

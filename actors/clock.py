@@ -8,7 +8,7 @@ class Clock(Protocol):
     """The two kinds of time that the runtime reads."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back; every process of a host reads the same scale."""
+        """Seconds that never go back; all processes of a machine read the same clock."""
         ...
 
     def unix_s(self) -> float:

@@ -43,7 +43,7 @@ class _Watch:
     grace_s: float | None
     fd: int = -1
     checks_left: int = 0
-    """After the process ended: how often the board is still read for the reason."""
+    """How many more times the board is read for the reason, once the process has ended."""
 
 
 class ExitWatcher:

@@ -148,7 +148,7 @@ class Mailbox:
         settle(handler(news, Sender(name, incarnation)))
 
     def release_held_news(self) -> None:
-        """After the start, hand over each piece of news that was held, by a timer."""
+        """After the start, have each message that `take_news` kept handled in a turn of its own."""
         for held in self._held_news:
             self._actor.after(0.0, lambda held=held: self.take_news(*held))  # type: ignore[misc]
 

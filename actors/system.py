@@ -36,7 +36,7 @@ from actors.thespian_host import ThespianHost
 ADMIN_EXIT_DEADLINE_S = 5.0
 
 LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{SLOTS}.{2**63}")
-"""The longest `mail_dir`: the path of a socket in it has at most 107 bytes, with a slot and a number."""
+"""Longest path of a `mail_dir`: it leaves room for the name of a socket in a path of at most 107 bytes."""
 
 PORT_DEADLINE_S = 2.0
 """How long to wait for an earlier system to free its port. A killed one ends within milliseconds."""
@@ -169,7 +169,7 @@ class ActorSystem:
         mail.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most `timeout_s` for the root's end; whether it has ended, and with it every process
+        """Wait at most `timeout_s` for the root's process to end; True once it has, with all processes
         below.
         """
         is_over = self._pidfd < 0 or has_ended(self._pidfd, timeout_s)

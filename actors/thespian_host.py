@@ -47,7 +47,7 @@ OWN_DESCRIPTORS = 48
 """Descriptors that a supervisor needs for itself, for its mailbox for example."""
 
 CRASHES_KEPT = 5
-"""Incarnations of a name whose crash files are kept, if their numbers are consecutive."""
+"""Number of newest incarnations of a name whose crash files are kept."""
 
 
 class ChildProcess:

@@ -11,7 +11,7 @@ from actors.future import settle
 from actors.runtime import Runtime
 
 LONGEST_S = 1e10
-"""The longest deadline or delay (three hundred years), so that each can be counted in every unit."""
+"""The longest deadline or delay: three hundred years, which can be counted even in nanoseconds."""
 
 
 def check_seconds(name: str, what: str, seconds: float) -> None:

@@ -76,7 +76,7 @@ class Backoff:
     factor: float = 2.0
     max_s: float = 30.0
     jitter: float = 0.2
-    """Share of the wait that is drawn at random, so that children do not come back in step."""
+    """Share of the wait that is drawn at random, so that children do not restart all at once."""
     reset_after_s: float = 60.0
     """When a child that ran this long fails, its wait is `initial_s` again."""
 
@@ -130,7 +130,7 @@ class Retirement:
     max_uses: int = 0
     """Uses, as the actor counts them with `used()`; 0 for no limit."""
     jitter: float = 0.1
-    """Share of max_age_s that is drawn at random, so that a pool does not retire in step."""
+    """Share of max_age_s that is drawn at random, so that a pool does not retire all at once."""
     warm_spare: bool = False
     """Start the replacement first, and end the old process when it is ready. Needs room for both."""
 

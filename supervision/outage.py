@@ -78,7 +78,7 @@ class Outage:
         """End the outage: every child is tried again."""
         lasted_s = now_s - self.began_s
         self.failed, self.canary = {}, ""
-        return Report("outage_over", f"{survivor} holds again after {lasted_s:.0f} s", survivor)
+        return Report("outage_over", f"{survivor} stays up again after {lasted_s:.0f} s", survivor)
 
 
 def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:

@@ -60,7 +60,7 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
 
 
 def promote(child: Child, now_s: float, draw: float) -> list[Action]:
-    """Make the spare, which is ready, the child; have the old process retire."""
+    """Make the ready spare the child's process, and have the old process retire."""
     if child.spare is None or child.spare.is_killed:
         return []
     old, child.incarnation = child.incarnation, child.spare.incarnation

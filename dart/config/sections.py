@@ -25,10 +25,10 @@ PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
 Seconds = Annotated[float, Field(gt=0, le=MOST)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Processes = Annotated[int, Field(ge=1, le=1000)]
-"""Number of actors, threads or GPUs; a run has room for a thousand actors."""
+"""Type of a number of actors, threads or GPUs; a run has room for a thousand actors."""
 
 Many = Annotated[int, Field(ge=1, le=10**6)]
-"""Number of things that are held in memory."""
+"""Type of a number of things that are held in memory."""
 
 
 class Section(BaseModel):

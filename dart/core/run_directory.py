@@ -35,7 +35,7 @@ SOCKET_PATH_BYTES = 108
 """Largest path of a Unix socket, its final NUL included (sun_path in unix(7))."""
 
 SOCKET_NAME_BYTES = 56
-"""Bytes of such a path that are kept for the name of a socket in the mail folder or in an engine's folder."""
+"""Bytes of a socket's path that are kept for its name, in the mail folder or in an engine's folder."""
 
 LOCK_WAIT_S = 0.2
 """How long to wait for the lock while another process checks for a moment whether the run is running."""

@@ -91,7 +91,9 @@ class WeightSyncActor(Actor):
         self._set_target(m.VersionPublished(version=newest.version, folder=str(folder)))
 
     def _set_target(self, published: m.VersionPublished) -> None:
-        """Begin to sync a version if it is newer than all before; it replaces a version that still waits."""
+        """Begin to sync a version if it is newer than all before; the new version replaces one that still
+        waits.
+        """
         if published.version > self._newest.version:
             self._newest = published
             self._sync.published(published.version)

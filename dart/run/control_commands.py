@@ -51,8 +51,7 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""Longest wait for a supervisor to start or end a child; the deadlines in the child's spec are usually
-less."""
+"""Longest wait for a supervisor to start or end a child; the child's own deadlines are usually shorter."""
 
 PAUSE_DEADLINE_S = 10.0
 """Time for the curator to record that no new work begins."""

@@ -50,7 +50,7 @@ def connect(path: Path, timeout_s: float) -> socket.socket:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the peer is a process of this user or of root."""
+    """Whether the other end of a connection is a process of this user or of root."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     return _PEER.unpack(peer)[1] in _TRUSTED_UIDS
 

@@ -87,7 +87,10 @@ KINDS: Mapping[str, EventKind] = {
     TASK_QUARANTINED: EventKind(
         about="A task is not played for a while: it costs rollouts or environments and teaches nothing.",
         subject="the task",
-        fields={"reason": "what happened in a row", "until_unix_s": "when one group of the task is tried"},
+        fields={
+            "reason": "the failures in a row that caused it",
+            "until_unix_s": "when one group of the task is tried",
+        },
     ),
     TASK_RELEASED: EventKind(
         level="info",
@@ -175,13 +178,13 @@ KINDS: Mapping[str, EventKind] = {
         about="A sidecar works: the page, or the writers of `tracking`. Or the control endpoint serves again "
         "after a defect.",
         subject="`web`, `tracking` or `control`",
-        fields={"text": "its address, or what it writes into which folder"},
+        fields={"text": "the address of the page or endpoint, or what is written into which folder"},
     ),
     SIDECAR_DOWN: EventKind(
         about="A sidecar or the control endpoint waits for something, or ended and is started again. The run "
         "continues.",
         subject="`web`, `tracking` or `control`",
-        fields={"text": "what it waits for, or how it ended and when it starts again"},
+        fields={"text": "what the sidecar or endpoint waits for, or how it ended and when it starts again"},
     ),
     ENGINE_STATE: EventKind(
         level="info",
@@ -190,7 +193,7 @@ KINDS: Mapping[str, EventKind] = {
         fields={
             "state": "the new state: `healthy`, `updating`, `stale`, `suspect` or `dead`",
             "before": "the state before",
-            "reason": "why it is not healthy",
+            "reason": "why the engine is not healthy",
             "version": "the policy version it serves; -1 while it does not run",
             "required": "the oldest version that may still be served",
             "since_unix_s": "when the change was noticed",

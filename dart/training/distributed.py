@@ -55,9 +55,7 @@ class RankGroup:
         return dict(figures)
 
     def full_norm(self, value: Tensor) -> float:
-        """Return the norm of all ranks' gradients together; `value` is what torch's gradient clipping
-        returned.
-        """
+        """Return the norm of all ranks' gradients together; `value` is what torch's clipping returned."""
         return float(value)
 
     def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:

@@ -109,7 +109,7 @@ def test_when_the_scout_has_run_for_long_enough_all_come_back(has_breaker: bool,
     assert pool.reports("outage_over") == []
     pool.pass_(0.2)
     (over,) = pool.reports("outage_over")
-    assert over.reason == f"e holds again after {holds_s + 1:.0f} s"
+    assert over.reason == f"e stays up again after {holds_s + 1:.0f} s"
     pool.pass_(1.0)
     assert [pool[name].status for name in "abcd"] == [Status.STARTING] * 4
 
@@ -134,7 +134,7 @@ def test_the_first_use_shows_that_the_outage_is_over() -> None:
     pool.pass_(90.0)
     pool.log += pool.core.used("e", pool["e"].incarnation, 1, pool.now_s)
     (over,) = pool.reports("outage_over")
-    assert over.reason == "e holds again after 91 s"
+    assert over.reason == "e stays up again after 91 s"
     pool.pass_(1.0)
     assert [pool[name].status for name in "abcd"] == [Status.STARTING] * 4
 
