@@ -171,7 +171,7 @@ class Browser(asyncio.SubprocessProtocol):
     # ---- calls ----
 
     def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Result:
-        """Send a call without waiting for it; the future becomes its result."""
+        """Send a call without waiting for it; the returned future receives its result."""
         result: Result = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
