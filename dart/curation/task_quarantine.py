@@ -34,9 +34,9 @@ class TaskHealth:
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """The group that was tried after a quarantine ended without a success."""
+    """Whether the group that was tried after the quarantine had no success."""
     may_be_released: bool = False
-    """Something has happened that ends a quarantine, such as a success."""
+    """Whether something has happened that ends a quarantine, such as a success."""
     quarantine: TaskQuarantine | None = None
 
     def is_quarantined(self, now_unix_s: float) -> bool:

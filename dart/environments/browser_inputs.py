@@ -68,7 +68,7 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 """Named keys that also produce a character."""
 
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
-"""What ctrl and a letter do in a text field. For a headless browser, an event must name this command."""
+"""Editing command of ctrl with each letter. A headless browser runs it only if the key event names it."""
 
 
 def input_calls(action: Action) -> list[Call]:

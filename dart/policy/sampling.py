@@ -1,6 +1,6 @@
 """Sampling of answers, and log-probs of given answers under the same distribution.
 
-Both take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
+Sampling and scoring take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
 [B, H, W, 3]. Prompts are padded on the left and masked, so the other prompts of a batch have no effect.
 The sampling distribution is softmax(logits / temperature) over the whole vocabulary.
 """

@@ -46,8 +46,9 @@ class ImageEncoder:
         self._processor = processor
         self._options = {} if rule is None else {"do_resize": False}
         self.tokens_for = lru_cache(maxsize=256)(self._tokens_of_blank)
-        """The tokens that replace the placeholder of an image, by its width_px and height_px. Raises the
-        processor's exception for a size that it does not accept."""
+        """Function from the width_px and height_px of an image to the tokens that replace its placeholder.
+
+        Raises the processor's exception for a size that the processor does not accept."""
         self.placeholder_id = self._one_token()
         self.kinds_name: str | None = None
         """Name of the model input with the kinds of tokens; None if the model has none."""
