@@ -181,7 +181,7 @@ class ActorSystem:
         """An actor's row of the board now. Raises ActorDied when no actor ever had the name."""
         slot = self.board.find(name)
         if slot is None:
-            raise ActorDied(f"no actor has ever borne the name {name!r}")
+            raise ActorDied(f"no actor ever had the name {name!r}")
         return self.board.vitals(slot)
 
     def await_ready(self, *names: str, incarnation: int = 1, deadline_s: float = READY_DEADLINE_S) -> None:
