@@ -72,7 +72,7 @@ KINDS: Mapping[str, EventKind] = {
             "cause": "the part to blame: `environments`, `engines`, `curator`, `store`, `trainer` or "
             "`weight_sync`",
             "text": "the whole message",
-            "lasted_s": "time since the first notice",
+            "lasted_s": "time since the stall was first reported",
         },
     ),
     PAUSED: EventKind(
