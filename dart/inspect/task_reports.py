@@ -190,7 +190,7 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
         lines.append(f"demonstrations without a thought: {lacking}; {_without_thought(config)}")
     if held and KINDS[config.environments.kind].content_follows_from_seed:
         lines.append(
-            "each demonstration joins groups of its seed only, as the seed determines the screens of these tasks; "
+            "a demonstration joins groups of its own seed only, because the seed determines the screens; "
             "a task that fails is played on the seeds of its demonstrations"
         )
     if not pool.enabled:
