@@ -49,8 +49,8 @@ class ExitCode(IntEnum):
     IO_ERROR = 74, "reading or writing failed, such as a full disk; what was stored before is kept"
     TEMPORARY = (
         75,
-        "failed now, may succeed the next time, for instance after a restart budget was spent; "
-        "or it is under way and was not done within `--wait`",
+        "failed now and may succeed the next time, for instance because a restart budget was spent; "
+        "or the request is under way and was not done within `--wait`",
     )
     CONFIGURATION = 78, "the configuration or the installation is wrong; trying again will not help"
     INTERRUPTED = 130, "ended by SIGINT before it was done"

@@ -182,7 +182,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter(
         "issued_rollouts",
-        "Rollouts ever issued, counted at their first lease; equals the sum of `dartrl_rollouts`.",
+        "Rollouts ever issued, counted at their first lease; should equal the sum of `dartrl_rollouts`.",
         lambda run: run.conservation.issued,
     ),
     _gauge(
@@ -221,7 +221,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _of_actors(
         "actor_beat_age_seconds",
-        "Time since the actor's last sign of life; at most 15 while the actor works.",
+        "Time since the actor's last sign of life; at most 15 while its loop runs.",
         lambda row: row.beat_age_s,
     ),
     _of_actors(
