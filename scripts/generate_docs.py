@@ -4,15 +4,17 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import typer.main
+from pydantic import BaseModel
 
 from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
+from dart.config.cluster import ClusterConfig, cluster_field_rows
 from dart.config.config import Config, field_rows
 from dart.config.layers import literal
 from dart.config.problems import field_docstrings
@@ -31,6 +33,16 @@ For everyone who writes a configuration file. A value comes from these defaults,
 `--set section.key=value`; the last of them wins. An empty file will do. `dartrl config check FILE` reports
 every problem at once; `dartrl config show FILE` prints the result with the origin of each value. Keys that
 end in `_s` are seconds. Terms are in the [glossary](../glossary.md).
+"""
+
+CLUSTER_FILE_HEAD = """\
+# Cluster file
+
+Generated from `dart/config/cluster.py` by `python scripts/generate_docs.py`.
+
+For everyone who runs on [many machines](../cluster.md). `dartrl up FILE` tells a cluster file from a run file
+by its keys. It names a run file and says where the run's record, its blobs and its parts are. Terms are in
+the [glossary](../glossary.md).
 """
 
 EXIT_CODES_HEAD = """\
@@ -96,22 +108,28 @@ otherwise.
 
 def configuration_page() -> str:
     """One table per section, in file order."""
-    return CONFIGURATION_HEAD + "".join(_configuration_lines())
+    return CONFIGURATION_HEAD + "".join(_configuration_lines(Config, field_rows()))
 
 
-def _configuration_lines() -> Iterator[str]:
-    current = ""
-    for key, description, default in field_rows():
+def cluster_file_page() -> str:
+    """The same for cluster files; keys without a section come first."""
+    return CLUSTER_FILE_HEAD + "".join(_configuration_lines(ClusterConfig, cluster_field_rows()))
+
+
+def _configuration_lines(model: type[BaseModel], rows: Iterable[tuple[str, str, Any]]) -> Iterator[str]:
+    current = None
+    for key, description, default in rows:
         section, _, name = key.rpartition(".")
         if section != current:
             current = section
-            yield f"\n## `[{section}]`\n{_about(section)}\n| key | default | meaning |\n|---|---|---|\n"
+            title = f"`[{section}]`" if section else "Top level"
+            yield f"\n## {title}\n{_about(model, section)}\n| key | default | meaning |\n|---|---|---|\n"
         yield f"| `{name}` | `{literal(default)}` | {' '.join(description.split())} |\n"
 
 
-def _about(section: str) -> str:
+def _about(config: type[BaseModel], section: str) -> str:
     """The docstring of a top-level section's model."""
-    field = Config.model_fields.get(section)
+    field = config.model_fields.get(section)
     model = field.annotation if field else None
     return f"{cleandoc(model.__doc__)}\n" if model and model.__doc__ else ""
 
@@ -201,6 +219,7 @@ def pages() -> dict[Path, str]:
     """What every generated page should hold."""
     return {
         PAGES / "configuration.md": configuration_page(),
+        PAGES / "cluster-file.md": cluster_file_page(),
         PAGES / "exit-codes.md": exit_codes_page(),
         PAGES / "cli.md": cli_page(),
         PAGES / "events.md": events_page(),

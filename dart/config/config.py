@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from dart.config import sections
 from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
+from dart.config.gpus import shared_gpu_problems
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import parse_address
@@ -82,16 +83,30 @@ class Config(Section):
         return to_toml(self.model_dump(mode="json"), origins or {})
 
 
-def resolve(path: Path | None, overrides: Sequence[str] = ()) -> tuple[Config, Mapping[str, str]]:
-    """Merge defaults, the file and the overrides, and check the result.
+CLUSTER_KEYS = frozenset({"record", "blobs", "trusted_network", "engine", "place", "set"})
+"""Top-level keys that only a cluster file has (`dart.config.cluster`)."""
+
+
+def is_cluster_table(data: Mapping[str, Any]) -> bool:
+    """Whether a TOML file is a cluster file: `run` names a file there, and is a section of a run file."""
+    return isinstance(data.get("run"), str) or not CLUSTER_KEYS.isdisjoint(data)
+
+
+def resolve(
+    path: Path | None, overrides: Sequence[str] = (), *, above_file: Sequence[Layer] = ()
+) -> tuple[Config, Mapping[str, str]]:
+    """Merge defaults, the file, more layers and the overrides, and check the result.
 
     returns   the configuration, and the origin of each dotted key: `default`, the name of the file or `--set`
     raises    ConfigError with every problem found
     """
     in_file, problems = file_layer(path) if path else (Layer("default", {}), [])
+    if is_cluster_table(in_file.data):
+        what = "is a cluster file, and a run file is needed here; `dartrl up` takes cluster files"
+        raise ConfigError([Problem(in_file.origin, "", what)])
     in_overrides, wrong = overrides_layer(overrides)
     problems += wrong
-    layers = [in_file, in_overrides]
+    layers = [in_file, *above_file, in_overrides]
     defaults = Config().model_dump(mode="json")
     data, origins = merge([Layer("default", defaults), *_for_machines(layers), *layers])
     try:
@@ -161,6 +176,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
     yield from _size_problems(config)
+    yield from shared_gpu_problems(config)
     yield from _supervision_problems(config.supervision)
     yield from _children_problems(config)
     yield from _curation_problems(config.curation)

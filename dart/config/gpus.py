@@ -5,11 +5,13 @@ does not set it, so a restarted actor sees all GPUs and selects its own again.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dart.config.config import Config
+if TYPE_CHECKING:
+    from dart.config.config import Config
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -37,16 +39,16 @@ def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path
     return tuple(sorted((number for number in numbers if number.isdigit()), key=int))
 
 
-def assign_gpus(config: Config, here: Sequence[str]) -> GpuAssignment:
+def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
     """Assign GPUs to engines and trainer.
 
     Each engine gets `rollout.vllm.tensor_parallel` of `rollout.gpus`, or of all GPUs. Each of the trainer's
     ranks gets one of `training.gpus`, or of the GPUs that no engine has. When there are too few, assignment
-    starts again from the first, so that several share one.
+    starts again from the first, so that several share one; `shared_gpu_problems` says whether they can.
     """
     rollout, training = config.rollout, config.training
-    width = rollout.vllm.tensor_parallel if rollout.engine == "vllm" else 1
-    count = rollout.count if rollout.engine in RUN_ON_GPUS else 0
+    width = gpus_of_engine(config)
+    count = rollout.count if width else 0
     of_engines = tuple(_taken(rollout.gpus or here, width * index, width) for index in range(count))
     left = [gpu for gpu in here if not any(gpu in taken for taken in of_engines)]
     return GpuAssignment(engines=of_engines, trainer=_taken(training.gpus or left or here, 0, training.ranks))
@@ -56,6 +58,75 @@ def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]
     if not gpus:
         return ()
     return tuple(dict.fromkeys(str(gpus[index % len(gpus)]) for index in range(begin, begin + count)))
+
+
+def gpus_of_engine(config: "Config") -> int:
+    """The number of GPUs that one engine takes where there are GPUs."""
+    rollout = config.rollout
+    if rollout.engine == "vllm":
+        return rollout.vllm.tensor_parallel
+    return 1 if rollout.engine in RUN_ON_GPUS else 0
+
+
+GpuProblem = tuple[tuple[str, ...], str]
+"""The keys to change, and what is wrong with the first of them."""
+
+
+def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[GpuProblem]:
+    """Yield a problem if GPUs are dealt to more than they carry.
+
+    here   the GPUs of the machine; empty: only the GPUs that the configuration names are checked
+
+    vLLM reserves `rollout.vllm.memory` of a GPU when it starts, so u users of one GPU need at most 1/u each.
+    Two ranks of the trainer never share one: NCCL refuses that.
+    """
+    assignment = assign_gpus(config, here)
+    users = _users(assignment)
+    crowded = [(gpu, names) for gpu, names in users.items() if config.rollout.vllm.memory * len(names) > 1]
+    if crowded and config.rollout.engine == "vllm":
+        gpu, names = max(crowded, key=lambda one: len(one[1]))
+        yield (
+            ("rollout.count", "rollout.gpus", "training.gpus", "rollout.vllm.memory"),
+            f"deals GPU {gpu} to {', '.join(names)}: {_demand(config, here)}; vLLM reserves "
+            f"{config.rollout.vllm.memory:g} of a GPU (rollout.vllm.memory). Use fewer engines or ranks, "
+            "name other GPUs, or share them on purpose with rollout.vllm.memory of at most "
+            f"{1 / len(names):.2g}",
+        )
+    elif any(0 < len(gpus) < gpus_of_engine(config) for gpus in assignment.engines):
+        yield (
+            ("rollout.vllm.tensor_parallel", "rollout.gpus"),
+            f"is {gpus_of_engine(config)}, and an engine gets {len(assignment.engines[0])} different GPUs: "
+            f"{_demand(config, here)}",
+        )
+    if 0 < len(assignment.trainer) < config.training.ranks:
+        yield (
+            ("training.ranks", "training.gpus"),
+            f"is {config.training.ranks}, and there are {len(assignment.trainer)} GPUs for the trainer "
+            f"({', '.join(assignment.trainer)}): {_demand(config, here)}; each rank needs a GPU of its own",
+        )
+
+
+def _users(assignment: GpuAssignment) -> dict[str, list[str]]:
+    """Who has each GPU."""
+    users: dict[str, list[str]] = {}
+    for index, gpus in enumerate(assignment.engines):
+        for gpu in gpus:
+            users.setdefault(gpu, []).append(f"rollout-{index}")
+    for gpu in assignment.trainer:
+        users.setdefault(gpu, []).append("the trainer")
+    return users
+
+
+def _demand(config: "Config", here: Sequence[str]) -> str:
+    """How many GPUs the run takes, and how many there are."""
+    width, ranks = gpus_of_engine(config), config.training.ranks
+    engines = config.rollout.count * width
+    known = set(here) | {str(gpu) for gpu in (*config.rollout.gpus, *config.training.gpus)}
+    where = "on this machine" if here else "named"
+    return (
+        f"{config.rollout.count} engines x {width} + {ranks} for the trainer = {engines + ranks} GPUs, "
+        f"and {len(known)} are {where}"
+    )
 
 
 def set_visible_devices(gpus: Sequence[str]) -> None:

@@ -1,7 +1,6 @@
 """A priority queue whose keys can get another rank or be removed, each in O(log n).
 
-The implementation is a heap. Outdated entries are skipped when they come up, and removed when they are the
-majority.
+It is a heap. Outdated entries are skipped when they come up, and removed when they are the majority.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ Rank = Any
 """Anything that can be compared; keys of equal ranks are compared themselves."""
 
 SWEEP_FROM = 64
-"""Outdated entries are removed only if there are more than this many."""
+"""Outdated entries that are kept in any case."""
 
 
 class IndexedHeap(Generic[K]):

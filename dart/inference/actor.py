@@ -171,7 +171,9 @@ class RolloutActor(Actor):
                 await one.answer
 
     async def _take_over(self, call: m.LoadVersion) -> str:
-        """Load a version unless the engine serves it or a newer one. Returns why that failed, or ''."""
+        """Load a version unless the engine serves it or a newer one. Returns why that failed; empty if
+        not.
+        """
         if call.hold:
             self._begin_hold(call.version)
         try:

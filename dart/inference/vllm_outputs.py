@@ -38,9 +38,7 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
             continue
         failures += 1
         if failures > MOST_FAILURES:
-            raise EngineError(
-                f"vLLM ended a request by {reason!r} {failures} times; vLLM's log has the cause"
-            )
+            raise EngineError(f"vLLM ended a request by {reason!r} {failures} times; its log has the reason")
 
 
 class AssembledAnswer:

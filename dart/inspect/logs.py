@@ -18,7 +18,7 @@ READY = "actor_ready"
 """The event that an incarnation logs when it is ready to work."""
 
 _OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
-"""Keys of a log line that describe the line itself; every other key is a field of the event."""
+"""Keys of a line that are no fields of its event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class LogLine:
     level: str
     event: str
     fields: Mapping[str, Any]
-    """The fields of the event, by name."""
+    """All other keys of the line."""
 
 
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
@@ -44,7 +44,7 @@ def read_log(paths: RunPaths, name: str) -> list[LogLine]:
 
 
 class Tail:
-    """Follows an actor's log from its present end on, also into the next file."""
+    """Follows an actor's log from now on, also when a new file begins."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
@@ -64,7 +64,7 @@ class Tail:
             self._file.close()
 
     def new(self) -> list[LogLine]:
-        """Return the lines since the last call, without a last line that is not complete yet."""
+        """The lines since the last call; an incomplete line waits for its end."""
         text = self._rest()
         if self._is_another_file():
             self.close()
@@ -85,7 +85,7 @@ class Tail:
 
 
 def parse(text: bytes) -> LogLine | None:
-    """Parse one line of JSON as structlog writes it; return None for any other text."""
+    """Parse one line of JSON as structlog writes it; None for anything else."""
     try:
         entry = json.loads(text)
         moment = datetime.fromisoformat(entry["timestamp"]).replace(tzinfo=UTC)
@@ -101,9 +101,9 @@ def parse(text: bytes) -> LogLine | None:
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
-    """Return the lines of the incarnation before `current`; an empty list if the log has none.
+    """The lines of the incarnation before the current one; empty when the log has none.
 
-    The incarnation before may belong to an earlier start of the run.
+    That incarnation may be of an earlier start of the run.
     """
     now = of_the_last_start(lines)
     if not any(line.incarnation < current for line in now):
@@ -114,7 +114,7 @@ def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
 
 
 def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """Return the lines since the last start of the run: each start counts incarnations from 1 again."""
+    """The lines since the last start of the run. Each start counts incarnations from 1."""
     began, newest = 0, 0
     for place, line in enumerate(lines):
         if line.event == READY:
@@ -124,7 +124,7 @@ def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
 
 
 def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
-    """Return the traceback or faulthandler's dump of an incarnation that crashed; empty if there is none."""
+    """The traceback, or faulthandler's dump, that an incarnation left when it crashed; empty when none."""
     for suffix in ("txt", "fault"):
         with suppress(FileNotFoundError):
             text = (paths.crash / f"{name}.{incarnation}.{suffix}").read_text(errors="replace").strip()
@@ -134,7 +134,7 @@ def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
 
 
 def message(line: LogLine) -> str:
-    """Return the event of a log line and its fields as one line of text."""
+    """The event of a line and its fields, as one line of text."""
     return "  ".join([line.event, *(f"{key}={_value(value)}" for key, value in line.fields.items())])
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
+from dart.config.gpus import gpus_here, shared_gpu_problems
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
 from dart.environments.desktop.requirements import missing_for_desktops
@@ -30,21 +31,21 @@ TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
 
 BROWSER_DEADLINE_S = 10.0
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
-"""The four numbers that every Chromium prints for `--version`, and other programs do not."""
+"""Four numbers, which every Chromium and no other program prints for `--version`."""
 
 SAID_CHARACTERS = 200
 
 RESOLVE_S = 5.0
-"""Longest time for resolving the names of all machines together."""
+"""Time for resolving the names of all machines."""
 
 RESOLVERS = 32
 HOSTS_SHOWN = 5
 
 SMALL_POLICY = "gui_policy"
-"""Model type, in config.json, of the laptop job's policy."""
+"""Model type of the laptop job's policy."""
 
 Check = Callable[[Config], Iterator[str]]
-"""A check: takes the configuration, and yields a message with a remedy for each missing thing."""
+"""Finds what is missing: one message with its remedy for each thing."""
 
 
 def missing_packages(config: Config) -> Iterator[str]:
@@ -69,14 +70,14 @@ def missing_trackers(config: Config) -> Iterator[str]:
         if find_spec(TRACKERS[name]) is None:
             yield (
                 f"tracking.writers names {name!r}, and the package {TRACKERS[name]} is not installed: "
-                "pip install 'dartrl[tracking]', or remove the name from tracking.writers"
+                "pip install 'dartrl[tracking]', or take it out of tracking.writers"
             )
 
 
 def missing_browser(config: Config) -> Iterator[str]:
     """Yield a message for each thing that the configured kind of environment needs and that is missing.
 
-    A kind needs a browser and its pages, the programs of desktops, or what its provider of machines needs."""
+    That is a browser and its pages, the programs of desktops, or what the provider of machines needs."""
     if config.environments.kind == "desktop":
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))
@@ -190,6 +191,12 @@ def missing_policy(config: Config) -> Iterator[str]:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
 
 
+def shared_gpus(config: Config) -> Iterator[str]:
+    """Yield a message if this machine has too few GPUs for engines and trainer."""
+    for keys, text in shared_gpu_problems(config, gpus_here()):
+        yield f"{keys[0]} {text}"
+
+
 def policy_without_hints(config: Config) -> Iterator[str]:
     """Yield a message if self-rolled demonstrations are enabled, but the policy cannot read a hint."""
     pool = config.curation.experience_pool
@@ -207,7 +214,7 @@ def policy_without_hints(config: Config) -> Iterator[str]:
 
 
 def damage_of(folder: Path) -> str | None:
-    """Say what is wrong with the files of a checkpoint; None if nothing is. The model is not loaded."""
+    """Return what is wrong with the files of a checkpoint, or None. The model is not loaded."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -235,9 +242,10 @@ def require_installation(
         missing_policy,
         policy_without_hints,
         missing_trackers,
+        shared_gpus,
     ),
 ) -> None:
-    """Check that everything is installed that a run needs.
+    """Run the checks of everything that a run needs from outside.
 
     raises    UnavailableError with a line for each thing that is missing
     """

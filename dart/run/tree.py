@@ -10,7 +10,7 @@ root                     rest_for_one: a child that fails restarts the children 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actors.system import RootSpec
@@ -39,43 +39,75 @@ ENGINE_MODULES = {
 """The supervisor of the engines imports these once, so a restarted engine need not import torch again."""
 
 
+ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
+
+
+def engine_names(config: Config) -> tuple[str, ...]:
+    """The names of all rollout actors."""
+    return tuple(f"rollout-{index}" for index in range(config.rollout.count))
+
+
+def environment_names(config: Config) -> tuple[str, ...]:
+    """The names of all environment actors."""
+    return tuple(f"env-{index:03d}" for index in range(config.environments.count))
+
+
 def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     """The children of the root, in start order; they stop in reverse order.
 
     run   arguments of every actor: the resolved configuration, the path of the record, when training ends
     """
-    rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
-    environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
-    args = {**run, "engines": list(rollouts)}
-
-    def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
-        limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
-        return ChildSpec(id=id_, actor=actor, args=args, **limits)
-
-    def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
-        limits = getattr(config.supervision, id_)
-        flags = SupervisorFlags(
-            max_restarts=limits.max_restarts,
-            max_seconds=limits.max_seconds,
-            max_quarantined=limits.max_quarantined,
-            max_failing=limits.max_failing,
-            ordered=False,
-        )
-        return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
-
+    store, curator, weight_sync, trainer = single_children(config, run)
+    engines = pool_children(config, run, ROLLOUT_POOL, engine_names(config))
+    environments = pool_children(config, run, ENVIRONMENT_POOL, environment_names(config))
     return (
-        worker("store", "dart.store.actor:StoreActor"),
-        worker("curator", "dart.curation.actor:CuratorActor"),
-        pool(
-            "rollout_pool",
-            rollouts,
-            "dart.inference.actor:RolloutActor",
-            preload=("dart.inference.actor", ENGINE_MODULES[config.rollout.engine]),
-        ),
-        worker("weight_sync", "dart.inference.weight_sync_actor:WeightSyncActor"),
-        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
-        worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
+        store,
+        curator,
+        supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines),
+        weight_sync,
+        supervisor_spec(ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments),
+        trainer,
     )
+
+
+def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """Store, curator, weight_sync and trainer, of which a run has one each."""
+    ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True}
+    return (
+        _worker(config, run, "store", "dart.store.actor:StoreActor"),
+        _worker(config, run, "curator", "dart.curation.actor:CuratorActor"),
+        _worker(config, run, "weight_sync", "dart.inference.weight_sync_actor:WeightSyncActor"),
+        _worker(config, run, "trainer", "dart.training.actor:TrainerActor", **ends_run),
+    )
+
+
+def pool_children(
+    config: Config, run: Mapping[str, Any], pool: str, names: Sequence[str]
+) -> tuple[ChildSpec, ...]:
+    """The children of a pool with these names."""
+    if pool == ENVIRONMENT_POOL:
+        return tuple(_worker(config, run, name, "dart.environments.actor:EnvironmentActor") for name in names)
+    preload = "dart.inference.actor", ENGINE_MODULES[config.rollout.engine]
+    return tuple(
+        _worker(config, run, name, "dart.inference.actor:RolloutActor", preload=preload) for name in names
+    )
+
+
+def pool_flags(config: Config, pool: str) -> SupervisorFlags:
+    """The limits of a pool."""
+    limits = getattr(config.supervision, pool)
+    return SupervisorFlags(
+        max_restarts=limits.max_restarts,
+        max_seconds=limits.max_seconds,
+        max_quarantined=limits.max_quarantined,
+        max_failing=limits.max_failing,
+        ordered=False,
+    )
+
+
+def _worker(config: Config, run: Mapping[str, Any], id_: str, actor: str, **spec: Any) -> ChildSpec:
+    limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
+    return ChildSpec(id=id_, actor=actor, args={**run, "engines": list(engine_names(config))}, **limits)
 
 
 def limits_of(child: ChildSettings) -> dict[str, Any]:

@@ -13,8 +13,8 @@ rules, in this order:
 A change with the cookie also needs an `Origin` that names this page: browsers send it with every POST,
 and no page can forge it. Browsers do not send the cookie for other sites.
 
-The cookie holds the time of its expiry and a keyed hash of that time, not the token. The cookie is worthless
-after that time, and a new token voids it.
+The cookie holds an expiry and a keyed hash of it, not the token: it is worthless after its time, and a new
+token voids it.
 """
 
 import hashlib
@@ -28,15 +28,14 @@ from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
 
 COOKIE = "dartrl_session"
-"""Name of the session cookie, without the port, which `cookie_name` appends. Browsers send a cookie to every
-port of a machine, and each port may serve another run."""
+"""The port is appended: browsers send cookies to every port of a machine, and each may serve another run."""
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""Least length of a token. A shorter token was chosen by a person and could be guessed, so it is refused."""
+"""Shorter tokens are refused: a person chose them, so they can be guessed."""
 
 STEER = "/do"
-"""The address to which a POST that changes the run is sent."""
+"""The address of a POST that changes the run."""
 
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
 """Addresses that need no token: the login form and its files."""
@@ -52,9 +51,9 @@ class Access:
     loopback_only: bool
     """Whether the page listens on this machine alone."""
     names: frozenset[str]
-    """Host names that requests may use, in lower case. IP addresses are not listed."""
+    """Host names that requests may use, in lower case; addresses need not be listed."""
     token: str | None
-    """The token that a request needs to change the run; None if no request may change it."""
+    """The token that changes need; None: nothing can be changed."""
     is_open: bool
     """Whether requests that change nothing need no token."""
 
@@ -87,7 +86,7 @@ def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_op
     """Return the rules for a web page that listens at `host`.
 
     names    further host names that requests may use, such as the name of a proxy
-    is_open  whether requests that change nothing need no token; ignored if other machines reach `host`
+    is_open  whether reading needs no token though there is one, which only a loopback address allows
     raises   UsageError for a page that other machines can reach without a token, and for a short token
     """
     is_local = is_loopback(host)
@@ -114,7 +113,7 @@ PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_
 
 
 def is_open_here(web: WebSettings) -> bool:
-    """Whether every user of this machine can read the web page that a daemon with these settings serves."""
+    """Whether every user of this machine can read the web page of a daemon."""
     return web.enabled and not web.token_file and is_loopback(web.host)
 
 
@@ -195,7 +194,7 @@ def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessR
     if asked.path in OPEN_PATHS or (access.is_open and asked.path != STEER):
         return None
     if access.token is None:
-        return AccessRefusal(403, "this page cannot change the run: start it with a token (--token-file)")
+        return AccessRefusal(403, "this page changes nothing: it was started without a token (--token-file)")
     if is_known(access, asked, now_unix_s):
         return None
     return AccessRefusal(
@@ -218,9 +217,10 @@ def _bearer(asked: RequestFacts) -> str:
 
 
 def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
-    """Refuse a request that changes the run with a session cookie and without `Origin`.
+    """Refuse a change with a session cookie and without `Origin`.
 
-    A request with a token in `Authorization` may lack `Origin`: browsers never add that header by themselves.
+    A change with a token in `Authorization` needs no `Origin`, because browsers never add such a header by
+    themselves.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None

@@ -34,11 +34,11 @@ from dart.core.actions import (
 from dart.core.types import Step
 
 ARM = 0.03
-"""Half the width of a cross, as a share of the picture's longer side. Marks have their size in this unit."""
+"""Half the width of a cross, as a share of the picture's longer side: the unit of all marks (`arm`)."""
 
 SCROLL_ARMS = 3.0
 LETTER_ARMS = 1.5
-"""Height of a letter of a label, in arms (`ARM`)."""
+"""Height of a letter of a label, in arms."""
 
 LETTER_WIDTH = 0.6
 """Width of a monospaced letter, as a share of its height."""
@@ -48,7 +48,7 @@ _TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An SVG element that marks a picture; its coordinates are pixels of the picture."""
+    """An SVG element, in pixels of the picture."""
 
     tag: Literal["line", "circle", "polygon", "rect", "text"]
     attributes: Mapping[str, float | str]
@@ -56,7 +56,7 @@ class Mark:
 
     @property
     def is_stroke(self) -> bool:
-        """Whether the mark is drawn twice, dark over a wider light line, to be visible on any picture."""
+        """Whether it is drawn twice, as a dark line over a wider light one, to be visible on any picture."""
         return self.tag in ("line", "circle")
 
 
@@ -67,14 +67,11 @@ class Overlay:
     marks: tuple[Mark, ...]
     caption: str
     is_action: bool = True
-    """Whether the answer is an action of the grammar."""
+    """False for an answer that is no action of the grammar."""
 
 
 def overlay(answer: str, width: int, height: int) -> Overlay:
-    """Return the marks and the caption of an answer on a picture of `width` x `height` pixels.
-
-    If the answer is no action, there are no marks, and the caption says why.
-    """
+    """Return the marks and the caption of an answer. If the answer is no action, the caption says why."""
     try:
         action = parse_action(answer)
     except ActionParseError as error:
@@ -87,10 +84,7 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
 
 
 def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
-    """Return the marks that show an action on a picture of `width` x `height` pixels.
-
-    A point outside the picture is drawn at its edge.
-    """
+    """Return the marks that show an action on a picture; a point outside the picture is drawn at its edge."""
     arm = ARM * max(width, height)
 
     def inside(x: int, y: int) -> tuple[float, float]:
@@ -150,7 +144,7 @@ def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
-    """Draw an arrow as a line and a head; no mark if the arrow begins and ends in the same point."""
+    """Draw an arrow as a line and its head; nothing if it begins and ends in the same point."""
     length = math.hypot(x2 - x1, y2 - y1)
     if length == 0:
         return ()
@@ -202,27 +196,27 @@ class Token:
 
     @property
     def tone(self) -> str:
-        """The class of the style sheet for the probability of the token: `p0` for less than 0.2, to `p4`."""
+        """The style sheet's class for the probability of the token."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
 NO_SIZE: Size = (160, 210)
-"""Width and height, in pixels, of the empty place that is shown for a missing screenshot."""
+"""Size of the empty place of a missing picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepView:
-    """One environment step with everything that a page shows of it."""
+    """One environment step, with what a page shows of it beyond its record."""
 
     number: int
-    """Number of the step in its episode, from 1."""
+    """From 1."""
     step: Step
     size: Size | None
-    """Width and height of the screenshot in pixels; None if the screenshot is missing or damaged."""
+    """Size of its screenshot; None where that is missing or damaged."""
     tokens: tuple[Token, ...]
-    """The tokens of the answer; empty if the answer was not sampled by a known policy."""
+    """Empty where the answer was not sampled by a known policy."""
     staleness: int | None
-    """Number of policy versions between sampling and training of the step; None if it was not trained."""
+    """Versions between sampling and training of the step; None while the step is not trained."""
 
     @cached_property
     def overlay(self) -> Overlay:
@@ -234,7 +228,7 @@ class StepView:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy of the answer's tokens, in nats; None if unknown. Curation selects steps by it."""
+        """Mean entropy over the tokens of the answer, by which curation selects steps."""
         return fmean(self.step.entropies) if self.step.entropies else None
 
     @property
@@ -251,7 +245,7 @@ def views(
 ) -> tuple[StepView, ...]:
     """Return the steps of one episode as they are shown.
 
-    size_of           returns width and height of a screenshot in pixels, given its sha256
+    size_of           returns the size of a screenshot, given its sha256
     token_texts       text of each token id; a token without a text is shown by its id
     trained_version   the version made by the update that trained this episode; None if it was not trained
     """
@@ -276,10 +270,7 @@ def _tokens(step: Step, texts: Mapping[int, str]) -> tuple[Token, ...]:
 
 
 def first_difference(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """Return the number of the first step, from 1, in which two episodes differ in screenshot or answer.
-
-    None if all steps are the same.
-    """
+    """Return the number of the first step whose screenshots or answers differ; None if there is none."""
     pairs = enumerate(zip_longest(first, second), start=1)
     return next((number for number, (one, other) in pairs if _seen(one) != _seen(other)), None)
 
@@ -290,10 +281,10 @@ def _seen(step: Step | None) -> tuple[str, str] | None:
 
 FILE = "tokenizer.json"
 FILE_BYTES_MOST = 64 << 20
-"""Largest tokenizer.json that is read; those of policies with 7 B parameters have about 11 MB."""
+"""Tokenizers of 7 B policies take about 11 MB."""
 
 _BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
-"""The visible letter for each letter that a byte-level tokenizer writes for a space and a line break."""
+"""Byte-level tokenizers write a space and a line break as these letters."""
 
 
 def token_texts(policy: Path) -> dict[int, str]:

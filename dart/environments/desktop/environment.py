@@ -44,7 +44,7 @@ from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 WAIT_S = 1.0
-"""Duration of the action `Wait`."""
+"""How long the action `Wait` waits."""
 
 
 @dataclass(slots=True)
@@ -207,7 +207,8 @@ class DesktopEnvironment:
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
-        """Check that the desktop is ready, has exactly the files of the task, and one window of each class.
+        """Check that the desktop is ready, has exactly the files of the task and only windows of these
+        classes.
 
         Raises MachineNotReady, WindowManagerDied, ApplicationDied or DirtyStart.
         """
@@ -220,7 +221,7 @@ class DesktopEnvironment:
 
     @contextlib.asynccontextmanager
     async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Yield the function that counts ``deadline_s`` down; kill the sandbox after a fault in the block."""
+        """Give the calls of an operation what is left of ``deadline_s``; after a fault, kill the sandbox."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:

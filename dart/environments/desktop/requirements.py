@@ -4,13 +4,13 @@ import shutil
 from importlib.util import find_spec
 
 PROGRAMS = {"bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox"}
-"""The programs that every desktop needs, each with its Debian package."""
+"""Program to Debian package: what every desktop needs."""
 
 APPLICATIONS = {"mousepad": "mousepad", "galculator": "galculator", "pcmanfm": "pcmanfm"}
-"""The applications of the tasks, each with its Debian package."""
+"""Program to Debian package: the applications of the tasks."""
 
 MODULES = {"Xlib": "python-xlib", "mss": "mss"}
-"""The Python modules that a desktop needs, each with the distribution that provides it."""
+"""Python module to the distribution that provides it."""
 
 
 def missing_for_desktops(applications: bool = True) -> list[str]:

@@ -31,7 +31,7 @@ DEADLINE_S = 10.0
 """Deadline of every call to the environment while an oracle plays."""
 
 SPARE = 1.1
-"""Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""
+"""Seeds to try for each wanted episode: an oracle fails on up to 5 % of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class OracleEpisode:
     seed: int
     instruction: str
     steps: tuple[tuple[bytes, Action], ...]
-    """Pairs of a screenshot (PNG) and the action after it."""
+    """Screenshots and the action after each of them."""
     reward: float
 
 
@@ -136,7 +136,7 @@ async def _collected(
 
 
 def main() -> None:
-    """Add demonstrations to a folder; the demonstrations of earlier calls stay there."""
+    """Collect demonstrations into a folder; those of an earlier call stay in its file."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
     parser.add_argument(
         "--tasks", nargs="+", default=sorted(ORACLES), choices=sorted(ORACLES), metavar="TASK"

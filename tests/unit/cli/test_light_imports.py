@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 HEAVY = (
     *("torch", "transformers", "vllm", "matplotlib", "sqlalchemy", "thespian", "zmq", "numpy"),
-    *("starlette", "uvicorn", "jinja2"),
+    *("starlette", "uvicorn", "jinja2", "ray", "psycopg", "obstore"),
 )
 
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from dart.config.config import Config
-from dart.config.gpus import GpuAssignment, assign_gpus, describe_gpus, gpus_here, set_visible_devices
+from dart.config.config import Config, ConfigError, load_config
+from dart.config.gpus import (
+    GpuAssignment,
+    assign_gpus,
+    describe_gpus,
+    gpus_here,
+    set_visible_devices,
+    shared_gpu_problems,
+)
 
 EIGHT = tuple("01234567")
 
@@ -57,6 +64,51 @@ def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:
 def test_it_is_told_in_one_line() -> None:
     told = describe_gpus(assign_gpus(config(count=2, width=2), EIGHT))
     assert told == "rollout-0: 0, 1; rollout-1: 2, 3; trainer: 4"
+
+
+def said(config: Config, here: tuple[str, ...] = ()) -> str:
+    return "\n".join(text for _, text in shared_gpu_problems(config, here))
+
+
+def test_gpus_dealt_twice_are_refused_with_the_arithmetic() -> None:
+    found = said(config(count=5, width=2, ranks=8), EIGHT)
+    assert "deals GPU 0 to rollout-0, rollout-4, the trainer" in found
+    assert "5 engines x 2 + 8 for the trainer = 18 GPUs, and 8 are on this machine" in found
+    assert "rollout.vllm.memory of at most 0.33" in found
+
+
+def test_gpus_that_are_named_twice_are_refused_when_the_file_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("[rollout]\nengine = 'vllm'\ngpus = [0, 1]\n[training]\ngpus = [1]\n")
+    assert load_config(path).rollout.count == 1
+    with pytest.raises(ConfigError, match=r"rollout\.count deals GPU 1 to rollout-1, the trainer"):
+        load_config(path, ["rollout.count=2"])
+
+
+def test_a_gpu_is_shared_on_purpose_when_the_engine_leaves_room() -> None:
+    one = config(count=1)
+    half = one.rollout.vllm.model_copy(update={"memory": 0.5})
+    roomy = one.model_copy(update={"rollout": one.rollout.model_copy(update={"vllm": half})})
+    assert "deals GPU 0 to rollout-0, the trainer" in said(one, ("0",))
+    assert said(roomy, ("0",)) == ""
+
+
+def test_an_engine_of_transformers_reserves_nothing_and_may_share() -> None:
+    assert said(config(count=2, engine="transformers"), ("0",)) == ""
+
+
+def test_two_ranks_never_share_a_gpu() -> None:
+    found = said(config(count=1, ranks=4, engine="transformers"), ("0", "1"))
+    assert "is 4, and there are 1 GPUs for the trainer (1)" in found
+
+
+def test_an_engine_with_fewer_gpus_than_it_is_split_into_is_refused() -> None:
+    found = said(config(count=1, width=4, engines_on=("0", "1"), trainer_on=("2",)), EIGHT)
+    assert found.startswith("is 4, and an engine gets 2 different GPUs")
+
+
+def test_where_there_is_no_gpu_nothing_is_dealt_twice() -> None:
+    assert said(config(count=5, width=2, ranks=8)) == ""
 
 
 def test_what_the_process_was_told_counts_before_what_the_machine_has(tmp_path: Path) -> None:

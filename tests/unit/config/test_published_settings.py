@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-from dart.config.config import Config, load_config
+from dart.config.cluster import is_cluster_file, load_cluster
+from dart.config.config import Config, differences, load_config
+from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 VALUE = re.compile(r"^[a-z_]+ = ")
@@ -16,13 +18,29 @@ def test_the_papers_job_has_the_papers_values() -> None:
     assert (curation.rollouts_per_group, curation.step_cap, config.rollout.temperature) == (8, 30, 1.0)
     assert (curation.high_entropy.quantile, curation.importance.cap) == (0.2, 1.0)
     assert (config.context.screenshots, config.context.turns, config.context.answer_tokens) == (5, 35, 500)
-    assert (config.environments.count, training.ranks, config.rollout.vllm.tensor_parallel) == (180, 8, 2)
+    assert config.rollout.vllm.tensor_parallel == 2
     switches = (
         *(curation.rollout_number, curation.trajectory_length, curation.experience_pool),
         *(curation.high_entropy, curation.importance),
     )
     assert all(part.enabled for part in switches)
     assert len(config.tasks.train) == 45
+
+
+def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() -> None:
+    one = load_config(CONFIGS / "osworld-uitars-7b.toml")
+    eight = tuple("01234567")
+    assert list(shared_gpu_problems(one, eight)) == []
+    assert assign_gpus(one, eight) == GpuAssignment(
+        engines=(("0", "1"), ("2", "3")), trainer=("4", "5", "6", "7")
+    )
+    two = load_cluster(CONFIGS / "osworld-uitars-7b-two-nodes.toml").run
+    assert (two.rollout.count * two.rollout.vllm.tensor_parallel, two.training.ranks) == (8, 8)
+    different = {key for key, _, _ in differences(one, two)}
+    assert different == {
+        *("environments.count", "rollout.count", "rollout.gpus"),
+        *("training.ranks", "training.gpus", "training.minibatches"),
+    }
 
 
 def test_every_value_of_it_says_where_it_comes_from() -> None:
@@ -55,7 +73,8 @@ def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> Non
 
 
 def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_the_usual_ones() -> None:
-    betas = {path.name: load_config(path).training.betas for path in CONFIGS.glob("*.toml")}
+    files = [path for path in CONFIGS.glob("*.toml") if not is_cluster_file(path)]
+    betas = {path.name: load_config(path).training.betas for path in files}
     measured = {name for name, pair in betas.items() if pair == (0.9, 0.99)}
     assert measured == {"laptop.toml", "hard.toml", "tiny-vlm.toml"}
     assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}

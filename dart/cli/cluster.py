@@ -1,0 +1,53 @@
+"""How `dartrl up` shows the plan of a cluster file."""
+
+from typing import TYPE_CHECKING
+
+from dart.cli.exit_codes import ExitCode, end
+from dart.cli.output import Format, print_list, say
+from dart.inspect.tables import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dart.cluster.plan import ClusterPlan
+    from dart.cluster.probes import ProbeResult
+    from dart.config.cluster import ClusterFile
+
+
+def show_cluster_plan(found: "ClusterFile") -> None:
+    """Print who goes where and what the probes found; the command fails if a probe does.
+
+    raises   DoesNotFit, ConfigurationError or UnavailableError
+    """
+    from dart.cluster.dry_run import plan_on_pods, probe_nodes
+    from dart.cluster.manifests import head_address
+
+    engine = found.cluster.engine
+    if engine.kubernetes.image:
+        _show_plan(plan_on_pods(found))
+        say("the pods, the record and the blobs are probed by the job itself, once Kubernetes runs it")
+        return
+    plan, results = probe_nodes(found, head_address(engine))
+    _show_plan(plan)
+    _show_probes(results)
+
+
+def _show_plan(plan: "ClusterPlan") -> None:
+    from dart.cluster.dry_run import PlanRow, plan_rows
+
+    columns: tuple[Column[PlanRow], ...] = (
+        Column("node", lambda row: row.node),
+        Column("part", lambda row: row.part),
+        Column("GPUs", lambda row: row.gpus),
+        Column("actors", lambda row: row.actors),
+    )
+    print_list(list(plan_rows(plan.nodes)), columns, Format.TABLE)
+
+
+def _show_probes(results: "Sequence[ProbeResult]") -> None:
+    for result in results:
+        say(f"{'ok    ' if result.is_well else 'FAILED'}  {result.name}: {result.text}")
+    failed = [result.name for result in results if not result.is_well]
+    if failed:
+        end(f"the cluster is not ready: {', '.join(failed)}", ExitCode.UNAVAILABLE)
+    say("everything it needs is there")

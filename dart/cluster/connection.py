@@ -1,0 +1,140 @@
+"""The connection to a Ray cluster: refused unless the cluster asks for a token, or its network is trusted.
+
+Who reaches the ports of a Ray cluster can run any program on all its machines. Ray's token authentication
+(RAY_AUTH_MODE=token) keeps others out; it is off unless the cluster was started with it.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dart.cluster.node_names import cluster_nodes
+from dart.cluster.plan import ClusterNode
+from dart.core.errors import ConfigurationError, TemporaryError, UnavailableError
+
+NAMESPACE = "dartrl"
+"""Ray's namespace of the agents of all runs."""
+
+AUTO = "auto"
+
+REACH_S = 5.0
+"""Time for a connection to the port of the head."""
+
+WITHOUT_TOKEN_S = 60.0
+"""Time for an attempt to use the cluster without a token; it starts a Python with Ray."""
+
+UNTRUSTED = (
+    "the Ray cluster at {address} answers without a token: whoever reaches its ports can run any program on "
+    "all machines. Make a token with `ray get-auth-token --generate`, copy ~/.ray/auth_token to all of them, "
+    "and start Ray everywhere with RAY_AUTH_MODE=token; or say trusted_network = true in the cluster file if "
+    "only you reach these ports"
+)
+
+
+def require_ray() -> None:
+    """Raise UnavailableError if Ray is not installed."""
+    if find_spec("ray") is None:
+        raise UnavailableError("not installed: ray, which a cluster needs; pip install 'dartrl[cluster]'")
+
+
+@contextmanager
+def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNode]]:
+    """Connect to a cluster while the block lasts, and yield its living nodes.
+
+    raises   ConfigurationError if the cluster asks for no token and `trusted_network` is false
+             UnavailableError if Ray is not installed, or there is no cluster at this address
+    """
+    require_ray()
+    import ray
+
+    _use_token_if_there_is_one()
+    _require_listener(address)
+    try:
+        context = ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            logging_level="ERROR",
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UnavailableError(_why_not_connected(address, error)) from error
+    try:
+        gcs_address = str(context.address_info["gcs_address"])
+        if not trusted_network and answers_without_token(gcs_address):
+            raise ConfigurationError(UNTRUSTED.format(address=gcs_address))
+        yield living_nodes()
+    finally:
+        ray.shutdown()
+
+
+def living_nodes() -> list[ClusterNode]:
+    """The living nodes of the cluster to which this process is connected."""
+    import ray
+
+    return cluster_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
+
+
+def answers_without_token(address: str) -> bool:
+    """Whether a cluster serves a client that has no token.
+
+    Another process asks, because this one may have a token. Raises TemporaryError if that process hangs.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        ran = subprocess.run(
+            [*command, "--skip-version-check"],
+            env=environment | {"RAY_AUTH_MODE": "disabled"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=WITHOUT_TOKEN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TemporaryError(
+            f"the Ray cluster at {address} did not answer a client without a token within "
+            f"{WITHOUT_TOKEN_S:g} s, so it is unknown whether it asks for one; try again"
+        ) from error
+    return ran.returncode == 0
+
+
+def _use_token_if_there_is_one(environment: Mapping[str, str] = os.environ) -> None:
+    """Send this user's token, also to a cluster that is named by its address."""
+    named = environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH")
+    if named or (Path.home() / ".ray" / "auth_token").exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _require_listener(address: str) -> None:
+    """Raise UnavailableError at once if nothing listens at an address; Ray itself would wait for a minute."""
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"engine.address must be host:port or auto, got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnavailableError(
+            f"no Ray cluster answers at {address}: {why}; start its head with "
+            f"`ray start --head --port={port}`, or correct engine.address"
+        ) from error
+
+
+def _why_not_connected(address: str, error: Any) -> str:
+    first = str(error).strip().splitlines()[:1]
+    remedy = (
+        "start Ray on this machine, with `ray start --head` for a new cluster or "
+        "`ray start --address=HEAD:PORT` for one that runs: the control node is a node of the cluster, too"
+    )
+    if "token" in str(error).lower():
+        remedy = "put the cluster's token into ~/.ray/auth_token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+    return f"cannot join the Ray cluster {address}: {' '.join(first)}; {remedy}"

@@ -1,0 +1,54 @@
+"""What `dartrl up cluster.toml --dry-run` finds: the plan, and the probes of nodes, record and blobs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dart.cluster.connection import connected
+from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan, plan_cluster
+from dart.cluster.probes import ProbeResult, gather, node_results, roles_of
+from dart.config.cluster import ClusterFile
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One line of the plan: a part of the run on a node."""
+
+    node: str
+    part: str
+    gpus: str
+    actors: str
+
+
+def probe_nodes(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[ProbeResult]]:
+    """Join the cluster, plan the run on its nodes and ask each of them.
+
+    raises   DoesNotFit, ConfigurationError or UnavailableError
+    """
+    with connected(address, trusted_network=found.cluster.trusted_network) as nodes:
+        plan = plan_cluster(nodes, found.cluster.place, found.run)
+        folder = str(found.cluster.engine.node_dir)
+        return plan, list(node_results(gather(nodes, roles_of(plan, found.run), folder)))
+
+
+def plan_on_pods(found: ClusterFile) -> ClusterPlan:
+    """Plan the run on the pods that the cluster file asks Kubernetes for. Raises DoesNotFit."""
+    pods = found.cluster.engine.kubernetes
+    head = ClusterNode(name="head", gpus=pods.gpus, is_control=True)
+    workers = [ClusterNode(name=f"worker-{number}", gpus=pods.gpus) for number in range(1, pods.workers + 1)]
+    return plan_cluster([head, *workers], found.cluster.place, found.run)
+
+
+def plan_rows(nodes: Sequence[NodePlan]) -> Iterator[PlanRow]:
+    """The plan as lines, GPU by GPU."""
+    for node in nodes:
+        if node.is_control:
+            yield PlanRow(node.node, "store, curator, weight_sync", "", "")
+            yield PlanRow(node.node, "trainer", ", ".join(node.trainer_gpus), "")
+        for name, gpus in node.engines.items():
+            yield PlanRow(node.node, "engine", ", ".join(gpus), name)
+        if node.environments:
+            names = node.environments
+            shown = names[0] if len(names) == 1 else f"{len(names)}: {names[0]} … {names[-1]}"
+            yield PlanRow(node.node, "environments", "", shown)
+        if node.free_gpus:
+            yield PlanRow(node.node, "free", ", ".join(node.free_gpus), "")

@@ -1,0 +1,115 @@
+"""The files that start a Ray cluster: Ray's cluster YAML for machines with SSH, KubeRay's RayJob. Pure.
+
+Both are YAML; JSON is YAML, too, and needs no library that one machine lacks.
+"""
+
+import json
+from typing import Any
+
+from dart.config.cluster import ClusterConfig, EngineSettings
+
+RAY_PORT = 6379
+"""Port of Ray's head."""
+
+RAYJOB_VERSION = "ray.io/v1"
+
+CONFIG_FOLDER = "/etc/dartrl"
+"""Where the pods find cluster file and run file."""
+
+RUN_DIR = "/var/tmp/dartrl/run"
+"""Run directory in the head pod; what must last is in the record and the blobs."""
+
+START = "ulimit -c unlimited; RAY_AUTH_MODE=token ray start"
+
+
+def head_address(engine: EngineSettings) -> str:
+    """The address at which `dartrl up` joins the cluster."""
+    return f"{engine.ssh[0]}:{RAY_PORT}" if engine.ssh else engine.address
+
+
+def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str:
+    """The file for `ray up` that starts Ray on the machines of `engine.ssh`, the first one as the head."""
+    start = "ulimit -c unlimited; ray start" if trusted_network else START
+    head, *workers = engine.ssh
+    auth = {"ssh_user": engine.ssh_user, "ssh_private_key": engine.ssh_key}
+    cluster: dict[str, Any] = {
+        "cluster_name": "dartrl",
+        "provider": {"type": "local", "head_ip": head, "worker_ips": workers},
+        "auth": {name: value for name, value in auth.items() if value},
+        "min_workers": len(workers),
+        "max_workers": len(workers),
+        "setup_commands": [],
+        "head_start_ray_commands": [
+            *_each(engine.setup, "ray stop"),
+            *_each(
+                engine.setup,
+                f"{start} --head --port={RAY_PORT} --autoscaling-config=~/ray_bootstrap_config.yaml",
+            ),
+        ],
+        "worker_start_ray_commands": [
+            *_each(engine.setup, "ray stop"),
+            *_each(engine.setup, f"{start} --address=$RAY_HEAD_IP:{RAY_PORT}"),
+        ],
+    }
+    return json.dumps(cluster, indent=2) + "\n"
+
+
+def _each(setup: tuple[str, ...], command: str) -> list[str]:
+    """One shell line, because each command of Ray's file gets a shell of its own."""
+    return [" && ".join([*setup, command])]
+
+
+def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str) -> str:
+    """The manifests of a ConfigMap with both files and of a RayJob that runs `dartrl up` in the head pod.
+
+    cluster_toml   the cluster file as the head pod shall read it: with `engine.address = "auto"`
+    """
+    pods = cluster.engine.kubernetes
+    name = "dartrl"
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-files", "namespace": pods.namespace},
+        "data": {"cluster.toml": cluster_toml, "run.toml": run_toml},
+    }
+    job = {
+        "apiVersion": RAYJOB_VERSION,
+        "kind": "RayJob",
+        "metadata": {"name": name, "namespace": pods.namespace},
+        "spec": {
+            "entrypoint": f"dartrl up {CONFIG_FOLDER}/cluster.toml --run-dir {RUN_DIR}",
+            "shutdownAfterJobFinishes": True,
+            "rayClusterSpec": {
+                **({} if cluster.trusted_network else {"authOptions": {"mode": "token"}}),
+                "headGroupSpec": {"rayStartParams": {}, "template": _pod(cluster, "head")},
+                "workerGroupSpecs": [
+                    {
+                        "groupName": "workers",
+                        "replicas": pods.workers,
+                        "minReplicas": pods.workers,
+                        "maxReplicas": pods.workers,
+                        "rayStartParams": {},
+                        "template": _pod(cluster, "worker"),
+                    }
+                ],
+            },
+        },
+    }
+    return "".join(f"---\n{json.dumps(document, indent=2)}\n" for document in (config_map, job))
+
+
+def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
+    """The template of a pod. Passwords come from the Secret, as environment variables."""
+    pods = cluster.engine.kubernetes
+    amounts: dict[str, Any] = {"cpu": str(pods.cpus), "memory": pods.memory}
+    if pods.gpus:
+        amounts["nvidia.com/gpu"] = str(pods.gpus)
+    container = {
+        "name": f"ray-{role}",
+        "image": pods.image,
+        "envFrom": [{"secretRef": {"name": pods.secret}}],
+        "resources": {"limits": amounts, "requests": amounts},
+        "volumeMounts": [{"name": "files", "mountPath": CONFIG_FOLDER, "readOnly": True}],
+    }
+    volumes = [{"name": "files", "configMap": {"name": "dartrl-files"}}]
+    return {"spec": {"containers": [container], "volumes": volumes}}

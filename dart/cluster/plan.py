@@ -1,0 +1,274 @@
+"""Who goes where in a cluster, GPU by GPU. Pure: what the nodes have and what the run takes give the plan.
+
+The trainer is on the control node. Shards of engines and environments go where `supervision.placement.place`
+puts them, here and while the run runs. What does not fit is refused with the arithmetic before anything
+starts.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dart.cluster.shards import (
+    ENGINES,
+    ENVIRONMENTS,
+    GPU,
+    engine_gpus,
+    engine_shards,
+    environment_shards,
+    names_in,
+)
+from dart.config.cluster import PlaceSettings
+from dart.config.config import Config
+from dart.config.gpus import gpus_of_engine
+from dart.core.errors import ConfigurationError
+from dart.core.suggestions import did_you_mean, near
+from dart.run.tree import ROLLOUT_POOL
+from supervision.placement import PlacedSpec, place
+
+NODES_SHOWN = 8
+"""Number of nodes of which a refusal says what they have left."""
+
+
+class DoesNotFit(ConfigurationError):
+    """The run does not fit the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """One machine of the cluster, as Ray describes it."""
+
+    name: str
+    """Name in this run; unique in the cluster."""
+    node_id: str = ""
+    """Ray's id of this start of the node."""
+    address: str = ""
+    gpus: int = 0
+    """Number of GPUs; they are called 0, 1 and so on."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """Custom resources, such as `vm_host`."""
+    is_control: bool = False
+    """Whether `dartrl up` runs there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """What one node carries."""
+
+    node: str
+    is_control: bool
+    trainer_gpus: tuple[str, ...] = ()
+    engines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPUs of each engine by its name."""
+    environments: tuple[str, ...] = ()
+    """Names of the environments."""
+    free_gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """The whole plan: what `--dry-run` shows and what the run starts with."""
+
+    nodes: tuple[NodePlan, ...]
+    """The control node first, then the others by name."""
+    shards: tuple[PlacedSpec, ...]
+    capabilities: Mapping[str, Mapping[str, int]]
+    """What each node declares, by its name."""
+    trainer_gpus: tuple[str, ...]
+
+
+def plan_cluster(
+    nodes: Sequence[ClusterNode], where: PlaceSettings, run: Config, args: Mapping[str, Any] | None = None
+) -> ClusterPlan:
+    """Place the run on the nodes. The order of the nodes changes nothing.
+
+    args     arguments of every actor, as in `dart.run.tree`
+    raises   DoesNotFit with a line for each part that does not fit
+    """
+    ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
+    has_gpus = any(node.gpus for node in ordered)
+    trainer = trainer_gpus(where, run, has_gpus=has_gpus)
+    capable = {
+        node.name: capabilities(node, where, reserved_gpus=trainer if node.is_control else 0)
+        for node in ordered
+    }
+    problems = [
+        *_unknown_resources(ordered, where),
+        *_trainer_problems(ordered[0], where, run, trainer),
+        *_engine_problems(ordered, capable, where, run),
+        *_environment_problems(capable, where, run),
+    ]
+    if problems:
+        raise DoesNotFit("\n".join(problems))
+    shares = spread(run.environments.count, _room(capable, ENVIRONMENTS, where.environments.needs))
+    shards = (
+        *engine_shards(run, args or {}, where, has_gpus=has_gpus),
+        *environment_shards(run, args or {}, where, tuple(shares.values())),
+    )
+    placement = place(shards, capable, {})
+    if placement.unplaced:
+        raise DoesNotFit("\n".join(f"{name}: {why}" for name, why in placement.unplaced.items()))
+    return ClusterPlan(
+        nodes=tuple(_node_plan(node, trainer, shards, placement.hosts) for node in ordered),
+        shards=shards,
+        capabilities=capable,
+        trainer_gpus=_gpus_of_trainer(ordered[0], trainer),
+    )
+
+
+def trainer_gpus(where: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
+    """The number of GPUs of the trainer.
+
+    has_gpus   whether any node has a GPU
+    """
+    if where.trainer.gpus >= 0:
+        return where.trainer.gpus
+    return run.training.ranks if has_gpus and run.training.learner != "simulated" else 0
+
+
+def capabilities(node: ClusterNode, where: PlaceSettings, *, reserved_gpus: int) -> dict[str, int]:
+    """What a node declares: how many engines and environments it may carry, its GPUs and its resources.
+
+    reserved_gpus   the GPUs that the trainer has there
+    """
+    return {
+        **node.resources,
+        ENGINES: where.rollout.per_node,
+        ENVIRONMENTS: where.environments.per_node,
+        GPU: max(0, node.gpus - reserved_gpus),
+    }
+
+
+def _node_plan(
+    node: ClusterNode, trainer: int, shards: Sequence[PlacedSpec], hosts: Mapping[str, str]
+) -> NodePlan:
+    own = [spec for spec in shards if hosts[spec.name] == node.name]
+    free = [str(gpu) for gpu in range(node.gpus)]
+    of_trainer = _gpus_of_trainer(node, trainer) if node.is_control else ()
+    free = free[: len(free) - len(of_trainer)]
+    engines: dict[str, tuple[str, ...]] = {}
+    for spec in own:
+        if spec.child.args["pool"] == ROLLOUT_POOL:
+            count = spec.needs.get(GPU, 0)
+            engines |= dict.fromkeys(names_in(spec), tuple(free[:count]))
+            free = free[count:]
+    return NodePlan(
+        node=node.name,
+        is_control=node.is_control,
+        trainer_gpus=of_trainer,
+        engines=engines,
+        environments=tuple(
+            name for spec in own if spec.child.args["pool"] != ROLLOUT_POOL for name in names_in(spec)
+        ),
+        free_gpus=tuple(free),
+    )
+
+
+def _gpus_of_trainer(control: ClusterNode, count: int) -> tuple[str, ...]:
+    """The last GPUs of the control node."""
+    return tuple(str(gpu) for gpu in range(control.gpus - count, control.gpus))
+
+
+def spread(count: int, capacities: Mapping[str, int]) -> dict[str, int]:
+    """Deal `count` equal things to nodes evenly, to none more than its capacity.
+
+    Nodes with the same number come in the order of `capacities`. The sum is below `count` if it does not fit.
+    Takes O(count log nodes) time.
+    """
+    shares = dict.fromkeys(capacities, 0)
+    open_to = [(0, order, name) for order, (name, capacity) in enumerate(capacities.items()) if capacity]
+    for _ in range(count):
+        if not open_to:
+            break
+        share, order, name = open_to[0]
+        shares[name] = share + 1
+        if share + 1 < capacities[name]:
+            heapq.heapreplace(open_to, (share + 1, order, name))
+        else:
+            heapq.heappop(open_to)
+    return shares
+
+
+# ---- what does not fit ----
+
+
+def _unknown_resources(nodes: Sequence[ClusterNode], where: PlaceSettings) -> Iterator[str]:
+    known = sorted({name for node in nodes for name in node.resources})
+    for part in ("rollout", "environments"):
+        for name in getattr(where, part).needs:
+            if name not in known:
+                there = f"; there are {', '.join(known)}" if known else ""
+                yield (
+                    f"place.{part}.needs names {name!r}, which no node has{did_you_mean(near(name, known))}"
+                    f"{there}; start Ray on the nodes that have it with --resources='{{\"{name}\": 1}}'"
+                )
+
+
+def _trainer_problems(control: ClusterNode, where: PlaceSettings, run: Config, gpus: int) -> Iterator[str]:
+    ranks = run.training.ranks
+    if 0 < gpus < ranks:
+        yield (
+            f"trainer: training.ranks is {ranks}, and place.trainer.gpus is {gpus}; each rank needs a GPU of "
+            "its own"
+        )
+    elif gpus > control.gpus:
+        yield (
+            f"trainer: {ranks} ranks need {gpus} GPUs on the control node {control.name}, which has "
+            f"{control.gpus}; run `dartrl up` on a node with {gpus} GPUs, or change training.ranks"
+        )
+
+
+def _engine_problems(
+    nodes: Sequence[ClusterNode], capable: Mapping[str, Mapping[str, int]], where: PlaceSettings, run: Config
+) -> Iterator[str]:
+    gpus = engine_gpus(where, run, has_gpus=any(node.gpus for node in nodes))
+    if 0 < gpus < gpus_of_engine(run):
+        width = gpus_of_engine(run)
+        yield f"engines: rollout.vllm.tensor_parallel is {width}, and place.rollout.gpus is {gpus}"
+    needs = {**({GPU: gpus} if gpus else {}), **where.rollout.needs}
+    fits = sum(_room(capable, ENGINES, needs).values())
+    if fits < run.rollout.count:
+        limit = f"place.rollout.per_node is {where.rollout.per_node}"
+        yield f"{_refusal('engines', run.rollout.count, fits, capable, needs)}; {limit}"
+
+
+def _environment_problems(
+    capable: Mapping[str, Mapping[str, int]], where: PlaceSettings, run: Config
+) -> Iterator[str]:
+    needs = where.environments.needs
+    fits = sum(_room(capable, ENVIRONMENTS, needs).values())
+    if fits < run.environments.count:
+        limit = f"place.environments.per_node is {where.environments.per_node}"
+        yield f"{_refusal('environments', run.environments.count, fits, capable, needs)}; {limit}"
+
+
+def _room(capable: Mapping[str, Mapping[str, int]], what: str, needs: Mapping[str, int]) -> dict[str, int]:
+    """How many engines or environments with these needs each node has room for."""
+    return {name: _fitting(declared, {what: 1, **needs}) for name, declared in capable.items()}
+
+
+def _fitting(declared: Mapping[str, int], needs: Mapping[str, int]) -> int:
+    """How many things with these needs fit into what a node declares."""
+    if not needs.keys() <= declared.keys():
+        return 0
+    return min(declared[need] // amount for need, amount in needs.items() if amount)
+
+
+def _refusal(
+    what: str, wanted: int, fits: int, capable: Mapping[str, Mapping[str, int]], needs: Mapping[str, int]
+) -> str:
+    """Say how much of something does not fit, and what each node has for it."""
+    each = [f"{amount} {name}" if amount else f"a node with {name}" for name, amount in needs.items()]
+    needed = f" need {' and '.join(each)} each" if each else ""
+    gpus = needs.get(GPU, 0)
+    total = f", {wanted * gpus} {GPU} in all" if gpus else ""
+    shown = [
+        f"{node} has {', '.join(f'{declared.get(name, 0)} {name}' for name in needs)}"
+        for node, declared in list(capable.items())[:NODES_SHOWN]
+        if needs
+    ]
+    more = [f"and {len(capable) - NODES_SHOWN} more nodes"] if needs and len(capable) > NODES_SHOWN else []
+    return "; ".join(
+        [f"{what}: {wanted}{needed}{total}, and {fits} fit on {len(capable)} nodes", *shown, *more]
+    )

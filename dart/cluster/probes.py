@@ -1,0 +1,188 @@
+"""Probes before a run on a cluster: each says what it found and, when it fails, what to do."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles
+from dart.cluster.plan import ClusterNode, ClusterPlan
+from dart.config.config import Config
+from dart.core.errors import UnavailableError
+from dart.inspect.formatting import size
+
+CLOCK_MOST_S = 1.0
+"""Largest difference of two clocks. Leases in the record end at a time of the clock."""
+
+FREE_BYTES_LEAST = 2 * 2**30
+"""Free space that a node needs for logs and its cache."""
+
+NODE_DEADLINE_S = 120.0
+"""Longest wait for a node to start a worker and to describe itself."""
+
+CLOCK_ROUNDS = 5
+"""The shortest of so many round trips measures a clock best."""
+
+NAMED_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One probe."""
+
+    name: str
+    is_well: bool
+    text: str
+    """What was found; for a failed probe, what to do too."""
+
+
+def node_results(facts: Sequence[NodeFacts]) -> Iterator[ProbeResult]:
+    """Judge what the nodes say of themselves; the control node comes first."""
+    yield _clocks(facts)
+    yield _versions(facts)
+    yield _users(facts)
+    yield _space(facts)
+    missing = [f"{one.node}: {text}" for one in facts for text in one.missing]
+    yield ProbeResult("requirements", not missing, "; ".join(missing) or "every node has what it is to use")
+
+
+def _clocks(facts: Sequence[NodeFacts]) -> ProbeResult:
+    wrong = [one for one in facts if abs(one.clock_offset_s) - one.clock_error_s > CLOCK_MOST_S]
+    if wrong:
+        named = ", ".join(f"{one.node} by {one.clock_offset_s:+.1f} s" for one in wrong[:NAMED_MOST])
+        return ProbeResult(
+            "clocks",
+            False,
+            f"{len(wrong)} clocks differ from that of the control node by more than {CLOCK_MOST_S:g} s: "
+            f"{named}; run a time service there, such as chrony or systemd-timesyncd",
+        )
+    worst_s = max(abs(one.clock_offset_s) for one in facts)
+    return ProbeResult("clocks", True, f"at most {worst_s * 1000:.0f} ms apart")
+
+
+def _versions(facts: Sequence[NodeFacts]) -> ProbeResult:
+    control, *others = facts
+    different = [text for one in others for text in _differences(control, one)]
+    if different:
+        more = f"; and {len(different) - NAMED_MOST} more" if len(different) > NAMED_MOST else ""
+        return ProbeResult(
+            "versions",
+            False,
+            f"{'; '.join(different[:NAMED_MOST])}{more}; install the same on every node, from the same "
+            "constraints.txt, or use one image",
+        )
+    text = f"dartrl {control.source}, Python {control.python}, {len(control.packages)} packages"
+    return ProbeResult("versions", True, f"the same on {len(facts)} nodes: {text}")
+
+
+def _differences(control: NodeFacts, other: NodeFacts) -> Iterator[str]:
+    for what, here, there in (
+        ("dartrl", control.source, other.source),
+        ("Python", control.python, other.python),
+        *(
+            (name, control.packages.get(name, "none"), other.packages.get(name, "none"))
+            for name in sorted(control.packages.keys() | other.packages.keys())
+        ),
+    ):
+        if here != there:
+            yield f"{what} is {there} on {other.node}, and {here} on {control.node}"
+
+
+def _users(facts: Sequence[NodeFacts]) -> ProbeResult:
+    """The socket of the control node's agent opens for its own user alone."""
+    control = facts[0]
+    if control.user != os.getuid():
+        return ProbeResult(
+            "user",
+            False,
+            f"Ray runs as user {control.user} on the control node, and you are user {os.getuid()}; run "
+            "`dartrl up` as the user who started Ray there",
+        )
+    return ProbeResult("user", True, "Ray runs as you on the control node")
+
+
+def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
+    full = [one for one in facts if one.free_bytes < FREE_BYTES_LEAST]
+    if full:
+        named = ", ".join(f"{one.node} {size(one.free_bytes)}" for one in full[:NAMED_MOST])
+        return ProbeResult(
+            "disk space",
+            False,
+            f"less than {size(FREE_BYTES_LEAST)} are free on {named}; make room, or name another folder with "
+            "engine.node_dir",
+        )
+    least = min(one.free_bytes for one in facts)
+    return ProbeResult("disk space", True, f"at least {size(least)} free on every node")
+
+
+# ---- asking the nodes ----
+
+
+def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
+    """What each node is to carry, by its name."""
+    plain = config.model_dump(mode="json")
+    return {
+        node.node: Roles(
+            has_trainer=node.is_control,
+            has_engines=bool(node.engines),
+            has_environments=bool(node.environments),
+            config=plain,
+        )
+        for node in plan.nodes
+    }
+
+
+def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:
+    """Ask every node to describe itself, all at the same time; the control node's facts come first.
+
+    raises   UnavailableError that names the nodes which do not answer, and why
+    """
+    ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
+    with ThreadPoolExecutor(min(32, len(ordered))) as threads:
+        asked = [threads.submit(_facts_of, node, roles.get(node.name, Roles()), folder) for node in ordered]
+    ended = [(node.name, one.exception()) for node, one in zip(ordered, asked, strict=True)]
+    if failures := [f"{name}: {error}" for name, error in ended if error is not None]:
+        raise UnavailableError("\n".join(failures))
+    return [one.result() for one in asked]
+
+
+def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
+    """Ask one node. Raises UnavailableError."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    where = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+    probe = ray.remote(NodeProbe).options(num_cpus=0, scheduling_strategy=where).remote()
+    try:
+        facts: NodeFacts = ray.get(probe.facts.remote(node.name, roles, folder), timeout=NODE_DEADLINE_S)
+        offset_s, error_s = min((_clock_offset(probe) for _ in range(CLOCK_ROUNDS)), key=lambda one: one[1])
+    except ray.exceptions.GetTimeoutError as error:
+        raise UnavailableError(
+            f"it started no worker within {NODE_DEADLINE_S:g} s; look at the logs of Ray there "
+            "(/tmp/ray/session_latest/logs)"
+        ) from error
+    except ray.exceptions.RayError as error:
+        raise UnavailableError(
+            f"dartrl does not run there ({_last_line(error)}); install dartrl for the Python with which Ray "
+            "runs on that node, the same version as here"
+        ) from error
+    finally:
+        ray.kill(probe)
+    return replace(facts, clock_offset_s=offset_s, clock_error_s=error_s)
+
+
+def _clock_offset(probe: Any) -> tuple[float, float]:
+    """The difference of a node's clock, and half of the round trip that bounds the error, in seconds."""
+    import ray
+
+    began_s = time.time()
+    there_s = ray.get(probe.unix_s.remote(), timeout=NODE_DEADLINE_S)
+    ended_s = time.time()
+    return there_s - (began_s + ended_s) / 2, (ended_s - began_s) / 2
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

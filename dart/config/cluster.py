@@ -1,0 +1,281 @@
+"""The cluster file: the addresses and the places of a run on many machines.
+
+`dartrl up FILE` takes a run file or a cluster file and tells them apart by their keys. A cluster file names a
+run file and says where its record, its blobs and its parts are. Unknown keys are refused as in a run file,
+and all problems are reported at once.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import Field, ValidationError
+
+from dart.config.bundled import configuration_file
+from dart.config.config import Config, ConfigError, Contradiction, is_cluster_table, resolve
+from dart.config.layers import Layer, file_layer, merge
+from dart.config.problems import (
+    Problem,
+    describe,
+    dotted,
+    explain,
+    shortened,
+    without_refused,
+)
+from dart.config.sections import Count, Processes, Section
+
+KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""A DNS label (RFC 1123), which Kubernetes takes as a name."""
+
+Gpus = Annotated[int, Field(ge=-1, le=1024)]
+Amount = Annotated[int, Field(ge=0, le=10**6)]
+
+
+class KubernetesSettings(Section):
+    """A Ray cluster that KubeRay starts for this run: `dartrl up` writes the manifest of a RayJob."""
+
+    image: str = ""
+    """Image of every pod: dartrl with its extras `cluster` and `train`. A name here selects Kubernetes."""
+    namespace: str = "default"
+    """Namespace of the job."""
+    secret: str = "dartrl"
+    """Name of the Secret whose entries become environment variables of every pod: PGPASSWORD,
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what else the run needs."""
+    workers: Processes = 1
+    """Number of worker pods, each one node of the cluster beside the head."""
+    cpus: Count = 16
+    """Processors of each pod."""
+    memory: str = "64Gi"
+    """Memory of each pod, as Kubernetes writes it."""
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 0
+    """GPUs of each pod."""
+
+
+class EngineSettings(Section):
+    """What joins the machines. Exactly one of `address`, `ssh` and `kubernetes.image` is given."""
+
+    kind: Literal["ray"] = "ray"
+    """The system that does membership, placement and remote start."""
+    address: str = ""
+    """Address of a running Ray cluster, `host:port`; `auto`: that of this machine."""
+    ssh: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Machines that Ray starts on over SSH. The first one is the head; start `dartrl up` there."""
+    ssh_user: str = ""
+    """User name for SSH; empty: yours."""
+    ssh_key: str = ""
+    """File with the private key for SSH; empty: that of your SSH configuration or agent."""
+    setup: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Commands on each machine of `ssh` before Ray starts there: `source /opt/dartrl/bin/activate`."""
+    node_dir: Annotated[Path, Field(strict=False)] = Path("/var/tmp/dartrl")
+    """Folder on the own disk of each node for the logs and the cache of its part of a run. Nodes do not share
+    it."""
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    """A cluster that KubeRay starts."""
+
+
+class TrainerPlace(Section):
+    """The trainer, on the control node: the machine on which `dartrl up` runs."""
+
+    gpus: Gpus = -1
+    """GPUs of the trainer; -1: one for each rank, and none in a cluster without GPUs."""
+
+
+class RolloutPlace(Section):
+    """The engines."""
+
+    gpus: Gpus = -1
+    """GPUs of one engine; -1: what its library takes, and none in a cluster without GPUs."""
+    per_node: Processes = 64
+    """Largest number of engines on one node."""
+    needs: dict[str, Amount] = Field(default_factory=dict)
+    """Custom resources of Ray that a node must have, and how much of them one engine takes; 0: none, the node
+    must only have it."""
+
+
+class EnvironmentsPlace(Section):
+    """The environments."""
+
+    per_node: Processes = 256
+    """Largest number of environments on one node."""
+    needs: dict[str, Amount] = Field(default_factory=dict)
+    """Custom resources of Ray that a node must have, and how much of them one environment takes; 0: none, the
+    node must only have it. `{ vm_host = 0 }` keeps environments on the hosts of virtual machines."""
+
+
+class PlaceSettings(Section):
+    """Where the parts of the run may be."""
+
+    trainer: TrainerPlace = TrainerPlace()
+    """The trainer."""
+    rollout: RolloutPlace = RolloutPlace()
+    """The engines."""
+    environments: EnvironmentsPlace = EnvironmentsPlace()
+    """The environments."""
+
+
+class ClusterConfig(Section):
+    """A run on many machines."""
+
+    run: str = ""
+    """The run: a file, relative to the cluster file, or the name of a bundled configuration."""
+    record: str = ""
+    """Address of the PostgreSQL database that holds the record, without a password:
+    `postgresql://user@host/database`. The password comes from PGPASSFILE or PGPASSWORD."""
+    blobs: str = ""
+    """Place of screenshots, steps and checkpoints: `s3://bucket/prefix`, or `file:///folder` on a file system
+    that all machines share."""
+    trusted_network: bool = False
+    """Whether a Ray cluster without token authentication is accepted. Whoever reaches its ports then runs any
+    program on all machines."""
+    engine: EngineSettings = EngineSettings()
+    """What joins the machines."""
+    place: PlaceSettings = PlaceSettings()
+    """Where the parts of the run may be."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Values of the run file that this cluster changes, as `--set` does: `[set.rollout]`, `count = 4`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """A cluster file and the run that it names, both checked."""
+
+    path: Path
+    cluster: ClusterConfig
+    run: Config
+
+
+def is_cluster_file(given: Path) -> bool:
+    """Whether a file has the keys of a cluster file. A file that cannot be read counts as a run file."""
+    layer, _ = file_layer(given)
+    return is_cluster_table(layer.data)
+
+
+def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
+    """Read a cluster file and the run file that it names, with `--set` overrides of the run.
+
+    raises    ConfigError with every problem of the cluster file; or else with every problem of the run
+    """
+    layer, problems = file_layer(given)
+    cluster, more = _checked(layer)
+    if problems or more:
+        raise ConfigError([*problems, *more])
+    run_file = run_file_of(given, cluster)
+    changes = Layer(f"{given} [set]", cluster.set)
+    run, _ = resolve(run_file, overrides, above_file=(changes,))
+    return ClusterFile(given, cluster, run)
+
+
+def run_file_of(given: Path, cluster: ClusterConfig) -> Path:
+    """The run file that a cluster file names: beside the cluster file, or a bundled configuration."""
+    beside = configuration_file(given).resolve().parent / cluster.run
+    return beside if beside.is_file() else Path(cluster.run)
+
+
+def _checked(layer: Layer) -> tuple[ClusterConfig, list[Problem]]:
+    """The values of a cluster file, and its problems; a refused value counts as not given."""
+    defaults = ClusterConfig().model_dump(mode="json")
+    data, origins = merge([Layer("default", defaults), layer])
+    problems: list[Problem] = []
+    try:
+        cluster = ClusterConfig.model_validate(data)
+    except ValidationError as error:
+        problems = explain(error, ClusterConfig, origins, defaults)
+        cluster = ClusterConfig.model_validate(without_refused(data, error, defaults))
+    refused = {problem.key for problem in problems}
+    for keys, text in _contradictions(cluster):
+        if keys[0] not in refused:
+            problems.append(Problem(layer.origin, keys[0], text))
+    return cluster, problems
+
+
+def _contradictions(cluster: ClusterConfig) -> Iterator[Contradiction]:
+    if not cluster.run:
+        yield ("run",), "is missing: name a run file, or a bundled configuration such as 'laptop'"
+    yield from _record_problems(cluster.record)
+    yield from _blobs_problems(cluster.blobs)
+    yield from _engine_problems(cluster.engine)
+
+
+def _record_problems(record: str) -> Iterator[Contradiction]:
+    example = "name a database as postgresql://user@host/database"
+    parts = _parts(record)
+    if not record:
+        yield ("record",), f"is missing: the machines of a cluster share no file; {example}"
+    elif parts.scheme != "postgresql" or not parts.hostname or not parts.path.strip("/"):
+        shown = without_password(record)
+        yield ("record",), f"must be the address of a PostgreSQL database, got {shown!r}; {example}"
+    if parts.password is not None or "password=" in parts.query:
+        yield (
+            ("record",),
+            "has a password in it, which a run directory and a process list would show; take it out and give "
+            "it in PGPASSFILE or PGPASSWORD",
+        )
+
+
+def _blobs_problems(blobs: str) -> Iterator[Contradiction]:
+    example = "name object storage as s3://bucket/prefix, or a shared folder as file:///folder"
+    parts = _parts(blobs)
+    is_bucket = parts.scheme == "s3" and bool(parts.hostname)
+    is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
+    if not blobs:
+        yield ("blobs",), f"is missing: the machines of a cluster share no folder; {example}"
+    elif not (is_bucket or is_folder):
+        shown = without_password(blobs)
+        yield ("blobs",), f"must be object storage or a shared folder, got {shown!r}; {example}"
+    if parts.username is not None:
+        yield (
+            ("blobs",),
+            "has credentials in it, which a run directory would show; take them out and give them in "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
+
+
+def _parts(address: str) -> SplitResult:
+    """The parts of an address; of one that is none, no parts."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018  # raises ValueError for a port that is no number
+    except ValueError:
+        return urlsplit("")
+    return parts
+
+
+def without_password(address: str) -> str:
+    """An address as a message may quote it: without its password and without its query."""
+    hidden = re.sub(r"(://[^/@:]*):[^/]*@", r"\1:…@", address)
+    return shortened(hidden.partition("?")[0])
+
+
+def _engine_problems(engine: EngineSettings) -> Iterator[Contradiction]:
+    ways = {
+        "engine.address": bool(engine.address),
+        "engine.ssh": bool(engine.ssh),
+        "engine.kubernetes.image": bool(engine.kubernetes.image),
+    }
+    given = [key for key, is_given in ways.items() if is_given]
+    if not given:
+        yield (
+            ("engine.address",),
+            "is missing: give it for a Ray cluster that runs, or else engine.ssh or engine.kubernetes.image",
+        )
+    if len(given) > 1:
+        yield (given[1],), f"and {given[0]} are both given; a cluster is started in one way"
+    for host, times in {host: engine.ssh.count(host) for host in engine.ssh}.items():
+        if times > 1:
+            yield ("engine.ssh",), f"names {shortened(repr(host))} {times} times; name each machine once"
+    for key in ("namespace", "secret"):
+        name = getattr(engine.kubernetes, key)
+        if not KUBERNETES_NAME.fullmatch(name):
+            yield (
+                (f"engine.kubernetes.{key}",),
+                f"must have only small letters, digits and hyphens, got {shortened(repr(name))}",
+            )
+
+
+def cluster_field_rows() -> Iterator[tuple[str, str, Any]]:
+    """Yield every key of a cluster file in its order: (dotted key, description, default)."""
+    for key, default in dotted(ClusterConfig().model_dump(mode="json")):
+        yield key, describe(ClusterConfig, key), default

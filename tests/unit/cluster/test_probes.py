@@ -1,0 +1,77 @@
+"""What the probes of nodes make of what the nodes say."""
+
+import os
+from dataclasses import replace
+
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, source_hash, versions
+from dart.cluster.probes import ProbeResult, node_results
+from dart.config.config import Config
+
+CONTROL = NodeFacts(
+    node="a",
+    user=os.getuid(),
+    python="3.11.7",
+    source="0.1.0+abc",
+    packages={"torch": "2.9.0", "ray": "2.60.0"},
+    free_bytes=10 * 2**30,
+)
+
+
+def result(name: str, *facts: NodeFacts) -> ProbeResult:
+    return next(one for one in node_results(facts) if one.name == name)
+
+
+def test_nodes_that_are_alike_pass_every_probe() -> None:
+    assert [one.text for one in node_results([CONTROL, replace(CONTROL, node="b")]) if not one.is_well] == []
+
+
+def test_a_clock_that_differs_fails_and_is_named() -> None:
+    found = result("clocks", CONTROL, replace(CONTROL, node="b", clock_offset_s=-3.0, clock_error_s=0.01))
+    assert not found.is_well
+    assert "b by -3.0 s; run a time service there" in found.text
+
+
+def test_a_difference_that_the_round_trip_explains_is_none() -> None:
+    assert result("clocks", CONTROL, replace(CONTROL, clock_offset_s=1.5, clock_error_s=0.8)).is_well
+
+
+def test_other_versions_fail_with_both_versions() -> None:
+    other = replace(CONTROL, node="b", source="0.1.0+def", packages={"torch": "2.8.0"})
+    found = result("versions", CONTROL, other)
+    assert not found.is_well
+    assert "dartrl is 0.1.0+def on b, and 0.1.0+abc on a" in found.text
+    assert "torch is 2.8.0 on b, and 2.9.0 on a" in found.text
+    assert "ray is none on b, and 2.60.0 on a" in found.text
+
+
+def test_too_little_space_and_missing_things_are_named_with_their_node() -> None:
+    other = replace(CONTROL, node="b", free_bytes=2**20, missing=("no browser: install it",))
+    assert "are free on b 1.0 MiB; make room" in result("disk space", CONTROL, other).text
+    found = result("requirements", CONTROL, other)
+    assert (found.is_well, found.text) == (False, "b: no browser: install it")
+
+
+def test_the_control_node_must_run_as_this_user() -> None:
+    found = result("user", replace(CONTROL, user=os.getuid() + 1))
+    assert not found.is_well
+    assert "run `dartrl up` as the user who started Ray" in found.text
+
+
+def test_a_node_describes_itself() -> None:
+    facts = NodeProbe().facts("b", Roles(config=Config().model_dump(mode="json")), "/var/tmp/none/of/it")
+    assert facts.packages["pydantic"]
+    assert facts.source.endswith(source_hash())
+    assert facts.free_bytes > 0
+
+
+def test_a_node_without_a_browser_that_is_to_carry_environments_says_so() -> None:
+    config = Config.model_validate({"environments": {"executable": "/no/such/browser"}}).model_dump(
+        mode="json"
+    )
+    with_role = NodeProbe().facts("b", Roles(has_environments=True, config=config), "/")
+    assert any("/no/such/browser" in text for text in with_role.missing)
+    assert NodeProbe().facts("b", Roles(config=config), "/").missing == ()
+
+
+def test_versions_name_what_dartrl_itself_requires() -> None:
+    assert {"pydantic", "sqlalchemy"} <= {name for name, _ in versions()}
