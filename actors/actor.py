@@ -150,7 +150,8 @@ class Actor:
     # ---- messages ----
 
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
-        """Send without waiting. False, and a log line, when no actor has the name or its mailbox is full.
+        """Send without waiting. Return False, and log that, when no actor has the name or its mailbox is
+        full.
 
         incarnation   the only incarnation that may take the message; 0: the one that has the name now
         """

@@ -151,7 +151,7 @@ class ExitWatcher:
             self._after(CHECK_S, lambda: self._check_reason(ref))
             return
         del self._watches[ref]
-        watch.ended(reason or "unknown: its supervisor has not said why")
+        watch.ended(reason or "unknown: its supervisor wrote no reason")
 
     def _close(self, watch: _Watch) -> None:
         if watch.fd >= 0:

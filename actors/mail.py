@@ -105,7 +105,7 @@ class Mail:
         except ConnectionError:
             raise ActorDied(f"the process of {envelope.to!r} has just ended") from None
         if not is_taken:
-            raise MailboxFull(f"{envelope.to!r} takes no more messages now; it is suspended or too slow")
+            raise MailboxFull(f"{envelope.to!r} takes no more messages now: its mailbox is full")
         return address
 
     def receive(self) -> Envelope | None:
@@ -138,7 +138,9 @@ class Mail:
             if slot is not None and self._is_current(slot, incarnation):
                 return Address(slot, incarnation)
         current = self.resolve(name).incarnation
-        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {current} bears the name")
+        raise ActorDied(
+            f"incarnation {incarnation} of {name!r} has ended; the name has incarnation {current} now"
+        )
 
     def _inbox_of(self, address: Address, name: str) -> Address:
         route = int(self._board.get(address.slot, "route"))
@@ -147,7 +149,7 @@ class Mail:
         bridge = route - 1
         if self._board.state(bridge) not in LIVING:
             raise ActorDied(
-                f"the way to {name!r} is closed: {self._board.get(bridge, 'name')!r} is not running"
+                f"mail cannot reach {name!r}: its bridge {self._board.get(bridge, 'name')!r} is not running"
             )
         return Address(bridge, int(self._board.get(bridge, "incarnation")))
 

@@ -135,7 +135,8 @@ class Mailbox:
             self._held.append(envelope)
         else:
             self._turn_away(
-                envelope, f"{self._writer.name!r} is still starting and holds {HELD_MESSAGES} messages"
+                envelope,
+                f"{self._writer.name!r} is still starting and keeps at most {HELD_MESSAGES} messages",
             )
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
@@ -160,7 +161,7 @@ class Mailbox:
             self._actor.on_foreign(envelope)
         elif envelope.to_incarnation != self._identity.incarnation:
             self._mail.refused += 1
-            self.refuse(envelope, f"incarnation {envelope.to_incarnation} is gone")
+            self.refuse(envelope, f"incarnation {envelope.to_incarnation} of {self._writer.name!r} has ended")
         elif envelope.kind in (MessageKind.REPLY, MessageKind.REFUSAL):
             self._asks.take_answer(envelope)
         elif isinstance(envelope.message, Stop):

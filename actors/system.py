@@ -181,7 +181,7 @@ class ActorSystem:
         """An actor's row of the board now. Raises ActorDied when no actor ever had the name."""
         slot = self.board.find(name)
         if slot is None:
-            raise ActorDied(f"no actor has ever borne the name {name!r}")
+            raise ActorDied(f"no actor ever had the name {name!r}")
         return self.board.vitals(slot)
 
     def await_ready(self, *names: str, incarnation: int = 1, deadline_s: float = READY_DEADLINE_S) -> None:
@@ -217,7 +217,8 @@ class ActorSystem:
         return self.verdict() or f"the root actor {self.root.name!r} was killed"
 
     def kill(self) -> None:
-        """Kill every process of the tree now: the admin here, the kernel those below.
+        """Kill every process of the tree now: this call kills the admin, and the kernel then kills those
+        below.
 
         The board can still be read; nothing else of the system can be used any more.
         """

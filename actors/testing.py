@@ -428,7 +428,7 @@ class InMemorySystem:
         for process in reversed(self._processes.values()):
             if process.identity.slot == slot:
                 return process
-        raise AssertionError(f"no process bears the name {name!r}; those that run: {self._names()}")
+        raise AssertionError(f"no process has the name {name!r}; running are {self._names()}")
 
     def _names(self) -> list[str]:
         return [self.board.get(process.identity.slot, "name") for process in self._processes.values()]

@@ -17,7 +17,9 @@ LONGEST_S = 1e10
 def check_seconds(name: str, what: str, seconds: float) -> None:
     """Raise ActorError, naming the actor and the call, unless `seconds` is a number from 0 to LONGEST_S."""
     if not 0 <= seconds <= LONGEST_S:
-        raise ActorError(f"{name!r} called {what} with {seconds!r}; it takes 0 to {LONGEST_S:g} seconds")
+        raise ActorError(
+            f"{name!r} called {what} with {seconds!r}; the call takes 0 to {LONGEST_S:g} seconds"
+        )
 
 
 class Timers:

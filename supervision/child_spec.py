@@ -180,7 +180,7 @@ class ChildSpec:
         if self.id == LAUNCHER:
             raise InvalidChildSpec(
                 f"id must not be {LAUNCHER!r}, the name of the process that starts the tree; "
-                "give the child another"
+                "give the child another id"
             )
         _check_preload(who, self.preload)
         _check_keys(who, self.args)
@@ -257,7 +257,9 @@ def check_unique_ids(specs: tuple[ChildSpec, ...]) -> None:
     seen: set[str] = set()
     for spec in specs:
         if spec.id in seen:
-            raise InvalidChildSpec(f"child id {spec.id!r} is used twice; ids are unique within a supervisor")
+            raise InvalidChildSpec(
+                f"child id {spec.id!r} is used twice; give each child of a supervisor an id of its own"
+            )
         seen.add(spec.id)
 
 
@@ -296,8 +298,8 @@ def _check_keys(who: str, args: Mapping[str, Any]) -> None:
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidChildSpec(
-                        f"{who}{where} must have text for keys, got {key!r}; write them as text "
-                        "and turn them back in on_start"
+                        f"{who}{where} must have text for keys, got {key!r}; write the keys "
+                        "as text and convert them in on_start"
                     )
             waiting += [(f"{where}[{key!r}]", each) for key, each in value.items()]
         elif isinstance(value, list | tuple):

@@ -284,7 +284,7 @@ class SupervisorCore:
             return self._spend_own(child, now_s)
         circuit = circuit_breaker.after_running(child.circuit, policy, ran_s)
         child.circuit = circuit_breaker.failed(circuit, policy, now_s, own_clock_s=child.own_clock_s(now_s))
-        why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one on probation"
+        why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one after a quarantine"
         return self._quarantined(child, why) if child.is_quarantined else []
 
     def _spend_own(self, child: Child, now_s: float) -> list[Action]:

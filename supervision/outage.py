@@ -58,7 +58,7 @@ class Outage:
         self.canary, self.began_s = canary, now_s
         why = (
             f"{len(self.failed)} of {num_children} children failed within {WITHIN_S:g} s: "
-            f"{cause_of(self.failed)}; {canary} is tried until it holds, the others wait"
+            f"{cause_of(self.failed)}; {canary} is restarted until it stays up, the others wait"
         )
         return Report("outage", why, canary)
 
@@ -86,7 +86,7 @@ def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:
     alike = Counter(_without_numbers(why) for _, why in failed.values())
     most, count = alike.most_common(1)[0]
     first = next(why for _, why in failed.values() if _without_numbers(why) == most)
-    return f"{count} of them said: {first}" if count < len(failed) else f"all said: {first}"
+    return f"{count} of them ended with: {first}" if count < len(failed) else f"all ended with: {first}"
 
 
 def _without_numbers(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""`dartrl actors`: each actor of a run, its log and its stack, without asking it."""
+"""`dartrl actors`: vitals, log and stack of each actor of a run, read without sending it a message."""
 
 from collections.abc import Iterable
 from pathlib import Path

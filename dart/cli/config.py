@@ -118,6 +118,6 @@ def diff(
         Column(str(before), value("before"), width_max=50),
         Column(str(after), value("after"), width_max=50),
     ]
-    print_list(found, columns, output, empty="they are the same")
+    print_list(found, columns, output, empty="the configurations are the same")
     if found:
         raise typer.Exit(ExitCode.FAILED)

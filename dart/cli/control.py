@@ -38,7 +38,7 @@ Wait = Annotated[
         metavar="SECONDS",
         min=0.0,
         max=600.0,
-        help="Wait up to this long until it is done; exit code 75 if it is not. Default: do not wait.",
+        help="Wait up to this long until the change is done; exit code 75 if not. Default: do not wait.",
     ),
 ]
 
@@ -169,7 +169,8 @@ def release(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> Non
 def _carry_out(do: str, run_dir: Path | None, wait_s: float | None, **fields: str | int) -> None:
     """Send a request to the run, print its answer, and end with the exit code of that answer.
 
-    do, fields   what the request does, and its other fields (`dart.run.control_protocol`)
+    do       name of the request, such as `pause` (`dart.run.control_protocol`)
+    fields   the other fields of the request
     """
     from dart.run.control_protocol import QUICK_MS, request_of
     from dart.run.control_socket import request
@@ -183,7 +184,7 @@ def _carry_out(do: str, run_dir: Path | None, wait_s: float | None, **fields: st
 
 
 def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
-    """The exit code of an answer; a request under way is a failure only with `--wait`."""
+    """Return the exit code of an answer. A request still under way is a failure only with `--wait`."""
     from dart.run.control_protocol import ControlOutcome
 
     return {
@@ -195,7 +196,7 @@ def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
 
 
 def _count(what: str) -> int:
-    """The number in `environments=24`. Raises UsageError."""
+    """Return the number in a text such as `environments=24`. Raises UsageError for any other text."""
     from dart.core.errors import UsageError
 
     name, _, count = what.partition("=")

@@ -68,8 +68,8 @@ def doctor(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check Python and its packages, GPU, browser, policy, disk, ports; and of a run, if there is one, its
-    books, its record and leftover processes. It only reads; each finding says what to do.
+    """Check Python and its packages, GPU, browser, policy, disk, ports; and, if there is a run, the fates of
+    its rollouts, its record and leftover processes. Nothing is changed; each finding says what to do.
 
     Works on a running run too. Exit code 0: sound, 1: something is wrong, 3: there is no such run.
 
@@ -86,7 +86,7 @@ def doctor(
 
 
 def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "CheckTarget":
-    """Choose what to check: a configuration, ports, and the run that was named or the newest run in runs/."""
+    """Return what to check: a configuration, ports, and the named run or else the newest run in runs/."""
     from dart.config.config import load_config
     from dart.preflight.doctor import CheckTarget
 
@@ -147,7 +147,7 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
 
 
 def _books(paths: "RunPaths") -> "Conservation | None":
-    """The fates of all rollouts; None where the record is too damaged to read."""
+    """Return the number of rollouts by fate; None if the record is too damaged to read."""
     from dart.store.errors import StoreUnavailable
     from dart.store.reader import StoreReader
 

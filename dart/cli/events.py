@@ -1,4 +1,4 @@
-"""`dartrl events` and `dartrl why`: what happened, and why actors were restarted."""
+"""`dartrl events` and `dartrl why`: what happened in a run, and why actors ended."""
 
 import time
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def events(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only events of this last time: 90s, 10m, 1h30m, 2d.")
+        str | None, typer.Option(metavar="TIME", help="Only events at most this old: 90s, 10m, 1h30m, 2d.")
     ] = None,
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="Show the N newest.")
@@ -44,7 +44,7 @@ def events(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what happened: the events of the record and the deaths that supervisors reported, oldest first.
+    """Show what happened in a run: events of the record and failures that supervisors reported, oldest first.
 
     Routine events are left out without `--kind`: the load of actors, and engines that load a version and
     become healthy again.
@@ -88,10 +88,11 @@ def why(
     ] = 5,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show why an actor ended the last times: how its process ended, what it said last, and, if it
-    did not fail itself, whose failure took it along.
+    """Show why an actor ended the last times: how its process ended, what it printed last, and, if it
+    did not fail itself, which other actor's failure ended it.
 
-    Read from the supervisors' reports and the actor's log: works while it hangs, and after the run.
+    This is read from the supervisors' reports and the actor's log, so it works while the actor hangs and
+    after the run.
 
     **Examples**
 

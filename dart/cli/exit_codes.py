@@ -49,8 +49,8 @@ class ExitCode(IntEnum):
     IO_ERROR = 74, "reading or writing failed, such as a full disk; what was stored before is kept"
     TEMPORARY = (
         75,
-        "it failed now and may work the next time, for instance a restart budget was spent; "
-        "or it is under way and was not done within `--wait`",
+        "failed now and may succeed the next time, for instance because a restart budget was spent; "
+        "or the request is under way and was not done within `--wait`",
     )
     CONFIGURATION = 78, "the configuration or the installation is wrong; trying again will not help"
     INTERRUPTED = 130, "ended by SIGINT before it was done"
@@ -70,7 +70,7 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
 }
 
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
-"""Names that no file can have: too long, or links that lead in a circle."""
+"""Errors for a path that no file can have: a name that is too long, or links that lead in a circle."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 """Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
@@ -88,10 +88,10 @@ def exit_code_of(error: errors.DartError) -> ExitCode:
 def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """End the command with one message and its exit code for every error a person can do something about.
 
-    place    where the command writes; named in the message if a failure of the disk does not name a file
-    damage   describes damage of the data that the command reads; empty if there is none. It is called for
-             every other error, because code that reads a damaged row can fail anywhere
-    An error without such damage is a defect: it propagates, prints its traceback and ends the command with 1.
+    place    where the command writes; the message names it if the disk fails and the error names no file
+    damage   returns a description of damage of the data that the command reads, or an empty text
+    Any error can come from damaged data, so `damage` is called for each error that is not one of those above.
+    If it finds no damage, the error is a defect: it propagates with its traceback, and the exit code is 1.
     """
     somewhere = place or "the run directory"
     try:

@@ -1,4 +1,4 @@
-"""`dartrl init`: a project to start from."""
+"""`dartrl init`: write a project to start from."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +59,7 @@ def _configuration(name: str) -> str:
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write all of the files, or none of them if one exists already."""
+    """Write all of the files; if one exists already, write none and end the command with a message."""
     there = [str(folder / name) for name in files if (folder / name).exists()]
     if there:
         end(f"{' and '.join(there)} exists already; name another folder", ExitCode.CANNOT_CREATE)

@@ -29,7 +29,7 @@ from dart.core.import_guard import require_own_supervision
 
 
 class AllCommands(TyperGroup):
-    """All commands; an error that a person can fix ends each of them with one message and an exit code."""
+    """The group of all commands. An error that a person can fix ends with one message and an exit code."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read `--json` as `--output=json`, in every command that has this option."""
@@ -41,7 +41,10 @@ class AllCommands(TyperGroup):
 
 
 def _with_output(commands: TyperGroup, words: list[str]) -> list[str]:
-    """Replace `--json`, before any `--`, if the command that the words name has the option `--output`."""
+    """Replace `--json` by `--output=json` if the command that the words name has the option `--output`.
+
+    Words after `--` are not options and stay.
+    """
     command: Any = commands
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
@@ -108,6 +111,6 @@ app.add_typer(config_app, name="config")
 
 
 def main() -> None:
-    """Run `dartrl`, once it is sure that `supervision` is this project's package and not another one."""
+    """Run `dartrl`. Ends with a message if another package of the name `supervision` hides this project's."""
     require_own_supervision()
     app()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 COMPLETION_S = 0.3
-"""After a longer wait for Tab, a shell looks broken."""
+"""Longest time that Tab may take to offer names; after a longer wait a shell looks broken."""
 
 
 def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = COMPLETION_S) -> list[str]:
@@ -99,14 +99,14 @@ ID_MOST = 10**18 - 1
 """Largest number of a rollout or a demonstration; the record counts in 64 bits."""
 
 RUNS = Path("runs")
-"""Where a run is looked for when none is named."""
+"""The folder in which a run is looked for if the command line names none."""
 
 CONFIGURATION = "TOML file, or the name of a bundled configuration such as `laptop`."
 """Help of every argument that names a configuration."""
 
 
 def reads_run(command: Callable[P, None]) -> Callable[P, None]:
-    """Make the errors of a command with the option `run_dir` name the run, and the damage of its data."""
+    """Decorate a command with the option `run_dir`: its errors then name the run and damage of its data."""
 
     @wraps(command)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -118,7 +118,7 @@ def reads_run(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def chosen(run_dir: Path | None) -> Path:
-    """Return the run directory that was named; else that of the running, or of the newest, run in runs/."""
+    """Return `run_dir`; if it is None, the directory of the running, or else of the newest, run in runs/."""
     from dart.core.run_directory import latest_run
 
     return run_dir or latest_run(RUNS)
@@ -141,11 +141,11 @@ def recorded(run_dir: Path | None) -> "RunPaths":
 
 
 def shown(run_dir: Path | None) -> "RunPaths":
-    """Return the paths of the run that a command is about, and that has all data of a snapshot.
+    """Return the paths of the run that a command is about, if a snapshot of the run can be read.
 
-    The command ends with a message if the run lacks something. While a run starts or ends, the board still
-    shows the actors of an earlier start; the main process has its pid in processes.json only while it has
-    actors.
+    The command ends with a message if data are missing, or while the run starts or ends: the board then still
+    shows the actors of an earlier start. The pid of the main process is in processes.json only while the run
+    has actors.
     """
     from actors.orphans import launcher_of
     from dart.core.run_directory import holder
@@ -163,7 +163,7 @@ def shown(run_dir: Path | None) -> "RunPaths":
 
 
 def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
-    """End the command with a message if one of the files is missing."""
+    """End the command with a message if one of the `needed` files is missing."""
     missing = next((path for path in needed if not path.exists()), None)
     if missing and pid is None:
         end(f"the run in {paths.root} is not running and left nothing to show", ExitCode.NOT_RUNNING)
@@ -176,7 +176,7 @@ def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
 
 
 def _damage(run_dir: Path | None) -> str:
-    """What is wrong with the data of the run that a command is about; empty where nothing is found."""
+    """Describe what is wrong with the data of the run that a command is about; empty if nothing is wrong."""
     from dart.config.config import load_config
     from dart.core.errors import DartError
     from dart.core.run_directory import RunPaths

@@ -25,11 +25,11 @@ T = TypeVar("T")
 FOLLOW_EVERY_S = 0.5
 
 WIDEST = 10_000
-"""Columns of a table that is not fitted to a screen."""
+"""Width limit, in characters, of a table that is not fitted to a screen."""
 
 
 class Format(StrEnum):
-    """What a list is printed as."""
+    """The formats in which a command can print its result."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -83,7 +83,7 @@ def print_data(value: Any, output: Format) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as one line of JSON. A dataclass becomes an object; what JSON lacks becomes text."""
+    """Return a value as one line of JSON. A dataclass becomes an object, a type that JSON lacks a text."""
     return json.dumps(value, default=_plain)
 
 
@@ -108,9 +108,9 @@ def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None
 def follow_up(
     read_new: Callable[[], Sequence[T]], show: Callable[[Sequence[T]], None], every_s: float = FOLLOW_EVERY_S
 ) -> None:
-    """Show what is new, again and again, until Ctrl-C, which is no failure.
+    """Read and show new items every `every_s` seconds until Ctrl-C, which ends the loop without an error.
 
-    Ctrl-C is caught as a signal: a library might swallow an exception that is raised while it reads.
+    Ctrl-C is caught as a signal: a library might swallow an exception that is raised inside it.
     """
     ended = Event()
     before = signal.signal(signal.SIGINT, lambda *_: ended.set())
@@ -123,5 +123,5 @@ def follow_up(
 
 
 def line_by_line(output: Format) -> Format:
-    """The format of an endless list: JSON becomes one value for each line."""
+    """Return the format for a list without end: for JSON, one value on each line."""
     return Format.JSONL if output is Format.JSON else output

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dart.store.store import Store
 
 pool_app = typer.Typer(
-    help="Successes from elsewhere, for groups in which every rollout failed.", no_args_is_help=True
+    help="Successes from outside the run, for groups in which every rollout failed.", no_args_is_help=True
 )
 
 PoolId = Annotated[
@@ -33,7 +33,7 @@ def import_folder(
     folder: Annotated[Path, typer.Argument(help="Folder with a demonstrations.jsonl and its screenshots.")],
     run_dir: RunDir = None,
 ) -> None:
-    """Add every success in a folder; what is in the pool already is not added twice.
+    """Add every success in a folder to the pool; what the pool has already is not added twice.
 
     A step holds an `action`, or the whole `answer` as the policy writes it, or its `token_ids` and, if they
     are known, their `logprobs`.
@@ -158,7 +158,10 @@ def columns() -> "list[Column[DemonstrationSummary]]":
 
 @contextmanager
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
-    """Open the record of a run for writing; while it is open, the run cannot be started."""
+    """Open the record of a run for writing; while it is open, the run cannot be started.
+
+    what   what the user can do once the run has ended, such as `import`, for the message if it is running
+    """
     from dart.core.run_directory import claimed, holder
 
     if (pid := holder(paths.root)) is not None:

@@ -77,7 +77,7 @@ def show(
     if output.is_data:
         print_data({**asdict(report), "decisions": decisions}, output)
         return
-    lines = task_reports.history(decisions) or ["nothing was decided: it runs as configured"]
+    lines = task_reports.history(decisions) or ["nothing was decided: the task runs as configured"]
     say("\n".join([*task_reports.about(report), "", *lines]))
 
 

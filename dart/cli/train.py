@@ -41,7 +41,7 @@ def train(
 def training_config(
     path: Path | None, overrides: Sequence[str], run_dir: Path | None, *, resume: bool
 ) -> "Config":
-    """The configuration of a new run, or of the run to resume.
+    """Return the configuration of a new run, or of the run to resume.
 
     raises    ConfigError, NotRunningError
     """

@@ -29,7 +29,7 @@ DOWN_DEADLINE_S = 120.0
 """Longest wait of `down` until the run has drained, its data are checked and it has ended."""
 
 RECEIVED_S = 5.0
-"""Longest wait of `down --now` until the run has received the first signal; then it sends the second."""
+"""Longest wait of `down --now` until the run has received its first signal; a second signal follows."""
 
 POLL_S = 0.1
 
@@ -45,7 +45,7 @@ def up(
         typer.Option(
             "--detach",
             "-d",
-            help="Return when the run is up; it logs into logs/daemon.jsonl of its directory.",
+            help="Return when the run is up; the run logs into logs/daemon.jsonl of its directory.",
         ),
     ] = False,
     log_file: Annotated[
@@ -174,7 +174,7 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None)
 
 
 def _end(result: "TrainResult") -> None:
-    """End with the exit code of the result; a drained run has succeeded."""
+    """End the command with the exit code of the result; a run that was drained has succeeded."""
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None and not result.is_drained:
@@ -185,7 +185,7 @@ def _end(result: "TrainResult") -> None:
 
 
 class _StandardError:
-    """Standard error as the log of a daemon. A closed terminal or a full disk costs only the line."""
+    """Standard error as the log of a daemon. A closed terminal or a full disk loses only the line."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -232,7 +232,7 @@ def _show_plan(settings: "Config") -> None:
         say(f"GPUs  {gpus}")
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
     require_installation(settings)
-    say("everything it needs is there")
+    say("everything that the run needs is there")
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
@@ -310,7 +310,7 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
 
 
 def _new_text(file: Path, began_bytes: int) -> str:
-    """Return the text written into a file since it had `began_bytes`; all of it if the file was replaced."""
+    """Return the text of a file after its first `began_bytes`; the whole text if the file is shorter."""
     content = file.read_bytes() if file.exists() else b""
     return content[began_bytes if len(content) >= began_bytes else 0 :].decode(errors="replace").strip()
 
@@ -322,9 +322,10 @@ def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | No
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
-    """Wait until the root supervisor answers, and return None; or the exit code if the process ended before.
+    """Wait until the root supervisor answers and return None, or until the process ends and return its code.
 
-    Raises TemporaryError if neither happens in time.
+    poll   returns the exit code of the process, None while it runs
+    Raises TemporaryError if neither happens within UP_DEADLINE_S.
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_protocol import ControlOutcome, Ping
@@ -350,9 +351,9 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
 
 def _end_process(root: Path, pid: int, *, now: bool) -> bool:
-    """Send SIGTERM to the process of a run, with `now` twice, and return whether it ended in time.
+    """Send SIGTERM to the main process of a run, with `now` twice, and return whether it ended in time.
 
-    The end is seen through a pidfd, because the pid stays in use until the parent collects the exit code.
+    A pidfd tells when it ended, because the pid stays in use until the parent collects the exit code.
     """
     import select
 
@@ -373,7 +374,7 @@ def _end_process(root: Path, pid: int, *, now: bool) -> bool:
 
 
 def _await_received(root: Path, pidfd: int) -> None:
-    """Wait until the process has received a signal or has ended, at most RECEIVED_S."""
+    """Wait until the main process has noted a signal or has ended, at most RECEIVED_S."""
     import select
 
     from dart.core.run_directory import RunPaths

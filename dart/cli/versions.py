@@ -17,7 +17,7 @@ checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_
 
 
 FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}
-"""Figures of an update that the table shows, with their digits; JSON has them all."""
+"""Figures of an update that the table shows, with their number of decimals; JSON has all figures."""
 
 
 def _figure(name: str, digits: int) -> "Column[VersionRow]":

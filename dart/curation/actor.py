@@ -6,9 +6,9 @@ Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationE
 Asks       the store for every write; reads the record itself
 Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, that the
            run stalls and why, which evaluation episodes ended without a result
-Dies when  the record contradicts its index (the index was wrong; the next curator reads the record anew)
-On restart it rebuilds everything from the record; leases of rollouts that it gave out stay valid, those of
-           evaluation episodes are void: their environments are started again with it
+Dies when  the record contradicts the curator's index of it (the next curator builds a new index)
+On restart the new curator rebuilds its state from the record. Leases of rollouts stay valid. Leases of
+           evaluation episodes are void, because the environments are restarted together with the curator
 """
 
 import math
@@ -53,15 +53,17 @@ from dart.telemetry.events import (
 )
 
 OVERDUE_CHECK_S = 2.0
-"""How often leases are checked against their deadlines."""
+"""Time between two checks of the leases against their deadlines."""
 
 PAUSED = "the run is paused by an operator"
 
 PATIENCE_S = 10.0
-"""An environment that waited longer than this for its turn has given up: a lease for it would be lost."""
+"""An environment or trainer that waited longer than this for a lease gets none: it may have given up."""
 
 RECORD_EVALUATION_S = 10.0
-"""Deadline for recording a result. The environment waits longer, and sends it again if the write fails."""
+"""Deadline for writing the result of an evaluation episode to the record.
+
+If the write fails, the environment still waits for the reply, and then sends the result again."""
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class CuratorActor(Actor):
-    """Passes messages of other actors to the service, one operation at a time, and sends its replies."""
+    """Passes messages of other actors to the service, one operation at a time, and sends back its results."""
 
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
@@ -214,8 +216,8 @@ class CuratorActor(Actor):
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
         """Pause or resume the run for an operator, and reply which work is still running.
 
-        While the run is paused, its work is held (`is_held`): no new episode and no new update begins. The
-        event WORK_HELD records this before the reply is sent, so a restarted curator is paused too.
+        While the run is paused, no new episode and no new update begins. The event WORK_HELD records the
+        pause before the reply is sent, so a restarted curator is paused too.
         """
         if call.is_held is not None and call.is_held != self._is_paused:
             data = {"is_held": call.is_held}
@@ -258,7 +260,7 @@ class CuratorActor(Actor):
         return await self._in_turn(lease)
 
     def _guided_for(self, environment: str) -> m.GuidedTask | None:
-        """Lease a guided episode to an environment; None if no demonstration needs one now."""
+        """Lease a guided episode to an environment; None if there is no guided episode to play now."""
         if self._record.paused:
             return None
         guide = self._guided.lease(environment, self._service.curator.next_guide, self.clock.unix_s())
@@ -300,7 +302,7 @@ class CuratorActor(Actor):
     async def _in_turn(self, lease: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
         """Call `lease` as soon as the service is free, and return its result.
 
-        Return NoWorkYet while the disk refuses writes, or if the caller waited so long that it has given up.
+        Return NoWorkYet while the disk refuses writes, or if the call waited longer than `PATIENCE_S`.
         """
         if self._record.paused:
             return self._no_work(f"the record takes no writes now: {self._record.paused}")
@@ -332,7 +334,7 @@ class CuratorActor(Actor):
         )
 
     def _actions(self) -> int:
-        """Environment steps played for training; 0 unless `training.actions` limits them."""
+        """Number of environment steps played for training; 0 if `training.actions` sets no limit."""
         now_s = self.clock.monotonic_s()
         if self._config.training.actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + self._config.curation.poll_s

@@ -55,8 +55,9 @@ def groups_admissible(
                      engines lag behind the trainer
     live_groups      groups neither trained nor dropped; a batch at the trainer counts until its commit
 
-    AReaL admits while submitted <= (version + K + 1) * B, with B for G, counted since the run began. Of the
-    submitted groups, trainer_version * G were consumed, dropped ones are replaced, and the others are live.
+    AReaL admits a trajectory while submitted <= (version + K + 1) * B, where B is the batch size and both
+    count from the beginning of the run. Here groups are counted, so B is G. Of the submitted groups,
+    trainer_version * G were consumed, dropped groups are replaced, and the others are live.
     """
     until_too_old = serving_version + staleness_bound + 1 - trainer_version
     return until_too_old * groups_per_update - live_groups
@@ -77,9 +78,9 @@ def most_groups(over_provision: float, groups_per_update: int) -> float:
 def can_all_be_fresh(
     floors: Mapping[int, int], *, trainer_version: int, groups_per_update: int, staleness_bound: int
 ) -> bool:
-    """Whether all groups can meet their deadlines if the trainer begins with them at `trainer_version`.
+    """Whether all groups can be trained within the staleness bound, beginning at `trainer_version`.
 
-    floors   number of groups by floor; among groups of one floor, the last to be trained decides
+    floors   number of groups by floor: the oldest version that can have sampled a step of the group
     """
     before = 0
     for floor in sorted(floors):

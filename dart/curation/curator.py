@@ -4,7 +4,7 @@ The index is built from a snapshot of the record. It is updated with rows that a
 `rollout_seen`) and with decisions that were carried out. It is never ahead of the record, so a restarted
 curator decides as the last one would have. The curator does no I/O and has no clock: the caller passes the
 time. Every decision takes O(log n) for n live groups or tasks, but `overdue` looks at every held lease. Most
-decisions are the messages to the store that carry them out.
+decisions are themselves the messages by which the store carries them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).
@@ -49,7 +49,7 @@ from dart.curation.task_state import TaskTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeLease:
-    """Revoke a lease: its attempt is spent."""
+    """The decision to revoke a lease, which spends an attempt of the rollout."""
 
     release: ReleaseRollout
     environment_lost: bool
@@ -65,7 +65,7 @@ class Liveness:
     supervised_since: Mapping[str, float] = field(default_factory=dict)
     """The start of each environment's supervisor, in unix seconds."""
     engines_answer: bool = True
-    """Some engine has been able to answer for at least the length of a lease."""
+    """Whether some engine has been able to answer for at least the length of a lease."""
 
 
 WorkDecision = RevokeLease | ReassignRollout | LeaseRollout | OpenGroup | NoWorkYet
@@ -79,7 +79,7 @@ class Curator:
     ) -> None:
         self.settings = settings
         self.serving_version = serving_version
-        """Oldest version any engine serves; None while none does. Nothing is opened before it is known."""
+        """Oldest version that any engine serves; None while no engine serves. No group is opened then."""
         self.liveness = Liveness()
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
@@ -87,18 +87,18 @@ class Curator:
         self._live_groups = LiveGroupIndex(snapshot.groups)
         self.tasks = TaskTable(settings, snapshot.tasks)
         self.wanted_guides: dict[int, str] = {}
-        """Demonstrations that the policy should play itself, since a whole group failed, with their tasks."""
+        """Demonstrations for guided episodes, pool id to task id; every rollout of a group had failed."""
         self._given_up: dict[int, None] = {}
         """Unfinished groups of tasks that cannot be played."""
         self._group_of: dict[str, int] = {}
-        """The group each environment played in last, where it stays with it."""
+        """The group in which each environment played last; only kept if environments stay with groups."""
         for group_id in self._live_groups.unfinished:
             self.tasks.group_is_played(self._live_groups[group_id].task_id, 1)
 
     # ---- events ----
 
     def group_seen(self, group: GroupRecord) -> None:
-        """Take a group that was opened into the index."""
+        """Add a newly opened group to the index."""
         is_new = self._live_groups.get(group.group_id) is None
         self._live_groups.put(group)
         if is_new:
@@ -194,7 +194,7 @@ class Curator:
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:
-        """Decide to end an attempt after a fault; after a fault of the task itself, to drop the rollout."""
+        """Decide that a fault ends the attempt, and drops the rollout if the task itself is to blame."""
         return ReleaseRollout(
             rollout_id=rollout_id,
             fence=fence,
@@ -384,7 +384,8 @@ class Curator:
         """An unfinished group that would become too old if the next batch were trained without it, or None.
 
         Also None if some group becomes too old with any choice of groups: then waiting gains nothing. The
-        trainer asks again and again while it waits, so this counts groups by floor and visits none of them.
+        trainer asks often while it waits, so the answer is computed from counts by floor, without a loop
+        over the groups.
         """
         live = self._live_groups.floors
         left = live - Counter(self._live_groups.oldest_ready(wanted))

@@ -21,7 +21,7 @@ from dart.store.reader import StoreReader
 FENCES_PER_INCARNATION = 2**32
 
 INTERRUPTED = "interrupted"
-"""Kind of the failure when the environment of an evaluation episode was asked to stop."""
+"""Kind of failure of an evaluation episode whose environment was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class EvaluationLease:
     incarnation: int | None
     """Incarnation of the environment; None if it was not known when the environment asked."""
     fence: int
-    """The environment sends it back with the result; no other lease has the same fence."""
+    """Number of the lease, unlike that of any other lease. The environment sends it back with the result."""
     began_unix_s: float
     deadline_unix_s: float
 
@@ -63,15 +63,15 @@ class EvaluationSchedule:
         self._max_attempts = max_attempts
         self._next_fence = incarnation * FENCES_PER_INCARNATION
         self._leases: dict[int, EvaluationLease] = {}
-        """By fence, oldest first."""
+        """The leases by fence, the oldest first."""
         self._being_recorded: set[int] = set()
         """Fences of leases whose result is being written to the record."""
         self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
         """Attempts that each episode has spent."""
         self.missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
-        """Evaluation episodes still to be played, in order."""
+        """Evaluation episodes still to be played in each phase, in the order in which they are leased."""
         self._measured_version = self.newest_version()
-        """The version whose episodes are missing after training."""
+        """The version that the evaluation after training measures."""
 
     def lease(
         self,
@@ -141,7 +141,10 @@ class EvaluationSchedule:
                 self.failed(lease, FaultKind.INFRASTRUCTURE, detail)
 
     def measure_newest(self) -> None:
-        """Measure the newest version after training: if it is a new one, all its episodes are missing."""
+        """Let the evaluation after training measure the newest version.
+
+        If this is another version than before, all its evaluation episodes are missing.
+        """
         newest, after = self.newest_version(), EvaluationPhase.AFTER
         if newest != self._measured_version:
             self._measured_version = newest

@@ -8,7 +8,7 @@ seed, a group gets demonstrations of its own seed only, and tasks that fail are 
 demonstration.
 
 An episode that the policy played itself with the actions of a demonstration as a hint (self-rolled,
-`guide_for`) is used instead of that demonstration: decision 17.
+`guide_for`) is used instead of that demonstration (docs/decisions/0017-self-rolled-demonstrations.md).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,9 +30,9 @@ class PoolRule:
     matches_seeds: bool = False
     """A demonstration joins groups of its own seed only."""
     without_thought: bool = False
-    """Demonstrations are trained on though they lack the thought that the policy writes."""
+    """Whether demonstrations without a thought are trained on, although the policy writes thoughts."""
     guided_attempts: int = 0
-    """Episodes that the policy may play under the actions of one demonstration; 0: it plays none."""
+    """How many guided episodes the policy may play with one demonstration; 0 for none."""
     success_above: float = SUCCESS_ABOVE
     """A reward above it is a success."""
 
@@ -78,7 +78,7 @@ class PoolRule:
         known: Collection[DemonstrationSummary],
         rewards: Sequence[float],
     ) -> int | None:
-        """A seed that has a demonstration, for a task's next group of `rollouts`; None if any seed will do.
+        """A seed with a demonstration, for a task's next group of `rollouts` rollouts; None for any seed.
 
         A seed is drawn with the probability that every rollout of such a group fails, estimated from the
         latest rewards, because only such a group needs a demonstration.

@@ -6,11 +6,11 @@ from dart.core.records import GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
 
 SPREAD = 1e-6
-"""Rewards closer than this are equal: every advantage of the group would be 0."""
+"""Rewards that differ by no more than this count as equal: every advantage of the group would be 0."""
 
 
 class DropReason(StrEnum):
-    """Why a group is not trained; it is counted under this name."""
+    """Why a group is dropped instead of trained. Dropped groups are counted by reason."""
 
     NO_SPREAD = "no_spread"
     """All rewards are equal, so no rollout is better than another."""
@@ -56,7 +56,7 @@ def has_only_failed(group: GroupRecord, success_above: float) -> bool:
 def why_untrainable(group: GroupRecord) -> DropReason | None:
     """Why a complete group teaches nothing; None if it teaches something or is not complete.
 
-    A demonstration is a success: beside rollouts that all failed it makes spread.
+    A group whose rollouts all failed teaches something if a demonstration, which is a success, was added.
     """
     if not is_complete(group):
         return None

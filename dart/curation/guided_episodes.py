@@ -34,8 +34,8 @@ class GuidedEpisodes:
     ) -> DemonstrationSummary | None:
         """Lease a guided episode and return its demonstration; None when there is none to play.
 
-        next_guide   returns a demonstration that is not among those passed to it; those are being played, or
-                     failed too often
+        next_guide   gets the ids of the demonstrations that are being played or failed too often; returns
+                     another demonstration
         """
         self._leases = {
             pool_id: lease
@@ -63,6 +63,6 @@ class GuidedEpisodes:
         for pool_id, lease in self._leases.items():
             yield Playing(
                 environment=lease.environment,
-                what=f"{lease.task_id} under the actions of demonstration {pool_id}",
+                what=f"a guided episode of {lease.task_id} with demonstration {pool_id}",
                 for_s=self._lease_s - (lease.deadline_unix_s - now_unix_s),
             )

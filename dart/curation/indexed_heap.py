@@ -1,6 +1,7 @@
 """A priority queue whose keys can get another rank or be removed, each in O(log n).
 
-It is a heap. Outdated entries are skipped when they come up, and removed when they are the majority.
+The implementation is a heap. Outdated entries are skipped when they come up, and removed when they are the
+majority.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ Rank = Any
 """Anything that can be compared; keys of equal ranks are compared themselves."""
 
 SWEEP_FROM = 64
-"""Outdated entries that are kept in any case."""
+"""Outdated entries are removed only if there are more than this many."""
 
 
 class IndexedHeap(Generic[K]):

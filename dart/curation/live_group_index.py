@@ -23,7 +23,7 @@ class LiveGroupIndex:
     def __init__(self, live: Iterable[GroupRecord] = ()) -> None:
         self._groups: dict[int, GroupRecord] = {}
         self._playable: IndexedHeap[int] = IndexedHeap()
-        """Groups with a rollout to lease: those in which one awaits another attempt, then the others."""
+        """Groups with a rollout to lease. Groups in which a rollout awaits another attempt come first."""
         self.unfinished: IndexedHeap[int] = IndexedHeap()
         self.ready: IndexedHeap[int] = IndexedHeap()
         self.untrainable: dict[int, DropReason] = {}
@@ -73,7 +73,7 @@ class LiveGroupIndex:
         return self._by_oldest_step.up_to(oldest_allowed - 1)
 
     def oldest_ready(self, count: int) -> Mapping[int, int]:
-        """How many of the first `count` groups in `ready` have each version floor; visits no group."""
+        """The version floors of the first `count` groups in `ready`, each with its number of groups."""
         left, found = count, {}
         for floor in sorted(self._ready_floors):
             found[floor] = min(left, self._ready_floors[floor])
@@ -98,7 +98,7 @@ class LiveGroupIndex:
             self._index_lease(rollout, is_held=rollout.state == RolloutState.LEASED)
 
     def put_rollout(self, rollout: RolloutRecord) -> RolloutRecord | None:
-        """Add or update a rollout of a live group; returns it as it was before, None if it is new."""
+        """Add or update a rollout of a live group; returns its previous record, None if it is new."""
         group = self._groups[rollout.group_id]
         members = {known.rollout_id: known for known in group.rollouts}
         before = members.get(rollout.rollout_id)

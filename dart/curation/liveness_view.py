@@ -12,7 +12,7 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 SCREENSHOT_MAX_BYTES = 2**18
-"""With less room on the disk an environment may wait to write a screenshot, though the store can write."""
+"""Room that a screenshot may take on the disk. With less room an environment may be unable to write it."""
 
 
 class LivenessView:

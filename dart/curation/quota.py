@@ -1,8 +1,8 @@
 """How many rollouts a task's next group gets (DART, arXiv 2509.23866, section 3.1).
 
 Tasks that the policy mostly solves get fewer rollouts: a group of equal rewards teaches nothing, and the same
-rollouts teach more about tasks that are still hard. With s the mean reward of the task's latest N rollouts,
-for the N of the task now, its next N is:
+rollouts teach more about tasks that are still hard. Let s be the mean reward of the task's latest N rollouts,
+where N is the task's present number. The next N is:
 
     N_max                               while s < threshold
     max(N_min, floor(a / s - b))        from there on
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FEWEST = 2
-"""The fewest rollouts of a group: GRPO compares them with each other."""
+"""The fewest rollouts of a group, because GRPO compares the rollouts of a group with each other."""
 
 ROUNDING = 1e-9
 """A quotient that is below a whole number by at most this, through rounding, counts as that number."""
@@ -31,7 +31,7 @@ class Quota:
     most: int
     """N_max, at least 2."""
     minimum: int
-    """N_min: with N_min = N_max every task has the same number, whatever it did."""
+    """N_min. If it equals N_max, every task has the same number of rollouts, whatever its rewards."""
     threshold: float
 
     def at_first(self, decided: int | None) -> int:

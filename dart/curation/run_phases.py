@@ -18,7 +18,7 @@ class EvaluationEpisode(NamedTuple):
     task_id: str
     seed: int
     is_greedy: bool = False
-    """Played with the most likely answers instead of samples."""
+    """Whether the episode is played with the most likely answers instead of sampled ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class RunPlan:
 
     config: Config
     training_ends_unix_s: float
-    """Infinite for no limit; the final evaluation comes after."""
+    """When training ends and the final evaluation begins, in unix seconds; infinite for no limit."""
 
     @property
     def episodes(self) -> frozenset[EvaluationEpisode]:

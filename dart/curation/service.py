@@ -58,7 +58,7 @@ class Record(Protocol):
 
 
 Clock = Callable[[], float]
-"""Unix seconds."""
+"""Function that returns the time in unix seconds."""
 
 
 async def open_service(
@@ -90,7 +90,7 @@ class CurationService:
         self._clock = clock
         self._on_decision = on_decision
         self._reported_overdue: tuple[int, int] | None = None
-        """Batch and fence that `overdue_batch` has returned."""
+        """Batch id and fence of the lease that `overdue_batch` returned last."""
 
     # ---- environments ----
 
@@ -132,7 +132,7 @@ class CurationService:
         return released.result
 
     async def look(self, rollout_id: int) -> None:
-        """Read a rollout again that changed, for instance because it was stored, and `settle`."""
+        """Read a changed rollout from the record, for instance one that was stored, then `settle`."""
         await self._seen(self.record.rollout(rollout_id))
 
     async def _seen(self, rollout: RolloutRecord) -> None:
@@ -224,7 +224,7 @@ class CurationService:
     async def give_back_stale_batch(self) -> None:
         """Give the open batch back if a step of it is older than the staleness bound, which was lowered.
 
-        The trainer asserts the bound, so it would end on that batch again and again. Groups that are fresh
+        The trainer asserts the bound, so it would crash on that batch again and again. Groups that are fresh
         enough are leased again in a later batch, the others are dropped.
         """
         if (stale := self.curator.stale_batch()) is None:
@@ -232,7 +232,7 @@ class CurationService:
         batch, staleness = stale
         detail = (
             f"batch {batch.batch_id} holds a step {staleness} versions old and curation.staleness is "
-            f"{self.settings.staleness_bound} now: its groups are judged anew"
+            f"{self.settings.staleness_bound} now: its groups that are too old are dropped, the others kept"
         )
         await self.record.write(
             RefuseBatch(
@@ -247,7 +247,7 @@ class CurationService:
         self._read_again()
 
     def overdue_batch(self) -> Batch | None:
-        """The open batch if it is past its deadline; None for a lease that was returned before."""
+        """The open batch if it is past its deadline; None if a call has returned this lease before."""
         batch = self.curator.open_batch
         if batch is None or self._clock() < batch.deadline_unix_s:
             return None

@@ -34,11 +34,11 @@ class Starving(StrEnum):
     """Who waits; the most important first."""
 
     TRAINER = "trainer"
-    """For a batch."""
+    """The trainer waits for a batch."""
     EPISODES = "episodes"
-    """For an answer of the policy: no engine gives any."""
+    """Episodes wait for an answer of the policy, and no engine gives one."""
     ENVIRONMENTS = "environments"
-    """For work."""
+    """Environments wait for work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,16 @@ class Component:
     state: str = "running"
     ready: bool = True
     reason: str = ""
-    """Why it ended the last time."""
+    """Why the actor ended the last time."""
     doing: str = ""
-    """The work or the message it is at; empty when it is at none."""
+    """The work or the message that the actor is busy with; empty when it is idle."""
     doing_s: float = 0.0
     silent_s: float = 0.0
-    """Since its last beat."""
+    """Time since the actor's last beat."""
     silent_after_s: float = ACTOR_SILENT_S
-    """Age of its last beat after which it counts as silent; engines beat more often."""
+    """Age of the last beat from which an actor counts as silent; lower for engines, which beat more often."""
     unwell_s: float = 0.0
-    """For how long it has not been up, ready and beating."""
+    """For an engine: for how long it has been down, not ready or silent."""
     behind_s: float = 0.0
     """For an engine: for how long it has served an older version than the trainer made."""
     version: int = 0
@@ -78,23 +78,27 @@ class Playing:
 
     environment: str
     what: str
-    """`rollout 41 of group 7 (miniwob/click-tab)`."""
+    """The episode in words, such as `rollout 41 of group 7 (miniwob/click-tab)`."""
     for_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known at one moment, from the curator and, below `paused`, from the board and the record."""
+    """What is known about a run at one moment.
+
+    The curator knows the fields up to `paused`; the others come from the configuration, the board and the
+    record.
+    """
 
     trainer_waits_because: str = ""
-    """Why the trainer was given no batch; empty when it was given one or needs none."""
+    """Why the trainer was given no batch; empty when it was given a batch or needs none."""
     environments_wait_because: Mapping[str, str] = field(default_factory=dict)
     """Why each idle environment was given no work."""
     playing: tuple[Playing, ...] = ()
     quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     paused: str = ""
-    """Why the store takes no writes; empty while it does."""
+    """Why the store takes no writes; empty while it takes writes."""
     starved_after_s: float = math.inf
     trainer_waits_s: float = 0.0
     """For how long the trainer has waited for a batch; 0 when it is not waiting."""
@@ -112,7 +116,7 @@ class RunFacts:
 
     @property
     def long_s(self) -> float:
-        """Time at one piece of work after which it counts as the cause of a stall."""
+        """An actor that has been at one piece of work for this time counts as the cause of a stall."""
         return self.starved_after_s / 2
 
 
@@ -123,7 +127,7 @@ class Diagnosis:
     starving: Starving
     cause: Part
     text: str
-    """The whole message."""
+    """The message about the stall: who waits for how long, why, and the cause."""
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
@@ -144,7 +148,7 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
-    """For each who may wait: who, for how long, a sentence that says so, and the curator's reason."""
+    """Yield who may wait, for how long in seconds, a sentence that says so, and the curator's reason."""
     batch_s, answer_s = facts.trainer_waits_s, _unanswered_s(facts)
     what = f"the trainer has waited {batch_s:.0f} s for a batch"
     yield Starving.TRAINER, batch_s, what, facts.trainer_waits_because
@@ -191,7 +195,7 @@ def _answers(facts: RunFacts, engine: Component) -> bool:
 
 
 def _cause(facts: RunFacts) -> tuple[Part, str]:
-    """The part to blame and why. There is always one."""
+    """The part that is the cause of the stall, and why. Some part is always the cause."""
     for part, why in CAUSES:
         if text := why(facts):
             return part, text
@@ -208,12 +212,12 @@ def _store(facts: RunFacts) -> str:
 
 
 def _stuck(facts: RunFacts, part: Component) -> str:
-    """What a part does, if it is down or has been at one thing for long; else an empty text."""
+    """What an actor does, if it is down or has been at one thing for long; else an empty text."""
     return state_of(part) if not part.is_up or part.doing_s >= facts.long_s else ""
 
 
 def _engines(facts: RunFacts) -> str:
-    """Engines are the cause if none answers, or if one is at one thing for so long that requests are lost."""
+    """What is wrong with the engines: none answers, or one is at one thing so long that requests are lost."""
     stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
     away = [engine for engine in facts.engines if not _answers(facts, engine)]
     if not stuck and len(away) < len(facts.engines):
@@ -229,12 +233,12 @@ def _all_in_quarantine(facts: RunFacts) -> str:
 
 
 def _trainer(facts: RunFacts) -> str:
-    """The trainer can be the cause: no group may be opened before its update if staleness allows no more."""
+    """What is wrong with the trainer. While it is late, the staleness bound may allow no new group."""
     return _stuck(facts, facts.trainer)
 
 
 def _weight_sync(facts: RunFacts) -> str:
-    """An engine that lags behind is the cause: new groups get the version of the slowest engine."""
+    """Which engine serves an old version. New groups get this version, so staleness soon allows no more."""
     behind = [engine for engine in facts.engines if engine.is_up and engine.behind_s >= facts.long_s]
     if not behind:
         return ""
@@ -247,7 +251,7 @@ def _weight_sync(facts: RunFacts) -> str:
 
 
 def _environments(facts: RunFacts) -> str:
-    """Environments are the cause if half of them or more are down."""
+    """What is wrong with the environments, if half of them or more are down."""
     down, every = _down(facts.environments), len(facts.environments)
     if not down or 2 * len(down) < every:
         return ""
@@ -255,7 +259,7 @@ def _environments(facts: RunFacts) -> str:
 
 
 def _dropped(facts: RunFacts) -> str:
-    """The cause is dropped groups if there were enough for a batch: they were finished and taught nothing."""
+    """Why finished groups were dropped, if there were enough of them for a batch."""
     count = sum(facts.dropped.values())
     if count < facts.groups_per_update:
         return ""
@@ -280,7 +284,9 @@ CAUSES: tuple[tuple[Part, Callable[[RunFacts], str]], ...] = (
     (Part.CURATOR, _dropped),
     (Part.ENVIRONMENTS, _slow_episode),
 )
-"""Each part with a function that returns what is wrong with it, or an empty text; in order of precedence."""
+"""Each part with a function that says what is wrong with the part, or returns an empty text.
+
+The first text that is not empty names the cause."""
 
 
 WORK_TEXTS: Mapping[str, str] = {
@@ -323,7 +329,7 @@ NAMED_MAX = 3
 
 
 def _listed(texts: list[str]) -> str:
-    """The first texts, and how many more there are."""
+    """Join the first `NAMED_MAX` texts, and say how many more there are."""
     more = len(texts) - NAMED_MAX
     return ", ".join(texts[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
@@ -345,7 +351,7 @@ class Since:
 
 
 class Stage(StrEnum):
-    """Which notice of a stall it is."""
+    """What a notice reports: that a stall began, still lasts or has ended."""
 
     BEGAN = "began"
     LASTS = "lasts"
@@ -358,19 +364,21 @@ class Notice:
 
     stage: Stage
     diagnosis: Diagnosis
-    """When the stall has ended: the last diagnosis of it."""
+    """The present diagnosis of the stall; its last one when the stall has ended."""
     lasted_s: float
-    """Since the first notice."""
+    """Time since the first notice of the stall."""
 
 
 class Notices:
     """One notice when a stall begins, more after intervals that double up to an hour, one when it ends.
 
-    A new cause gets its notice before the interval is over, but not sooner than the first interval.
+    A new cause is reported before the interval is over, but not within `first_s` of the last notice.
     """
 
     def __init__(self, first_s: float, before: Diagnosis | None = None, now_s: float = 0.0) -> None:
-        """before   the last diagnosis of an earlier curator, if that did not report the end of the stall"""
+        """first_s   the first interval
+        before    the last diagnosis of an earlier curator, if the end of that stall was not reported
+        """
         self._first_s = first_s
         self._last = before
         self._began_s = self._noticed_s = now_s

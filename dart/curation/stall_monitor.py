@@ -29,7 +29,7 @@ from dart.telemetry.events import STARVED
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 CHECK_S = 2.0
-"""How often the run is checked, and so how exact the times are."""
+"""Time between two checks of the run; the reported times are exact to this."""
 
 
 class StallMonitor:
@@ -42,16 +42,16 @@ class StallMonitor:
         self._reader = reader
         self._waiting, self._unwell, self._behind = Since(), Since(), Since()
         self._drops_before: Counter[str] | None = None
-        """Groups dropped until the trainer began to wait; None while it does not."""
+        """Groups dropped before the trainer began to wait, by reason; None while it does not wait."""
         open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
     def check(self, rows: Iterable[Vitals], known: RunFacts, now_s: float) -> Notice | None:
         """The notice that is due now; None if none is due.
 
-        rows    the board
+        rows    the rows of the board
         known   the facts that the curator knows
-        now_s   monotonic
+        now_s   time of a monotonic clock
         """
         board = {row.name: row for row in rows}
         return self._notices.next(diagnose(self._completed(known, board, now_s)), now_s)
@@ -90,7 +90,7 @@ class StallMonitor:
         )
 
     def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
-        """Names of the environments that exist now; before there are any, of those configured."""
+        """Names of the environments that exist now; before any exists, of the configured environments."""
         rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
         return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
 

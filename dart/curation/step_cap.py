@@ -1,7 +1,8 @@
 """How long an episode of a task may be (DART, arXiv 2509.23866, section 3.1, dynamic trajectory length).
 
 The cap is the task's longest success so far plus some slack, and at most the global cap. Before its first
-success a task has the global cap. The longest success never becomes shorter, so a cap never falls.
+success a task has the global cap. The longest success never becomes shorter, so after the first
+success the cap never falls.
 
 A cap alone could not rise: an episode that needs more steps than every success before it is cut off and
 fails. So a share of the groups runs at the global cap, and a longer success among them raises the cap.
@@ -19,7 +20,7 @@ class StepCap:
     """The global cap, in environment steps."""
     slack: int
     probe_share: float
-    """In [0, 1]."""
+    """Share of a task's groups that run at the global cap, in [0, 1]."""
 
     def after(self, longest_success_steps: int | None) -> int:
         """The cap of a task, from the steps of its longest success; None: it has had no success."""

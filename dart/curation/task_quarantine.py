@@ -34,13 +34,13 @@ class TaskHealth:
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """The group that was tried after a quarantine ended without a success."""
+    """Whether the group that was tried after the quarantine had no success."""
     may_be_released: bool = False
-    """Something has happened that ends a quarantine, such as a success."""
+    """Whether something has happened that ends a quarantine, such as a success."""
     quarantine: TaskQuarantine | None = None
 
     def is_quarantined(self, now_unix_s: float) -> bool:
-        """Whether the task is not played now."""
+        """Whether the task is in quarantine now, so that no new group of it is opened."""
         return self.quarantine is not None and self.quarantine.until_unix_s > now_unix_s
 
     def is_tried(self, now_unix_s: float) -> bool:
@@ -88,7 +88,10 @@ def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_fi
 def judge(
     health: TaskHealth, limits: TaskQuarantineSettings, now_unix_s: float
 ) -> tuple[TaskQuarantine | None, str] | None:
-    """Decide that a quarantine of the task begins or, if it is None, ends, and why; None for no change."""
+    """Decide whether a quarantine of the task begins or ends; None for no change.
+
+    returns   the quarantine that begins, or None if the present one ends, and the reason
+    """
     if health.quarantine is not None and health.may_be_released:
         what = (
             "a group had a success" if limits.groups_without_success else "an episode was played to its end"

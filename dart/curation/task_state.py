@@ -1,6 +1,6 @@
 """What is known about every task, which task gets the next group, and what is decided about each.
 
-The table is kept current one row at a time. A task may have its next group when it is not quarantined.
+Each event updates the row of one task. A task may have its next group when it is not quarantined.
 After a quarantine it may have one group, while no other group of it is being played: that group is its trial.
 """
 
@@ -29,13 +29,13 @@ class TaskState:
     rewards: deque[float]
     longest_success_steps: int | None
     rollouts: int
-    """N of its next groups."""
+    """N, the number of rollouts of the task's next groups."""
     step_cap: int
     demonstrations: dict[int, DemonstrationSummary]
     health: TaskHealth
     why_quarantined: str = ""
     unfinished: int = 0
-    """Number of its groups that are being played."""
+    """Number of the task's groups that are being played."""
 
 
 class TaskTable:
@@ -78,7 +78,7 @@ class TaskTable:
         self._place(task_id)
 
     def episode_ended(self, task_id: str, reward: float, num_steps: int | None) -> None:
-        """Take note of an episode that was stored."""
+        """Note the reward and the number of steps of a stored episode for its task."""
         task = self[task_id]
         task.rewards.append(reward)
         is_success = reward > self._rules.success_above
@@ -114,7 +114,7 @@ class TaskTable:
     def decided(self, decision: TaskDecision) -> bool:
         """Apply a decision that is now in the record.
 
-        returns   whether the live groups of the task are given up: it is quarantined because of faults
+        returns   whether the live groups of the task are given up, because faults put it into quarantine
         """
         task, is_unplayable = self[decision.task_id], False
         self._to_judge.pop(decision.task_id, None)
@@ -159,7 +159,7 @@ class TaskTable:
         )
 
     def _seed_of(self, task: TaskState) -> int:
-        """The seed of a task's next group: one with a demonstration where the group will need one."""
+        """The seed of a task's next group: with a demonstration if every rollout will probably fail."""
         rules = self._rules
         if rules.pool is not None:
             chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
@@ -169,7 +169,7 @@ class TaskTable:
         return next_seed(task.task_id, task.groups_opened, rules.seeds, rules.order_seed)
 
     def why_none(self, now_unix_s: float) -> str:
-        """Why no task may have a group."""
+        """Say in words why no task may have a new group now."""
         task_id = self._quarantined.first()
         every = f"every task is in quarantine ({len(self._position)})"
         if task_id is None:
@@ -211,7 +211,7 @@ class TaskTable:
     # ---- internal ----
 
     def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
-        """Kind, before, after and reason of each change that is due."""
+        """Yield each change that is due: its kind, the value before and after, and the reason."""
         rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
         if rollouts != task.rollouts:
             s = success(task.rewards, task.rollouts)
@@ -253,7 +253,7 @@ class TaskTable:
         return task
 
     def _place(self, task_id: str) -> None:
-        """Put a task among those that may have a group now, or later; among neither during its trial."""
+        """Put a task into `_turns`, or into `_quarantined`, or into neither during its trial."""
         if task_id not in self._position:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)

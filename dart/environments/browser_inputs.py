@@ -32,10 +32,10 @@ Key = tuple[str, str, int]
 """DOM key, DOM code, Windows virtual key code."""
 
 DRAG_MOVES = 6
-"""Mouse moves between press and release; drag libraries start a drag at the first and need a few more."""
+"""Number of mouse moves between press and release. Drag libraries start a drag after the first few."""
 
 SCROLL_DELTAS = {"up": (0, -100), "down": (0, 100), "left": (-100, 0), "right": (100, 0)}
-"""Pixels of one scroll: one notch of a mouse wheel."""
+"""Pixels (x, y) of one `Scroll` by its direction: one notch of a mouse wheel."""
 
 BUTTON_BITS = {"none": 0, "left": 1, "right": 2}
 CTRL, SHIFT = 2, 8
@@ -45,7 +45,7 @@ MODIFIERS: dict[str, tuple[int, Key]] = {
     "meta": (4, ("Meta", "MetaLeft", 91)),
     "shift": (SHIFT, ("Shift", "ShiftLeft", 16)),
 }
-"""Each modifier's bit, which the events of other keys carry, and its key."""
+"""For each modifier: its key, and the bit that the events of other keys carry while it is held."""
 
 NAMED_KEYS: dict[str, Key] = {
     "enter": ("Enter", "Enter", 13),
@@ -68,7 +68,7 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 """Named keys that also produce a character."""
 
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
-"""What ctrl and a letter do in a text field. For a headless browser, an event must name this command."""
+"""Editing command of ctrl with each letter. A headless browser runs it only if the key event names it."""
 
 
 def input_calls(action: Action) -> list[Call]:
@@ -100,7 +100,7 @@ def _mouse(kind: str, x: float, y: float, button: str = "none", count: int = 0, 
 
 
 def _press(x: int, y: int, button: str, count: int) -> tuple[Call, Call]:
-    """Return a press and a release of a mouse button; ``count`` is 2 for the second one of a double click."""
+    """Return a press and a release of a mouse button; ``count`` is 2 for the second of a double click."""
     return (
         _mouse("mousePressed", x, y, button, count, held=button),
         _mouse("mouseReleased", x, y, button, count),

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 LeftS = Callable[[], float]
-"""Returns the seconds that are left of a deadline; always more than 0, so that a late call still times out
-by itself."""
+"""Returns the seconds that are left of a deadline. The result is always more than 0, so that a call that
+begins too late still times out by itself."""
 
 LEAST_S = 0.001
 

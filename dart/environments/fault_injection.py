@@ -28,10 +28,10 @@ from dart.environments.screen_io import Breakable, ScreenIO
 T = TypeVar("T")
 
 FIRST_STEPS = (0, 0, 1)
-"""The earliest step of a fault is drawn from these. An episode that ends before this step has no fault."""
+"""From these numbers the earliest step of a fault is drawn. An episode that ends before has no fault."""
 
 SLOWER_BY_SHARE = 1 / 3
-"""Share of its deadline by which a slow reset takes longer."""
+"""Share of a reset's deadline that an injected slow start waits before the reset begins."""
 
 START_DISTURBANCES = (InjectedFault.READY_TOO_EARLY, InjectedFault.DIRTY_RESET, InjectedFault.POPUP)
 STEP_DISTURBANCES = (InjectedFault.DEAD_APPLICATION, InjectedFault.DEAD_WINDOW_MANAGER)
@@ -46,8 +46,7 @@ class PlannedFault:
 
 
 def planned_fault(faults: FaultsSettings, name: str, number: int) -> PlannedFault | None:
-    """Return the fault that is planned for the ``number``-th reset of an environment or for its episode, if
-    any.
+    """Return the fault of an environment's ``number``-th reset or of the episode after it, None for no fault.
 
     The plan is a function of the seed of ``faults``, of ``name`` and of ``number``.
     """
@@ -73,7 +72,7 @@ class Injection:
     number: int
     """Number of the reset, counted from 0 since this environment started."""
     rollout_id: int
-    """0 for an evaluation."""
+    """Id of the rollout that was played; 0 for an evaluation."""
     attempt: int
     fence: int
 
@@ -111,7 +110,7 @@ class InjectionLog:
 
 
 def read_injections(folder: Path) -> list[Injection]:
-    """Return all injections of a run, by environment and time."""
+    """Return all injections of a run, ordered by environment and then by time."""
     lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines())
     return [msgspec.json.decode(line, type=Injection) for line in lines]
 
@@ -119,8 +118,8 @@ def read_injections(folder: Path) -> list[Injection]:
 class FaultyScreenIO(ScreenIO):
     """Causes the planned fault of an episode once, when it is due.
 
-    It loses, doubles or falsifies the input, screenshots and scores that pass. The fault is written to the
-    log first; if the disk refuses the write, the fault does not happen.
+    A fault loses, doubles or falsifies the input, screenshots and scores that pass. The fault is written to
+    the log first; if the disk refuses the write, the fault does not happen.
     """
 
     def __init__(self, breakable: Breakable) -> None:
@@ -137,7 +136,7 @@ class FaultyScreenIO(ScreenIO):
     def fires(self, kind: InjectedFault, step: float = math.inf) -> bool:
         """Whether the planned fault is of this kind and due at this step; without a step, it is always due.
 
-        If so, the fault is written to the log, and it is not planned any more."""
+        If it is, it is written to the log, and the episode has no planned fault any more."""
         planned = self._planned
         if planned is None or planned.kind is not kind or step < planned.step or not self._write(kind):
             return False
@@ -163,7 +162,7 @@ class FaultyScreenIO(ScreenIO):
         return calls
 
     def filter_screenshot(self, png: bytes) -> bytes:
-        """Cut a screenshot off, or return the previous one from now on, if such a fault is due."""
+        """Return the screenshot, its first half (TRUNCATED_FRAME), or the previous one (FROZEN_FRAME)."""
         if self._last is not None and self.steps_done > 0:
             if self.fires(InjectedFault.TRUNCATED_FRAME, self.steps_done - 1):
                 return png[: len(png) // 2]

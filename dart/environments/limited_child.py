@@ -21,7 +21,7 @@ import msgpack
 from actors.process import die_with_parent, exit_reason_of
 
 MOST_MEMORY_BYTES = 4 * 2**30
-"""Limit of the address space of a child. A comparison of two 4K screenshots takes three quarters of it."""
+"""Limit of the address space of a child. Comparing two 4K screenshots takes three quarters of the limit."""
 
 MOST_RESULT_BYTES = 160 * 2**20
 READ_BYTES = 2**16
@@ -39,8 +39,9 @@ ENVIRONMENT = {
 
 
 class ChildFailed(Exception):
-    """A call returned no value. Its message is the rest of a sentence that begins with the function's
-    name."""
+    """A call in a child process returned no value.
+
+    The message is the rest of a sentence that begins with the function's name."""
 
 
 async def in_child(
@@ -104,7 +105,7 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the child if it still runs, and read its pipe to the end: asyncio does not close it before."""
+    """Kill the child if it still runs, and read its pipe to the end, so that asyncio closes the pipe."""
     assert process.stdout is not None
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -186,7 +187,7 @@ def _called(request: bytes) -> bytes:
         function = getattr(importlib.import_module(module), name)
         return _packed({"value": function(*call["arguments"], **call["options"])})
     except MemoryError:
-        return _packed_error(MemoryError(f"it needs more than its limit of {MOST_MEMORY_BYTES // 2**20} MiB"))
+        return _packed_error(MemoryError(f"the call exceeds its limit of {MOST_MEMORY_BYTES // 2**20} MiB"))
     except Exception as error:
         return _packed_error(error)
 

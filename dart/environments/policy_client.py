@@ -1,4 +1,4 @@
-"""An environment's requests for answers to the engines.
+"""Asks the engines for answers of the policy, on behalf of an environment.
 
 Generating an answer has no effect on the environment. A request to an engine that died, is late or refuses
 requests is therefore sent again, to the same engine or to another one.
@@ -17,7 +17,7 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4
-"""Share of a lease for which an episode waits for an engine; it reports the failure before the lease ends."""
+"""Share of a lease for which an episode waits for an answer; a failure is then reported within the lease."""
 
 
 class NoEngineAnswered(Exception):
@@ -25,7 +25,7 @@ class NoEngineAnswered(Exception):
 
 
 class RequestRejected(Exception):
-    """An engine rejected the request, such as one with too long a prompt. All other engines would too."""
+    """An engine rejected a request as every engine would, for instance because the prompt is too long."""
 
 
 class PolicyClient:

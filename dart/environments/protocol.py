@@ -24,7 +24,7 @@ class Observation:
     """What the policy sees. The coordinates of its actions are pixels of the screenshot."""
 
     screenshot: bytes
-    """PNG."""
+    """The screen as a PNG file."""
     instruction: str
 
 
@@ -33,7 +33,7 @@ class StepResult:
     """The result of one action: whether it ended the episode."""
 
     terminated: bool
-    """The environment ended the episode; `Environment.evaluate` returns its score."""
+    """Whether the environment ended the episode. `Environment.evaluate` then returns the final score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class EpisodeKey:
     """The rollout that an episode belongs to, for logs. It has no effect on the start screen."""
 
     rollout_id: int = 0
-    """0 for episodes that are not part of a rollout, such as evaluations."""
+    """Id of the rollout; 0 for an episode without a rollout, such as an evaluation."""
     attempt: int = 0
     fence: int = 0
 

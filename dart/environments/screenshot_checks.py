@@ -17,7 +17,7 @@ class FrameWatch:
 
     def __init__(self) -> None:
         self.is_suspicious = False
-        """Whether a screenshot was the same as the one before the action."""
+        """Whether any screenshot after an action was the same as the screenshot before the action."""
         self._last: bytes | None = None
         self._has_acted = False
 

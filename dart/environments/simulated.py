@@ -143,7 +143,7 @@ def screenshot_of(task_id: str, seed: int, step: int, mark: int = 0) -> bytes:
 
 
 _PIXELS = zlib.compress(bytes((1 + WIDTH // 8) * HEIGHT), 9)
-"""Every pixel is the first colour of the palette."""
+"""Compressed pixels of every screenshot: each pixel has the first colour of the palette."""
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

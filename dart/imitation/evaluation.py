@@ -1,5 +1,7 @@
-"""Measurement of a base policy on the seeds of model cards, in one process: several browsers share one
-model."""
+"""Measurement of a base policy for its model card, in one process, where several browsers share one model.
+
+The seeds played are kept for model cards (`MODEL_CARD_SEEDS`): neither training nor evaluation has them.
+"""
 
 import asyncio
 import tempfile
@@ -25,8 +27,7 @@ DEADLINE_S = 30.0
 
 
 class HeldOutPlayer:
-    """Plays episodes. Answers are sampled in batches: all prompts that wait when the model is free form one
-    batch."""
+    """Plays episodes with one model. All prompts that wait when the model is free form one batch."""
 
     def __init__(
         self, model: GuiPolicyForImageTextToText, codec: PromptCodec, step_cap: int, temperature: float
@@ -39,7 +40,7 @@ class HeldOutPlayer:
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
     async def play(self, environment: MiniWobEnvironment, task_id: str, seed: int) -> float:
-        """Play one episode and return its reward; an answer that is not an action ends it with 0."""
+        """Play one episode and return its reward. An answer that is no action ends it with reward 0."""
         observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
         history: list[str] = []
         for _ in range(self._step_cap):
@@ -57,7 +58,10 @@ class HeldOutPlayer:
         return await environment.evaluate(deadline_s=DEADLINE_S)
 
     async def _answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
-        """Sample an answer to one prompt; pixels uint8 [H, W, 3]."""
+        """Sample an answer to one prompt, given as token ids, and one screenshot.
+
+        pixels   uint8 [H, W, 3]
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SampledAnswer] = loop.create_future()
         if not self._waiting:
@@ -77,7 +81,10 @@ class HeldOutPlayer:
 async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, config: "PretrainConfig", temperature: float
 ) -> dict[str, list[float]]:
-    """Play each task on its first seeds of model cards. Returns the rewards by task, one per episode."""
+    """Play each task on the first seeds that are kept for model cards.
+
+    Returns the rewards by task, one per episode.
+    """
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
     jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in config.tasks}
@@ -103,5 +110,5 @@ def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
 
 
 def success(rewards: Sequence[float]) -> float:
-    """Return the share of successful episodes."""
+    """Return the share of episodes whose reward is a success, given the reward of each."""
     return sum(reward > SUCCESS_ABOVE for reward in rewards) / len(rewards)

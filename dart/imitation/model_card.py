@@ -43,13 +43,15 @@ step cap {step_cap}). Neither training nor the evaluation of a run plays them:
 | **mean** | **{sampled:.1%}** | **{greedy:.1%}** |"""
 
 Rewards = Mapping[str, Sequence[float]]
-"""Rewards by task, on the seeds of model cards."""
+"""Rewards of the episodes of each task, by task id, on the seeds that are kept for model cards."""
 
 
 def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greedy: Rewards) -> str:
     """Return the card as Markdown.
 
-    sampled   rewards at temperature 1, as in training
+    parameters   number of parameters of the policy
+    sampled      rewards with answers sampled at temperature 1, as in training
+    greedy       rewards with the most likely answers
     """
     settings = [(name, value) for name, value in asdict(config).items() if name not in ("tasks", "emphasis")]
     settings += [(f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis]

@@ -34,17 +34,20 @@ EMPHASIS = (
     ("miniwob/click-tab", 0.25),
     ("miniwob/click-dialog", 0.15),
 )
-"""How often each task is drawn, relative to 1. Tasks that need to distinguish elements are drawn more often,
-because imitation learns that slowly and RL hardly at all. Tasks that need the right position are drawn less
-often, because RL learns that quickly and should have something left to learn."""
+"""How often these tasks are drawn, relative to 1 for other tasks.
+
+Tasks in which elements must be told apart are drawn more often, because imitation learns this slowly and RL
+hardly at all. Tasks that need the right position are drawn less often, because RL learns this quickly and
+should have something left to learn.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig:
-    """All settings of the base policy."""
+    """All settings for making the base policy."""
 
     tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
-    """The tasks of the laptop job by default."""
+    """Ids of the tasks to imitate; the default is the tasks of the laptop job."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
     updates: int = 130
@@ -54,23 +57,25 @@ class PretrainConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     sigma_bins: float = 0.5
-    """Width of the soft coordinate targets, in bins of 4 px."""
+    """Standard deviation of the Gaussian targets of coordinates, in bins of 4 px."""
     pointer_weight: float = 0.5
     """Weight of the pointer loss relative to the answer loss."""
     seed: int = 0
     threads: int = 1
-    """CPU threads; another number rounds differently and gives slightly different weights."""
+    """Number of CPU threads. With another number, rounding differs, and so do the weights slightly."""
     environments: int = 4
     held_out_episodes: int = 50
-    """Episodes per task for the figures of the model card, on seeds of their own; 0 omits the figures."""
+    """Episodes per task for the success rates of the model card, on seeds kept for it; 0 omits the rates."""
     step_cap: int = 8
 
 
 def main_job(
     config: PretrainConfig, out: Path, demonstrations: Path | None = None, report: Report = print
 ) -> None:
-    """Collect demonstrations unless a folder of them is given, train, measure, and write the policy to
-    `out`."""
+    """Collect demonstrations unless a folder of them is given, train on them, and write the policy to `out`.
+
+    The policy is also measured for its model card.
+    """
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:
         report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
@@ -117,8 +122,10 @@ def pretrain(
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:
-    """Return the factor of the learning rate: linear warm-up to 1, then linearly down to 0 after the last
-    update (`update` counts from 1)."""
+    """Return the factor of the learning rate at an update, counted from 1.
+
+    The factor rises linearly to 1 during the warm-up, then falls linearly to 0 after the last update.
+    """
     remaining = (config.updates + 1 - update) / max(1, config.updates + 1 - config.warmup_updates)
     return min(1.0, update / config.warmup_updates, remaining)
 

@@ -1,8 +1,8 @@
 """Demonstrations as training samples, and the loss of the small policy.
 
 The targets of coordinates are soft: an x or y token has a Gaussian over neighbouring bins as its target, not
-one bin. A second loss trains the pointer behind each x token on the target cell. Without both, a policy
-from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
+one bin. A second loss trains the pointer behind each x token, which scores the cells of the screen. Without
+both, a policy from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
 """
 
 import math
@@ -26,8 +26,10 @@ from dart.training.demonstration_import import demonstration_of, read_episodes
 
 
 def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[DemonstrationEpisode]:
-    """Return the `per_task` episodes with the lowest seeds of each task, in an order that does not depend on
-    which browser was faster. Raises BadDemonstrations."""
+    """Return the `per_task` episodes with the lowest seeds of each task, in the order of tasks and seeds.
+
+    raises   BadDemonstrations if a task has fewer episodes
+    """
     episodes = read_episodes(folder, lambda episode: episode)
     chosen: list[DemonstrationEpisode] = []
     for task in tasks:
@@ -41,7 +43,7 @@ def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[Demo
 def steps_by_task(
     episodes: Sequence[DemonstrationEpisode], folder: Path, codec: Codec
 ) -> dict[str, list[Step]]:
-    """Return every step of every episode, by task id."""
+    """Return the steps of all episodes, by task id."""
     steps: defaultdict[str, list[Step]] = defaultdict(list)
     for episode in episodes:
         steps[episode.task_id] += demonstration_of(episode, folder, codec).steps
@@ -49,7 +51,7 @@ def steps_by_task(
 
 
 def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, Screen]:
-    """Decode every screenshot of the steps from a folder of demonstrations, by sha256."""
+    """Read the steps' screenshots from a folder of demonstrations, and return them decoded, by sha256."""
     names = sorted({name for step in steps for name in screenshots_of(step)})
     return {name: codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in names}
 
@@ -57,11 +59,11 @@ def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, S
 def batches(
     steps: Mapping[str, Sequence[Step]], size: int, seed: int, emphasis: Mapping[str, float]
 ) -> Iterator[list[Step]]:
-    """Yield batches without end. Each of their steps is a random step of a random task.
+    """Yield batches of `size` steps without end. Each step is a random step of a random task.
 
     The probability of a task is proportional to its emphasis (1 unless given) times the square root of its
-    number of steps. With equal probabilities, tasks with five steps would not learn whole episodes; with
-    probabilities by steps, tasks with one step would hardly occur.
+    number of steps. With equal probabilities, the policy would not learn whole episodes of tasks with five
+    steps. With probabilities by steps, tasks with one step would hardly be drawn.
     """
     draw = random.Random(seed)
     tasks = sorted(steps)
@@ -72,7 +74,7 @@ def batches(
 
 @dataclass(frozen=True, slots=True)
 class ImitationLoss:
-    """`answer` is the mean over answer tokens, `pointer` the mean over x tokens; both in nats."""
+    """Two losses in nats: `answer` is the mean over answer tokens, `pointer` the mean over x tokens."""
 
     answer: Tensor
     pointer: Tensor
@@ -84,7 +86,11 @@ def imitation_loss(
     screens: Mapping[str, Screen],
     sigma_bins: float,
 ) -> ImitationLoss:
-    """Return the cross-entropy of the demonstrated answers, with soft coordinates, and of the pointer."""
+    """Return the cross-entropies of the demonstrated answers and of the pointer, with soft coordinates.
+
+    screens      every screenshot of the batch, by sha256
+    sigma_bins   standard deviation of the soft targets, in bins
+    """
     pixels = torch.stack([torch.from_numpy(screens[step.screenshot_sha256].pixels) for step in batch])
     out, targets, mask = teacher_forced(
         model, [step.prompt_ids for step in batch], [step.token_ids for step in batch], pixels
@@ -96,8 +102,11 @@ def imitation_loss(
 
 
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
-    """Return target distributions [B, K, V]: one-hot, but for coordinate tokens a Gaussian of `sigma_bins`
-    over the bins of their axis."""
+    """Return the target distribution of each token, float32 [B, K, V], given its id, int64 [B, K].
+
+    It is one-hot, except for coordinate tokens: these have a Gaussian over the bins of their axis, with a
+    standard deviation of `sigma_bins`.
+    """
     wanted = F.one_hot(targets, config.vocab_size).to(torch.float32)
     for first, bins in _axes(config):
         here = (targets >= first) & (targets < first + bins)
@@ -109,8 +118,10 @@ def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) ->
 
 
 def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPolicyConfig) -> Tensor:
-    """Return the cross-entropy of the cell scores at x tokens against the outer product of the soft x and y
-    targets; 0 without x tokens."""
+    """Return the cross-entropy of the pointer's scores of screen cells at x tokens; 0 without x tokens.
+
+    The target of a cell is the product of the soft targets of its x and its y.
+    """
     (first_x, x_bins), (first_y, y_bins) = _axes(config)
     row, column = ((targets >= first_x) & (targets < first_x + x_bins)).nonzero(as_tuple=True)
     if not len(row):
@@ -122,5 +133,5 @@ def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPo
 
 
 def _axes(config: GuiPolicyConfig) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return first token id and number of bins, for x and for y."""
+    """Return the first token id and the number of bins of the x axis, and the same of the y axis."""
     return (config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)

@@ -1,4 +1,4 @@
-"""The loop of optimizer steps of imitation. Imports torch."""
+"""The loop of optimizer steps in imitation. Imports torch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,10 +19,11 @@ def run_updates(
     add_gradient: Callable[[], str],
     report: Report,
 ) -> None:
-    """Make one optimizer step for each learning rate of `lrs`.
+    """Make one optimizer step for each learning rate in `lrs`.
 
-    weights        whose gradient is clipped to `max_grad_norm`
-    add_gradient   adds the gradient of one update to the weights and returns its loss as a text
+    weights        the trained weights; the norm of their gradient is clipped to `max_grad_norm`
+    add_gradient   computes one loss, adds its gradient to the weights, and returns the loss as text
+    report         called with a line of text about the loss every few updates
 
     Raises FloatingPointError when a gradient is not finite.
     """

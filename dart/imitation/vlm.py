@@ -28,11 +28,11 @@ from dart.training.loss import sequence_mean_token_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImitationConfig:
-    """All settings of imitation besides the data and the policy."""
+    """All settings of imitation, other than the data and the policy."""
 
     updates: int = 200
     batch: int = 8
-    """Steps per update."""
+    """Number of environment steps in the batch of one update."""
     lr: float = 1e-3
     warmup_updates: int = 10
     max_grad_norm: float = 1.0
@@ -98,20 +98,20 @@ def imitate_folder(
 
 
 def main() -> None:
-    """Imitate a folder of demonstrations."""
+    """Run the command `python -m dart.imitation.vlm`: imitate a folder of demonstrations."""
     usual = ImitationConfig()
     parser = argparse.ArgumentParser(
         description="Make a checkpoint that imitates demonstrations.",
         epilog="python -m dart.imitation.vlm demonstrations tiny imitated --updates 300",
     )
-    parser.add_argument("folder", type=Path, help="with a demonstrations.jsonl and its screenshots")
+    parser.add_argument("folder", type=Path, help="folder with a demonstrations.jsonl and its screenshots")
     parser.add_argument("policy", type=Path, help="checkpoint to start from")
-    parser.add_argument("out", type=Path, help="folder to write, which must not be there yet")
+    parser.add_argument("out", type=Path, help="folder to write the checkpoint to; it must not exist yet")
     parser.add_argument("--updates", type=int, default=usual.updates)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--lr", type=float, default=usual.lr)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--prompt", default="", help="text file, as context.prompt of the runs that follow")
+    parser.add_argument("--prompt", default="", help="text file; later runs need it as context.prompt")
     options = parser.parse_args()
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
     placement = ModelPlacement(is_trained=True, precision=options.precision)

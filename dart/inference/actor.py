@@ -171,9 +171,7 @@ class RolloutActor(Actor):
                 await one.answer
 
     async def _take_over(self, call: m.LoadVersion) -> str:
-        """Load a version unless the engine serves it or a newer one. Returns why that failed; empty if
-        not.
-        """
+        """Load a version unless the engine serves it or a newer one. Returns why that failed, or ''."""
         if call.hold:
             self._begin_hold(call.version)
         try:

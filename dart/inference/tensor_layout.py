@@ -37,7 +37,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     """
     files = _named_files(folder) if (folder / INDEX).exists() else sorted(folder.glob("*.safetensors"))
     if not files:
-        raise OtherLayout(f"checkpoint {folder} holds no *.safetensors file: it cannot be served")
+        raise OtherLayout(f"checkpoint {folder} holds no *.safetensors file; save its weights as safetensors")
     return tuple(files)
 
 

@@ -38,7 +38,9 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
             continue
         failures += 1
         if failures > MOST_FAILURES:
-            raise EngineError(f"vLLM ended a request by {reason!r} {failures} times; its log has the reason")
+            raise EngineError(
+                f"vLLM ended a request by {reason!r} {failures} times; vLLM's log has the cause"
+            )
 
 
 class AssembledAnswer:

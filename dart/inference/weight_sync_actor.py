@@ -217,7 +217,7 @@ class WeightSyncActor(Actor):
             self.log.info("engine_proved", engine=engine.name, doubt=doubt)
         except (AskError, MailboxFull) as error:
             if engine.incarnation == incarnation:
-                engine.doubt = f"probed and failed: {error}"
+                engine.doubt = f"it failed a probe: {error}"
             await self.sleep(PROBE_RETRY_S)
         engine.is_probing = False
         self._check_board()

@@ -31,7 +31,7 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
     paths = RunPaths(run_dir)
     if not paths.board.exists():
         raise NotRunningError(
-            f"the run in {run_dir} has no board of its actors: it ended before it started any"
+            f"the run in {run_dir} has no board of its actors: the run ended before it started any actor"
         )
     return actor_rows(run_dir, rows_of(paths.board), windows_s(written_config(run_dir)))
 
@@ -39,7 +39,7 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
 def is_of_earlier_part(paths: RunPaths) -> bool:
     """Whether the board is that of an earlier start of the run.
 
-    Then the board is older than the lock: the process that holds the lock has not started its tree yet.
+    The board is then older than the lock: the process that holds the lock has not started its actors yet.
     """
     if not paths.board.exists():
         return False
@@ -48,7 +48,7 @@ def is_of_earlier_part(paths: RunPaths) -> bool:
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:
-    """Read the resolved configuration of a run, without the check, which would take a tenth of a second."""
+    """Read the resolved configuration of a run without validating it. That would take 0.1 s."""
     try:
         return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -85,8 +85,8 @@ def actor_rows(
 def is_shown(row: Vitals) -> bool:
     """Whether a row of the board shows an actor.
 
-    A free row does not, and neither does the row of a client, which only asks actors. An actor's second row,
-    for the process that will replace it, does so only while there is such a process.
+    A free row and the row of a client, which only asks actors, show none. An actor can have a second row, for
+    the process that will replace its process. That row shows an actor only while the new process exists.
     """
     is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
@@ -172,7 +172,7 @@ def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
 
 
 UNWELL = "unwell"
-"""Stands for every state in which an actor cannot work."""
+"""The name under which `in_state` takes every state in which an actor cannot work."""
 
 
 def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:

@@ -14,10 +14,10 @@ from dart.store.reader import StoreReader
 from dart.telemetry.events import EVALUATION_FAILED
 
 NOT_PLAYED = "not played"
-"""Reason of an episode without a result in an evaluation that ended early."""
+"""Why an episode has no result if its evaluation ended before the episode was played."""
 
 FAILURES_MAX = 100_000
-"""Largest number of failures of evaluation episodes that are read, the newest of all."""
+"""How many failures of evaluation episodes are read at most; older failures are ignored."""
 
 
 def scores(
@@ -66,14 +66,17 @@ def _result(
 def still_missing(store: StoreReader, plan: RunPlan, phase: EvaluationPhase) -> int:
     """Count the episodes that an evaluation still has to play.
 
-    An episode that failed too often is not played again and does not count.
+    An episode that failed too often is not played again and is not counted.
     """
     given_up = {one for one, why in failures(store, phase).items() if why["is_left_out"]}
     return sum(one not in given_up for one in missing(plan, _measured(store, phase)))
 
 
 def _measured(store: StoreReader, phase: EvaluationPhase) -> tuple[Evaluation, ...]:
-    """Return the played episodes of an evaluation; after training only those of the newest version."""
+    """Return the played episodes of an evaluation.
+
+    Of the evaluation after training, only episodes of the newest policy version are returned.
+    """
     return that_count(store.evaluations(phase), phase, _newest(store))
 
 
@@ -83,7 +86,7 @@ def _newest(store: StoreReader) -> int | None:
 
 
 def failures(store: StoreReader, phase: EvaluationPhase) -> dict[EvaluationEpisode, Mapping[str, Any]]:
-    """Return the last failure of each episode of an evaluation that has failed."""
+    """Return the last failure of each evaluation episode that ever failed, as the data of its event."""
     newest = _newest(store)
     return {
         EvaluationEpisode(one.subject, int(str(one.data["seed"])), bool(one.data["is_greedy"])): one.data

@@ -17,13 +17,13 @@ from dart.telemetry.load_meter import LOAD
 from supervision.reports import SupervisorReport
 
 LIMIT = 1000
-"""Largest number of events that are read at once, the newest of all."""
+"""How many events are read at once at most; older events are left out."""
 
 ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
-"""States between which every engine changes at each update."""
+"""The states through which every engine goes at each update; a change between them is no news."""
 
 OVERLAP_S = 30.0
-"""How far a follower looks back, for events that were written late."""
+"""How far `EventFollower` reads back each time, because an event can be written later than its time says."""
 
 
 def read_events(
@@ -37,8 +37,8 @@ def read_events(
     """Read the newest events and supervisors' reports about a subject and of some kinds, oldest first.
 
     subject   an actor, a task, or another subject of events; None for all subjects
-    kinds     None for all kinds of news: without `load`, which every actor records every few seconds, and
-              without the events of engines that load a new version as they should
+    kinds     None for all kinds, without routine: events `load`, which every actor records every few seconds,
+              and events of engines that load a new version without trouble
     raises    StoreUnavailable
     """
     with StoreReader(paths.store) as store:
@@ -57,13 +57,13 @@ def read_events(
 
 
 def is_news(event: Event) -> bool:
-    """Whether an event is shown by default: all but those of an engine that loads a version as it should."""
+    """Whether an event is shown by default. An engine that loads a version without trouble is no news."""
     states = {event.data.get("state"), event.data.get("before")}
     return event.kind != ENGINE_STATE or not states <= ROUTINE
 
 
 def event_of(report: SupervisorReport) -> Event:
-    """A supervisor's report as an event."""
+    """Convert a supervisor's report into an event."""
     return Event(
         event_id=0,  # a report is not in the record
         unix_s=report.unix_s,
@@ -97,7 +97,7 @@ class EventFollower:
     """Returns each new event once.
 
     read   reads the events since a moment, given in unix seconds
-    Make the follower before the first events are read and shown, so that it misses no event in between.
+    Create the follower before you read and show earlier events; then no event is missed in between.
     """
 
     def __init__(
@@ -139,7 +139,10 @@ def event_line(event: Event) -> str:
 
 
 def fields_of(event: Event) -> Iterator[tuple[str, str]]:
-    """Yield the non-empty fields of an event as text; of a report only the incarnation and the reason."""
+    """Yield name and text of each field of an event, without empty fields.
+
+    Of a supervisor's report only the incarnation and the reason are yielded.
+    """
     names = ("incarnation", "reason") if event.kind in REPORTS else tuple(event.data)
     for name in names:
         value = event.data.get(name)

@@ -11,10 +11,12 @@ from dart.inspect.logs import LogLine
 from supervision.reports import SupervisorReport, read
 
 RESTARTED = "child_terminated"
-"""Context of the reports of children that failed and were, or would have been, started again."""
+"""The `context` of a report about a child that failed. Its supervisor started it again, or would have done so
+with restart budget left."""
 
 _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
-"""Other contexts report a decision after a death (child_quarantined, shutdown) or a replacement."""
+"""The contexts that report a death. Other contexts report a replacement, or what was decided after a death
+(`child_quarantined`, `shutdown`)."""
 
 
 def restarts_by_child(run_dir: Path, supervisor: str, since_unix_s: float) -> Counter[str]:
@@ -39,8 +41,8 @@ class ActorEnd:
     started_unix_s: float | None
     """When the incarnation got ready; None if it never did, or if the log no longer says when."""
     report: SupervisorReport | None
-    """The report of its death, or of the death of another actor that also ended it; None if no supervisor
-    reported one: the actor was asked to stop, or the whole run ended."""
+    """The report of the death that ended the incarnation, its own or another actor's. None if no supervisor
+    reported a death, because the actor was asked to stop or the whole run ended."""
     is_own: bool
     """Whether the incarnation itself failed."""
 
@@ -57,9 +59,9 @@ def ends(
 
     parents   the supervisor of every actor; an empty name for the root
     starts    the lines of the actor's log that say that an incarnation is ready, oldest first
-    is_up     whether an incarnation of the actor is running; it has not ended
-    If an incarnation did not fail itself, the newest death that could end it, before the next incarnation
-    began, is taken as the cause.
+    is_up     whether an incarnation of the actor is running; that incarnation is left out
+    If an incarnation did not fail itself, its cause is the newest death of another actor that could have
+    ended it before the next incarnation began.
     """
     above = ancestors_of(name, parents)
     deaths = [one for one in reports if one.context in _DEATHS and _ends(one, name, above)]
@@ -80,15 +82,16 @@ def ends(
 def _ends(death: SupervisorReport, name: str, above: Sequence[str]) -> bool:
     """Whether a death ended this actor.
 
-    That is its own death, the death of a supervisor above it, and any death whose report lists the actor or a
-    supervisor above it among those taken along.
+    An actor is ended by its own death and by the death of a supervisor above it. It is also ended by a death
+    after which a supervisor stopped further children, if the actor or a supervisor above it is one of them.
     """
     return death.offender.id in (name, *above) or not {name, *above}.isdisjoint(death.taken_along)
 
 
 def _end(start: LogLine, next_s: float, name: str, deaths: Sequence[SupervisorReport]) -> ActorEnd:
-    """Find how the incarnation ended that began with the log line `start`; the next one began at `next_s`.
+    """Find how the incarnation ended that began with the log line `start`.
 
+    next_s   when the next incarnation began, in unix seconds
     deaths   the deaths that ended the actor, oldest first. The number of an incarnation does not identify its
              death, because each start of the run counts from 1.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dart.inspect.snapshot import ActorRow
 
 DASH = "–"
-"""Where there is no value."""
+"""Shown where there is no value."""
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -68,16 +68,16 @@ def duration(seconds: float) -> str:
 
 
 def clock(unix_s: float) -> str:
-    """Local time of day; with the date when it is not today's."""
+    """Format a moment as local time of day, with the date if it is not today."""
     moment = time.localtime(unix_s)
     is_today = moment[:3] == time.localtime()[:3]
     return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", moment)
 
 
 def parse_span(text: str) -> float:
-    """Seconds of a span such as `90s`, `10m`, `1h30m` or `2d`.
+    """Return the seconds in a span such as `90s`, `10m`, `1h30m` or `2d`.
 
-    raises    UsageError
+    raises    UsageError for any other text
     """
     parts = _PART.findall(text)
     if not parts or "".join(map("".join, parts)) != text:
@@ -89,7 +89,7 @@ def parse_span(text: str) -> float:
 
 
 def state_text(actor: "ActorRow") -> str:
-    """The state of an actor; if it is `running` and cannot work, also why."""
+    """Return the state of an actor; if the state is `running` but the actor cannot work, also why."""
     if actor.state != "running":
         return actor.state
     if actor.process != "alive":
@@ -98,7 +98,7 @@ def state_text(actor: "ActorRow") -> str:
 
 
 def activity(actor: "ActorRow") -> str:
-    """What an actor is busy with and for how long; for an actor that is not up, why it ended."""
+    """Say what an actor is busy with and for how long; if the actor is not up, why it ended."""
     if actor.state not in ("running", "starting", "stopping"):
         return actor.last_reason
     if actor.process == "gone":

@@ -10,22 +10,24 @@ from dart.inspect.processes import state_of_main
 from dart.inspect.snapshot import ActorRow
 
 ROOT_SILENT_S = 20.0
-"""The root beats four times a second. Without a beat for this long it is suspended or hangs, and the main
-process ends the run (`dart.run.app`)."""
+"""After this time without a beat, the root supervisor counts as hanging or suspended, and the main process
+ends the run (`dart.run.app`). It beats four times a second."""
 
 LOADING = ("generate", "load")
-"""What the board shows as the work of an engine that loads a version. With `rollout.weight_update` `drain`
-it first completes the requests that it has."""
+"""What the board shows as the work of an engine that is loading a version. With
+`rollout.weight_update = "drain"` the engine first completes its requests, which shows as `generate`."""
 
 
 def liveness_problems(paths: RunPaths) -> list[str]:
-    """Why the run needs a restart; empty while its main process runs and its root supervisor beats."""
+    """Say why the run needs a restart; empty while its main process runs and its root supervisor beats."""
     return _problems(paths, _not_alive)
 
 
 def readiness_problems(paths: RunPaths) -> list[str]:
-    """Why no episode can be played or stored now; empty while the run is alive, the store takes writes, an
-    engine serves a policy or loads a new version, and an environment is up.
+    """Say why no episode can be played or stored now.
+
+    The list is empty while the run is alive, the store takes writes, an engine serves a policy or loads a new
+    version, and an environment is up.
     """
     return _problems(paths, _not_ready)
 
@@ -64,7 +66,7 @@ def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:
 
 
 def _loads(engine: ActorRow) -> bool:
-    """Whether an engine loads another version. Its requests wait meanwhile, which is no problem.
+    """Whether an engine is loading another version. Its requests wait for that, so it counts as serving.
 
     An engine that is starting does not count, because it is created with its version. An engine that loads
     for longer than `rollout.load_deadline_s` ends itself.

@@ -14,13 +14,13 @@ from dart.inspect.time_budget import TimeBudget
 from dart.store.reader import StoreReader
 
 WINDOW = 100
-"""Trajectories behind each point of the curve over all tasks: one point's 95 % interval is about ±10 %."""
+"""Number of trajectories for each point of the curve over all tasks; its 95 % interval is about ±10 %."""
 
 TASK_WINDOW = 30
-"""Trajectories behind each point of the faint line of one task."""
+"""Number of trajectories for each point of the faint curve of one task."""
 
 POINTS_MIN = 4
-"""In a short run a window is so small that at least this many fit without overlap."""
+"""How many windows fit at least into a run without overlap; in a short run the windows are made smaller."""
 
 MINUTE_S = 60.0
 
@@ -35,13 +35,13 @@ class EpisodePoint:
     """One finished training episode."""
 
     elapsed_s: float
-    """Since the start of the run."""
+    """Time from the start of the run to the end of the episode."""
     task_id: str
     success: bool
 
 
 CurvePoints = list[tuple[float, float]]
-"""Pairs of a time in seconds since the start of the run and the success rate of the newest episodes then."""
+"""Pairs of a time, in seconds since the start of the run, and the success rate at that time, from 0 to 1."""
 
 
 def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -> list[EpisodePoint]:
@@ -55,7 +55,7 @@ def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -
 
 
 def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> CurvePoints:
-    """Moving success rate over the last `window` episodes, from the first full window on."""
+    """Compute the success rate over the last `window` episodes, from the first full window on."""
     window = window_for(len(episodes), window)
     newest: deque[bool] = deque(maxlen=window)
     points = []
@@ -123,14 +123,20 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
 
 
 def _resample(points: CurvePoints, columns: int) -> list[float]:
-    """Return the newest rate at the end of each of `columns` equal spans of time; 0 before the first rate."""
+    """Cut the time into `columns` equal spans, and return the newest rate at the end of each span.
+
+    Before the first rate, 0 is returned.
+    """
     times = [elapsed_s for elapsed_s, _ in points]
     places = (bisect_right(times, times[-1] * (column / columns)) for column in range(1, columns + 1))
     return [points[place - 1][1] if place else 0.0 for place in places]
 
 
 def _plot_row(rates: Sequence[float], row: int) -> str:
-    """Draw one row of the plot; row 0 is at the bottom. Each column is filled in eighths of a character."""
+    """Draw one row of the plot, one character for each rate; row 0 is at the bottom.
+
+    A character can be filled in eighths.
+    """
     is_labelled = (row + 1) % ROWS_PER_LABEL == 0
     label = f"{100 * (row + 1) / PLOT_ROWS:3.0f}┤" if is_labelled else "   │"
     eighths = (round(8 * (rate * PLOT_ROWS - row)) for rate in rates)

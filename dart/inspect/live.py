@@ -28,10 +28,10 @@ from dart.inspect.tables import ACTIVITY, ACTOR, RESTARTS, STATE, Column, styled
 from dart.inspect.terminal_safe import Printable, one_line
 
 LINE_EVERY_S = 10.0
-"""Time between plain lines: a run of 20 minutes is 120 of them."""
+"""Time between two plain lines: a run of 20 minutes prints 120 lines."""
 
 ROWS_MAX = 24
-"""Actors in the live view; the unwell ones come first, the rest is counted."""
+"""How many actors the live view lists at most. Unwell actors come first; actors beyond are only counted."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def open_view(
 ) -> Iterator[Callable[[RunSnapshot], None]]:
     """Yield a function that shows a run's snapshots as they come.
 
-    On a terminal it draws them in place, and the last one stays; elsewhere it prints lines.
+    On a terminal the function redraws one view, and the last view stays; elsewhere it prints lines.
     """
     if not console.is_terminal:
         yield PlainLines(console, clock=clock).show
@@ -55,7 +55,7 @@ def open_view(
 
 
 def _draw(view: Live, snapshot: RunSnapshot) -> None:
-    """Draw the snapshot, or nothing if the terminal was closed: the run learns of that by SIGHUP."""
+    """Draw the snapshot. If the terminal was closed, draw nothing; the run is told of that by SIGHUP."""
     with suppress(OSError):
         view.update(Printable(screen(snapshot)), refresh=True)
 
@@ -71,7 +71,7 @@ class PlainLines:
         self._notices: tuple[str, ...] = ()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Print new notices, and a line about the snapshot when it is time."""
+        """Print new notices; print a line if the phase changed or the last line is `LINE_EVERY_S` old."""
         now_s = self._clock()
         self._print_notices(snapshot.notices)
         if snapshot.phase is self._phase and now_s - self._printed_s < LINE_EVERY_S:
@@ -96,7 +96,7 @@ class PlainLines:
 
 
 def summary_line(snapshot: RunSnapshot) -> str:
-    """One run in one line, for logs."""
+    """Describe a run in one line, for logs."""
     return "  ".join([_elapsed(snapshot), _phase(snapshot), *_figures(snapshot), *_health(snapshot)])
 
 
@@ -123,7 +123,7 @@ def screen(snapshot: RunSnapshot) -> RenderableType:
 
 
 def header(snapshot: RunSnapshot) -> RenderableType:
-    """The phase of the run, its figures, and what is wrong."""
+    """Draw the phase of the run, its figures, and what is wrong with it."""
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
     health = [*_health(snapshot), str(snapshot.conservation)]
@@ -132,7 +132,7 @@ def header(snapshot: RunSnapshot) -> RenderableType:
 
 
 class Flow:
-    """Figures side by side. Lines break between figures, except in a figure that is wider than the screen."""
+    """Figures side by side. Lines break between figures; only a figure wider than the screen is split."""
 
     def __init__(self, figures: Sequence[str]) -> None:
         self._figures = figures
@@ -227,7 +227,7 @@ def _health(snapshot: RunSnapshot) -> list[str]:
 
 
 def _success(task: TaskRow) -> Text:
-    """The success rate, green where it is above that of the base policy."""
+    """Format the success rate of a task, in green if it is above the rate of the base policy."""
     rate, base = task.success_rate, task.base_success_rate
     is_better = rate is not None and base is not None and rate > base
     return Text(percent(rate), style="green" if is_better else "")
@@ -245,7 +245,7 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 
 
 def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Table:
-    """The actors and what each does, unwell actors first; actors beyond `rows_max` are counted by state."""
+    """Draw a table of actors, unwell actors first; actors beyond `rows_max` are counted by state."""
     ordered = sorted(actors, key=lambda actor: actor.is_well)
     drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY))
     if len(ordered) > rows_max:
@@ -262,7 +262,7 @@ def _sidecar_text(sidecar: Sidecar) -> Text:
 
 
 def tree(actors: Iterable[ActorRow], sidecars: Sequence[Sidecar] = ()) -> Tree:
-    """The supervision tree, and the sidecars below the main process, which supervises them."""
+    """Draw the supervision tree and, under the main process, the sidecars that it supervises."""
     branches = [Tree("", hide_root=True, guide_style="dim")]
     for actor, depth in in_tree_order(actors):
         del branches[depth + 1 :]

@@ -18,7 +18,7 @@ READY = "actor_ready"
 """The event that an incarnation logs when it is ready to work."""
 
 _OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
-"""Keys of a line that are no fields of its event."""
+"""Keys of a log line that describe the line itself; every other key is a field of the event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class LogLine:
     level: str
     event: str
     fields: Mapping[str, Any]
-    """All other keys of the line."""
+    """The fields of the event, by name."""
 
 
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
@@ -44,7 +44,7 @@ def read_log(paths: RunPaths, name: str) -> list[LogLine]:
 
 
 class Tail:
-    """Follows an actor's log from now on, also when a new file begins."""
+    """Follows an actor's log from its present end on, also into the next file."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
@@ -64,7 +64,7 @@ class Tail:
             self._file.close()
 
     def new(self) -> list[LogLine]:
-        """The lines since the last call; an incomplete line waits for its end."""
+        """Return the lines since the last call, without a last line that is not complete yet."""
         text = self._rest()
         if self._is_another_file():
             self.close()
@@ -85,7 +85,7 @@ class Tail:
 
 
 def parse(text: bytes) -> LogLine | None:
-    """Parse one line of JSON as structlog writes it; None for anything else."""
+    """Parse one line of JSON as structlog writes it; return None for any other text."""
     try:
         entry = json.loads(text)
         moment = datetime.fromisoformat(entry["timestamp"]).replace(tzinfo=UTC)
@@ -101,9 +101,9 @@ def parse(text: bytes) -> LogLine | None:
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
-    """The lines of the incarnation before the current one; empty when the log has none.
+    """Return the lines of the incarnation before `current`; an empty list if the log has none.
 
-    That incarnation may be of an earlier start of the run.
+    The incarnation before may belong to an earlier start of the run.
     """
     now = of_the_last_start(lines)
     if not any(line.incarnation < current for line in now):
@@ -114,7 +114,7 @@ def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
 
 
 def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines since the last start of the run. Each start counts incarnations from 1."""
+    """Return the lines since the last start of the run: each start counts incarnations from 1 again."""
     began, newest = 0, 0
     for place, line in enumerate(lines):
         if line.event == READY:
@@ -124,7 +124,7 @@ def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
 
 
 def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
-    """The traceback, or faulthandler's dump, that an incarnation left when it crashed; empty when none."""
+    """Return the traceback or faulthandler's dump of an incarnation that crashed; empty if there is none."""
     for suffix in ("txt", "fault"):
         with suppress(FileNotFoundError):
             text = (paths.crash / f"{name}.{incarnation}.{suffix}").read_text(errors="replace").strip()
@@ -134,7 +134,7 @@ def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
 
 
 def message(line: LogLine) -> str:
-    """The event of a line and its fields, as one line of text."""
+    """Return the event of a log line and its fields as one line of text."""
     return "  ".join([line.event, *(f"{key}={_value(value)}" for key, value in line.fields.items())])
 
 

@@ -26,7 +26,10 @@ class MetricKind(StrEnum):
 
 
 Read = Callable[[RunSnapshot], float | Mapping[str, float | None] | None]
-"""Reads a number, or a number for each value of a label. None is not exposed."""
+"""Reads the metric from a snapshot: a number, or a number for each value of the label.
+
+A number that is None is left out of the scrape.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,13 @@ class Metric:
     """One metric."""
 
     name: str
-    """With its unit; counters get the suffix `_total`."""
+    """Name with the unit, without the suffix `_total` of counters."""
     kind: MetricKind
     about: str
-    """What it counts or measures."""
+    """What the metric counts or measures."""
     read: Read
     labels: Mapping[str, str]
-    """Name to meaning; at most one label."""
+    """Meaning of the label, by its name; a metric has at most one label."""
 
     @property
     def exposed(self) -> str:
@@ -87,12 +90,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "run_budget_seconds",
-        "Time the run has from start to final table; 0 for no limit.",
+        "Time that the run may take from its start to the final table; 0 for no limit.",
         lambda run: run.budget_s,
     ),
     _gauge(
         "run_phase",
-        "1 for the phase the run is in.",
+        "1 for the current phase of the run; other phases are left out.",
         lambda run: {run.phase.value: 1.0},
         phase="base evaluation, training, final evaluation or done",
     ),
@@ -173,13 +176,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "rollouts",
-        "Rollouts by their state now; together they are all that were ever issued.",
+        "Rollouts by their state now; the states together hold every rollout that was ever issued.",
         lambda run: {state.value: getattr(run.conservation, state.value) for state in RolloutState},
         state="leased, stored, trained or dropped",
     ),
     _counter(
         "issued_rollouts",
-        "Rollouts ever issued: a counter of its own, to compare.",
+        "Rollouts ever issued, counted at their first lease; should equal the sum of `dartrl_rollouts`.",
         lambda run: run.conservation.issued,
     ),
     _gauge(
@@ -218,7 +221,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _of_actors(
         "actor_beat_age_seconds",
-        "Time since the actor's last sign of life; at most 15 for one that runs.",
+        "Time since the actor's last sign of life; at most 15 while its loop runs.",
         lambda row: row.beat_age_s,
     ),
     _of_actors(
@@ -231,10 +234,10 @@ METRICS: tuple[Metric, ...] = (
 
 
 def exposition(snapshot: RunSnapshot) -> str:
-    """The metrics of one snapshot in Prometheus's text format 0.0.4.
+    """Return the metrics of one snapshot in Prometheus's text format 0.0.4.
 
-    Prometheus's client library is not used: it takes three times as long, at a thousand actors most of the
-    time of a scrape. A test reads the text with the library's parser.
+    Prometheus's client library is not used because it takes three times as long. With a thousand actors that
+    would be most of the time of a scrape.
     """
     return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
 

@@ -19,11 +19,11 @@ class VersionRow:
     created_unix_s: float
     checkpoint: str
     is_kept: bool
-    """Whether its checkpoint is still there."""
+    """Whether the run still has the checkpoint of this version."""
     served_by: tuple[str, ...]
-    """Engines that serve it now."""
+    """Names of the engines that serve this version now."""
     metrics: Mapping[str, float]
-    """The figures of the update that made it; empty for version 0."""
+    """The figures of the update that made this version; empty for version 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class CheckpointRow:
     written_unix_s: float
     size_bytes: int
     is_complete: bool
-    """Whether it was written to its end."""
+    """Whether the checkpoint was written to its end."""
 
 
 def read_versions(paths: RunPaths) -> list[VersionRow]:

@@ -21,7 +21,7 @@ class ProcessState(StrEnum):
     SUSPENDED = "suspended"
     """Stopped by a signal (SIGSTOP): it does nothing until a SIGCONT."""
     GONE = "gone"
-    """It has ended; its number may belong to another process by now."""
+    """The process has ended; its pid may belong to another process by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +30,33 @@ class Process:
 
     state: ProcessState
     rss_bytes: int = 0
-    """Memory it holds."""
+    """Resident memory of the process."""
     cpu_s: float = 0.0
-    """Processor time it has used."""
+    """Processor time that the process has used."""
 
 
 GONE = Process(ProcessState.GONE)
 
 
 def process_at(pid: int, start_ticks: int) -> Process:
-    """Read the process with this number and this start time.
+    """Read the process with this pid and this start time from /proc.
 
-    start_ticks   field 22 of its /proc/pid/stat; 0 where it is not known
+    start_ticks   field 22 of /proc/pid/stat; 0 if unknown, and then any process with this pid is read
     """
     return parse(stat_fields(pid), start_ticks)
 
 
 def state_of_main(pid: int) -> str:
-    """What is wrong with the main process of a run: `suspended`, `gone`, or an empty text.
+    """Say what is wrong with the main process of a run: `suspended`, `gone`, or an empty text.
 
-    pid   the number in the lock of the run; 0 while the process has not written it yet
+    pid   the pid in the lock of the run; 0 while the main process has not written it yet
     """
     state = process_at(pid, 0).state if pid else ProcessState.ALIVE
     return "" if state is ProcessState.ALIVE else state.value
 
 
 def parse(fields: Sequence[bytes], start_ticks: int) -> Process:
-    """Interpret the fields of /proc/pid/stat."""
+    """Make a `Process` of the fields of /proc/pid/stat; without fields the process is gone."""
     if not fields or fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE
     return Process(

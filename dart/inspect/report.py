@@ -22,14 +22,14 @@ MEAN = "mean"
 
 
 class ChangeVerdict(StrEnum):
-    """What the interval of the difference between two evaluations shows."""
+    """Whether success changed from the evaluation before training to the one after it."""
 
     IMPROVED = "improved"
     WITHIN_NOISE = "within noise"
-    """The interval contains 0: these episodes do not show a change."""
+    """The 95 % interval of the difference contains 0: these episodes do not show a change."""
     WORSE = "worse"
     NOT_COMPARED = "not compared"
-    """One side was not measured."""
+    """There is no evaluation before, or none after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,20 @@ class MeanScore:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One task, or the mean over all tasks. `before` or `after` is None if it was not measured."""
+    """One row of the table: a task, or the mean over all tasks.
+
+    `before` or `after` is None if that evaluation did not measure it.
+    """
 
     name: str
     before: Score | MeanScore | None
     after: Score | MeanScore | None
     difference: ConfidenceInterval | None
-    """None if the sides cannot be compared."""
+    """95 % interval of the rate after minus the rate before; None if the two cannot be compared."""
 
     @property
     def verdict(self) -> ChangeVerdict:
-        """What the interval of the difference says about the change."""
+        """What the interval `difference` says about the change."""
         if self.difference is None:
             return ChangeVerdict.NOT_COMPARED
         if self.difference.low > 0:
@@ -65,13 +68,13 @@ class EvaluationResult:
     """What one evaluation measured; empty before its first episode has ended."""
 
     scores: Mapping[str, Score] = field(default_factory=dict)
-    """Score of the episodes that have a result, by task id."""
+    """Score over the episodes that have a result, by task id."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Number of episodes without a result, by task id; a task without such episodes is not a key."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Number of episodes without a result, by reason: a kind of fault, or `not played`."""
     played_again: int = 0
-    """Episodes that have a result, but not from the first time they were played."""
+    """Number of episodes that failed at first and have a result because they were played again."""
 
     @property
     def episodes_left_out(self) -> int:
@@ -85,7 +88,7 @@ class EvaluationResult:
 
     @property
     def rate_if_failed(self) -> float:
-        """Mean success over tasks with the episodes that were left out counted as failures."""
+        """The mean success over tasks, with each episode without a result counted as a failure."""
         tasks = self.scores.keys() | self.left_out.keys()
         rates = (
             score.successes / (score.episodes + self.left_out.get(task, 0))
@@ -107,7 +110,7 @@ class SuccessReport:
     before: EvaluationResult = EvaluationResult()
     after: EvaluationResult = EvaluationResult()
     answers: str = "sampled"
-    """How the policy's answers were chosen."""
+    """How the policy's answers were chosen: sampled at a temperature, or greedy."""
 
     @property
     def tasks(self) -> list[str]:
@@ -127,7 +130,7 @@ class SuccessReport:
 
     @property
     def mean(self) -> ReportRow:
-        """The mean over tasks. It is compared only where both sides measured the same tasks."""
+        """The row of the mean over tasks; no difference unless both evaluations have the same tasks."""
         before, after = self.before.scores, self.after.scores
         is_comparable = before and before.keys() == after.keys()
         difference = difference_interval([*before.values()], [*after.values()]) if is_comparable else None
@@ -143,9 +146,10 @@ class RunReport:
     """
 
     sampled: SuccessReport
-    """With answers sampled at `evaluation.temperature`."""
+    """The report on answers sampled at `evaluation.temperature`."""
     greedy: SuccessReport
-    """With the most likely answers; empty if it was not measured, or if `sampled` is this measurement."""
+    """The report on the most likely answers. It is empty if they were not measured, or if `sampled` is
+    about them already, because `evaluation.temperature` is 0."""
 
     @property
     def measured(self) -> list[SuccessReport]:
@@ -154,7 +158,7 @@ class RunReport:
 
 
 def to_json(report: SuccessReport) -> dict[str, Any]:
-    """The table as plain data; rates and intervals in [0, 1]."""
+    """Return a report as plain data; rates and intervals are in [0, 1]."""
     return {
         "confidence": 0.95,
         "answers": report.answers,
@@ -215,9 +219,9 @@ STYLES: Mapping[ChangeVerdict, str] = {
 
 
 def render(report: SuccessReport) -> "Group":
-    """The table for people, 80 columns wide, and below it how many episodes were left out.
+    """Draw a report as a table, 80 columns wide, and below it how many episodes were left out.
 
-    If the ids of all tasks begin with the same family, such as `miniwob/`, only the header names the family.
+    If all task ids share the part before the last slash, such as `miniwob/`, only the header shows that part.
     """
     from rich import box
     from rich.console import Group
@@ -239,7 +243,7 @@ def render(report: SuccessReport) -> "Group":
 
 
 def left_out_text(report: SuccessReport) -> str:
-    """How many episodes have no result, why, and what the rates are with those counted as failures."""
+    """Say how many episodes have no result, why, and what the rates are with these episodes as failures."""
     sides = {"before": report.before, "after": report.after}
     return "episodes left out: " + "; ".join(
         f"{side} {_left_out_of(result)}" for side, result in sides.items() if result.planned
@@ -255,7 +259,7 @@ def _left_out_of(result: EvaluationResult) -> str:
 
 
 def family_of(tasks: Iterable[str]) -> str:
-    """Return the part of the task ids before the last slash; empty if the tasks differ in it."""
+    """Return the part before the last slash that all these task ids share; empty if they differ in it."""
     families = {task.rpartition("/")[0] for task in tasks}
     return families.pop() if len(families) == 1 else ""
 

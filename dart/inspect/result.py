@@ -1,4 +1,4 @@
-"""The result of a run that has ended: its report files, what is printed of it, and why it failed."""
+"""The result of a run that has ended: report files, printed tables, and the reason if it failed."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,17 +19,20 @@ from dart.store.browse_queries import RunBrowser
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """How old trained steps were, in policy versions."""
+    """How stale the trained steps of a run were, in policy versions."""
 
     mean: float
     """The mean over updates of each update's mean over steps."""
     p95: float
-    """The 95th percentile over steps of the worst update."""
+    """The 95th percentile over the steps of one update, in the update where this is highest."""
     most: float
 
 
 def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
-    """Summarise staleness over all updates of a run, given the metrics of each; None without an update."""
+    """Summarise staleness over all updates of a run; None if there was no update.
+
+    updates   the metrics of each update
+    """
     figures = [metrics for metrics in updates if "staleness_mean" in metrics]
     if not figures:
         return None
@@ -47,20 +50,20 @@ class TrainResult:
     snapshot: RunSnapshot
     """The run as it was at its end."""
     report: report.RunReport
-    """All measurements on held-out seeds; a side is empty if it was not taken."""
+    """All measurements on held-out seeds; a measurement that was not taken is empty."""
     episodes: tuple[learning_curve.EpisodePoint, ...]
-    """Every finished training episode of the run, resumed parts included."""
+    """Every finished training episode of the run, also of its parts before a resume."""
     seed: int
     stopped_by: int | None = None
-    """The signal that ended the run before it was done; None if no signal did."""
+    """Number of the signal that ended the run before all work was done; None if no signal did."""
     is_drained: bool = False
-    """Whether all actors ended by themselves in time after that signal."""
+    """Whether all actors ended by themselves, in time, after the signal `stopped_by`."""
     staleness: Staleness | None = None
-    """Staleness of the steps of all updates; None before the first update."""
+    """Staleness of the trained steps of all updates; None if there was no update."""
     violations: tuple[str, ...] = ()
-    """What the check of the run's data found at its end; empty when it is sound."""
+    """What the check of the data found at the end of the run; empty if the data are sound."""
     failure: str = ""
-    """Why the run could not be done, with the remedy; empty if it was done."""
+    """Why the run failed, with the remedy; empty if it did not fail."""
 
 
 def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
@@ -89,7 +92,7 @@ def books_line(result: TrainResult) -> str:
 
 
 def curation_lines(result: TrainResult) -> list[str]:
-    """Return lines about what curation did, without lines about what did not happen."""
+    """Return lines about staleness, drops, demonstrations and parked episodes; figures of 0 get no line."""
     snapshot, old = result.snapshot, result.staleness
     lines = []
     if old is not None:
@@ -140,7 +143,7 @@ REMEDY = "repair the cause before the next start"
 
 
 def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, paths: RunPaths) -> str:
-    """Explain why no episode of this run was finished, with the remedy; empty when one was."""
+    """Explain why the run finished no episode, with the remedy; empty if it finished an episode."""
     if snapshot.trajectories or any(one.before.scores or one.after.scores for one in scores.measured):
         return ""
     attempts = sum(snapshot.faults.values())
@@ -158,5 +161,5 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
         )
     return (
         "no episode was played: the time of the run was over before its first episode ended; "
-        "give it more with --set run.minutes=N"
+        "give the run more time with --set run.minutes=N"
     )

@@ -1,4 +1,4 @@
-"""The status of sidecars: each writes its status into a file, which counts only while the sidecar runs."""
+"""The status of sidecars. Each sidecar writes its status into a file, which is ignored once it has ended."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dart.core.run_directory import RunPaths
 WEB = "web"
 TRACKING = "tracking"
 CONTROL = "control"
-"""The control endpoint, a thread of the main process. It has a status only while it cannot serve."""
+"""The control endpoint: a thread of the main process, with a status only while it cannot serve."""
 
 NAMES = (WEB, TRACKING, CONTROL)
 
@@ -22,13 +22,13 @@ class Sidecar:
 
     name: str
     is_well: bool
-    """Whether it does its job."""
+    """Whether the sidecar does its job."""
     text: str
-    """Its address, or what it waits for."""
+    """The address of the sidecar, or what it waits for."""
 
 
 def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
-    """Write a status, which counts until this process ends. Raises OSError."""
+    """Write the status of a sidecar. It is ignored once this process has ended. Raises OSError."""
     said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, sidecar.name)
     new = path.with_suffix(".new")
@@ -37,12 +37,12 @@ def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
 
 
 def beat(paths: RunPaths, name: str) -> None:
-    """Give a sign of life, after `write_sidecar`. Call it every few seconds."""
+    """Give a sign of life. A sidecar calls this every few seconds after `write_sidecar`."""
     os.utime(_file(paths, name))
 
 
 def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
-    """Seconds since the last sign of life; 0 before the first."""
+    """Return the seconds since a sidecar's last sign of life; 0 before its first."""
     try:
         return now_unix_s - _file(paths, name).stat().st_mtime
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
 
 
 def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:
-    """The status of a sidecar; None if it does not run or has not written one yet."""
+    """Return the status of a sidecar; None if the sidecar does not run or has not written a status yet."""
     try:
         said = json.loads(_file(paths, name).read_text())
         pid, ticks = int(said["pid"]), int(said["start_ticks"])

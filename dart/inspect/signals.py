@@ -11,7 +11,7 @@ from dart.core.run_directory import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The signals to end that a main process received."""
+    """The signals that asked a main process to end."""
 
     signal: int
     """The number of the first signal."""
@@ -22,9 +22,9 @@ class Ending:
 
 
 def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
-    """Note that this process received one more signal.
+    """Append to the file that this process received a signal.
 
-    Safe in a signal handler: it appends one line and replaces nothing. On a full disk the note is lost.
+    A signal handler may call this: it only appends one line. On a full disk the line is lost.
     """
     me = os.getpid()
     line = f"{me} {start_ticks(me)} {number} {now_unix_s}\n"
@@ -35,7 +35,7 @@ def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
 
 
 def read(paths: RunPaths) -> Ending | None:
-    """Return the signals that the main process received; None if it received none, or has ended."""
+    """Return the signals that the main process received; None if it received none or has ended."""
     with suppress(OSError, LookupError, ValueError):
         received = [line.split() for line in _file(paths).read_text().splitlines()]
         pid, ticks, number, unix_s = received[0]
@@ -45,7 +45,7 @@ def read(paths: RunPaths) -> Ending | None:
 
 
 def forget(paths: RunPaths) -> None:
-    """Remove the file, when a run begins or is over."""
+    """Remove the file. The main process calls this when a run begins and when it is over."""
     _file(paths).unlink(missing_ok=True)
 
 

@@ -11,52 +11,52 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRow:
-    """One actor, from the vitals board: readable while the actor hangs."""
+    """One actor as the board shows it; readable while the actor hangs."""
 
     name: str
     parent: str
-    """Name of its supervisor; empty for the root."""
+    """Name of the actor's supervisor; empty for the root."""
     state: str
-    """starting, running, backoff, quarantined, stopping, stopped or failed: as its supervisor sees it."""
+    """starting, running, backoff, quarantined, stopping, stopped or failed, as the supervisor sees it."""
     pid: int
     incarnation: int
-    """How many times it was started."""
+    """Number of the actor's present process; each start of the run counts from 1."""
     ready: bool
-    """Whether it reported that it can do its job."""
+    """Whether the actor reported that it can do its job."""
     beat_age_s: float
-    """Since its last sign of life."""
+    """Time since the actor's last sign of life."""
     busy_s: float
-    """How long it has been in its current handler; 0 when idle."""
+    """How long the actor has been in its current handler; 0 when idle."""
     handler: str
-    """What it is doing; empty when idle."""
+    """Name of the handler that the actor is in; empty when idle."""
     messages: int
     restarts: int
     """Number of restarts in all."""
     last_reason: str
-    """Why it ended the last time; empty if it never did."""
+    """Why the actor ended the last time; empty if it never ended."""
     restarts_in_window: int = 0
-    """Failures in the last `window_s`."""
+    """Number of failures in the last `window_s` seconds."""
     window_s: float = 0.0
-    """The window of its supervisor's restart budget; 0 for the root, which has no supervisor."""
+    """The time over which its supervisor's restart budget counts; 0 for the root, which has no supervisor."""
     age_s: float | None = None
-    """Since its process was started; None while there is none."""
+    """Time since the actor's process was started; None while there is no process."""
     retry_in_s: float | None = None
-    """Time until it is started again; None unless it is in backoff or in quarantine."""
+    """Time until the actor is started again; None unless it is in backoff or in quarantine."""
     work: str = ""
-    """What it does beside its handlers, such as loading a version; empty when nothing."""
+    """What the actor does outside its handlers, such as loading a version; empty when nothing."""
     work_s: float = 0.0
     unsent: int = 0
-    """Messages it could not send: a full mailbox, or no actor of that name."""
+    """Messages that the actor could not send, for a full mailbox or an unknown receiver."""
     refused: int = 0
-    """Messages it refused to take."""
+    """Messages to the actor that it refused."""
     last_error: str = ""
-    """Last line that an incarnation printed when it crashed."""
+    """Last line that an incarnation of the actor printed when it crashed; empty if none crashed."""
     process: str = "alive"
-    """What the kernel says: alive, suspended (by SIGSTOP) or gone; its supervisor may not know yet."""
+    """State of its process in the kernel: alive, suspended (by SIGSTOP) or gone."""
     rss_bytes: int = 0
-    """Memory its process holds."""
+    """Resident memory of the actor's process."""
     cpu_s: float = 0.0
-    """Processor time its process has used."""
+    """Processor time that the actor's process has used."""
 
     @property
     def is_well(self) -> bool:
@@ -71,19 +71,19 @@ class TaskRow:
 
     task_id: str
     trajectories: int
-    """Finished in training so far."""
+    """Number of trajectories of the task finished in training so far."""
     recent: int
     """Number of the newest trajectories, from which `success_rate` is computed."""
     success_rate: float | None
-    """None before the first trajectory."""
+    """Share of successes, 0 to 1, among the newest trajectories; None before the first trajectory."""
     base_success_rate: float | None = None
-    """Of the base policy on held-out seeds; None if it was not measured."""
+    """Success rate of the base policy on held-out seeds; None if it was not measured."""
     rollouts: int = 0
-    """N of its next group."""
+    """N: number of rollouts of the task's next group."""
     step_cap: int = 0
-    """Most steps of an episode of its next group."""
+    """Largest number of steps of an episode of the task's next group."""
     quarantined: str = ""
-    """Until when and why it is in quarantine; empty when it is not."""
+    """Until when and why the task is in quarantine; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +92,10 @@ class EngineRow:
 
     name: str
     state: str
-    """healthy, updating, stale, suspect or dead (`dart.inference.engine_state`)."""
+    """State of the engine: healthy, updating, stale, suspect or dead (`dart.inference.engine_state`)."""
     version: int
     reason: str
-    """Why it is not healthy; empty when it is."""
+    """Why the engine is not healthy; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,64 +110,64 @@ class RunSnapshot:
     """Longest time from the start to the final table; 0 for no limit."""
     updates: int = 0
     updates_max: int = 0
-    """0 for no limit."""
+    """Number of updates after which training ends; 0 for no limit."""
     policy_version: int = 0
-    """Newest version the trainer made."""
+    """Newest policy version that the trainer made."""
     serving_versions: tuple[int, ...] = ()
-    """Version of each engine that takes requests."""
+    """Policy version of each engine that takes requests."""
     success_rate: float | None = None
-    """Over the recent trajectories of all tasks; None before there is one."""
+    """Share of successes, 0 to 1, among the newest trajectories of all tasks; None before the first one."""
     recent: int = 0
-    """Number of those trajectories."""
+    """Number of trajectories over which `success_rate` is computed."""
     trajectories: int = 0
     steps: int = 0
     """Environment steps of all trajectories ever stored."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """Trajectories by how they ended."""
+    """Number of trajectories by `dart.core.types.Outcome`."""
     update: Mapping[str, float] = field(default_factory=dict)
-    """The figures of the newest update; empty before the first."""
+    """The figures of the newest update; empty before the first update."""
     actions_per_minute: float = 0.0
-    """Environment steps over the last minute."""
+    """Number of environment steps in the last minute."""
     staleness_mean: float | None = None
-    """Policy versions between sampling and training, over the last batch; None before the first."""
+    """Mean staleness of the steps of the last batch, in policy versions; None before the first batch."""
     staleness_p50: float | None = None
     staleness_p95: float | None = None
     staleness_max: int | None = None
     rollouts_mean: float | None = None
-    """Mean over tasks of N of the next group."""
+    """Mean over tasks of N, the number of rollouts of the next group."""
     step_cap_mean: float | None = None
     """Mean over tasks of the step cap of the next group."""
     steps_mean: float | None = None
-    """Environment steps of a finished episode; None before the first."""
+    """Mean number of environment steps of a finished episode; None before the first episode."""
     restarts: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
-    """Failed attempts by `dart.core.types.FaultKind`."""
+    """Number of failed attempts by `dart.core.types.FaultKind`."""
     drops: Mapping[str, int] = field(default_factory=dict)
-    """Rollouts that were not trained, by reason."""
+    """Number of rollouts that were dropped, by reason."""
     pool_size: int = 0
-    """Demonstrations of the experience pool that may be used."""
+    """Number of demonstrations in the experience pool that are in use."""
     pool_uses: int = 0
     """How often a demonstration was added to a group."""
     pool_without_thought: int = 0
-    """Of those that may be used, how many have actions without the thought that the policy writes."""
+    """Number of demonstrations in use whose answers lack the thought that the policy writes."""
     pool_self_rolled: int = 0
-    """Of those that may be used, how many the policy played with another demonstration's actions as hints."""
+    """Number of demonstrations in use that are self-rolled (docs/glossary.md, *demonstration*)."""
     parkings: int = 0
-    """How often an episode was interrupted and kept."""
+    """How often an episode was parked."""
     parked_now: int = 0
-    """Episodes that wait to be taken up again."""
+    """Number of parked episodes that wait to be continued."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """Events of the record by kind, without the load."""
+    """Number of events in the record by kind; events `load` are left out."""
     notices: tuple[str, ...] = ()
-    """Problems of the whole run: a stall and its cause, a record that takes no writes."""
+    """Texts about problems of the whole run, such as a stall and its cause, or a full disk."""
     sidecars: tuple[Sidecar, ...] = ()
     """Status of the processes beside the tree: the web page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0
-    """Episodes of the evaluation in progress that have ended."""
+    """Number of ended episodes of the evaluation in progress."""
     evaluation_total: int = 0
-    """0 while no evaluation is in progress."""
+    """Number of episodes planned for the evaluation in progress; 0 if there is none."""
     tasks: tuple[TaskRow, ...] = ()
     actors: tuple[ActorRow, ...] = ()
 
@@ -188,5 +188,5 @@ class RunSnapshot:
 
     @property
     def health(self) -> str:
-        """The state of a healthy run: `healthy`, or `ending` once the work is done."""
+        """The word for a healthy run: `healthy`, or `ending` once all work is done."""
         return "ending" if self.phase is RunPhase.DONE else "healthy"

@@ -26,14 +26,17 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import USER_VISIBLE
 
 RECENT = 200
-"""Trajectories behind the success rate of the live view."""
+"""How many of the newest trajectories the success rate of the whole run is computed over."""
 
 
 class SnapshotReader:
-    """Reads snapshots of one run; opened once, read many times."""
+    """Reads snapshots of one run. Open one reader and call `read` as often as needed."""
 
     def __init__(self, paths: RunPaths, config: Config, known_events: EventCounts = NO_EVENTS) -> None:
-        """known_events   the `events` of an earlier reader of the same run: only newer events are counted"""
+        """Open the record of the run.
+
+        known_events   the attribute `events` of an earlier reader of the run; only newer events are counted
+        """
         self.paths = paths
         self.events = known_events
         self.store = StoreReader(paths.store)
@@ -104,9 +107,10 @@ class SnapshotReader:
         )
 
     def _progress(self, session: dict[str, float], updates: int, actions: int) -> tuple[RunPhase, int, int]:
-        """Return the phase and, if it is an evaluation, its episodes done and planned; else two zeros.
+        """Return the phase of the run, and the number of episodes done and planned if it is an evaluation.
 
-        The phase of a run that has ended is that of the last moment in which it ran.
+        In other phases both numbers are 0.
+        A run that has ended is in the phase in which it was when it ended.
         """
         plan = RunPlan(config=self._config, training_ends_unix_s=session["training_ends_unix_s"])
         before, after = (still_missing(self.store, plan, phase) for phase in EvaluationPhase)
@@ -137,7 +141,7 @@ def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
 
 
 def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
-    """The state of each engine, from the board's rows of the rollout actors and of weight_sync."""
+    """Return the state of each engine, from the board's rows of rollout actors, trainer and weight_sync."""
     required = _gauge(vitals, "weight_sync", Gauge.REQUIRED_VERSION)
     newest = _gauge(vitals, "trainer", Gauge.TRAINED_VERSION)
     engines = (row for row in vitals if row.name.startswith("rollout-") and is_shown(row))

@@ -8,15 +8,16 @@ from pathlib import Path
 from dart.core.errors import TemporaryError, UnavailableError
 
 DEADLINE_S = 10.0
-"""py-spy takes well under a second, unless the process hangs in the kernel."""
+"""How long py-spy may take. It takes well under a second, unless the process hangs in the kernel."""
 
 
 def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool = False) -> str:
     """Read the stacks of all threads of an actor's process.
 
-    stands_still  whether the process is suspended, so that py-spy need not pause it
+    stands_still  whether the process is suspended, so that py-spy does not have to pause it
     native        whether to show the frames of compiled code, too
-    raises        UnavailableError when py-spy is missing or not allowed; TemporaryError when it took too long
+    raises        UnavailableError if py-spy is missing or may not read the process,
+                      TemporaryError if py-spy takes too long
     """
     command = [_py_spy(), "dump", "--pid", str(pid)]
     if native:
@@ -36,7 +37,7 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
 
 
 def _py_spy() -> str:
-    """Find the program py-spy: beside this interpreter, or on the path."""
+    """Find the program py-spy: in the folder of this Python interpreter, or on the PATH."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if found is None:

@@ -23,18 +23,18 @@ class Column(Generic[T]):
 
     name: str
     value: Callable[[T], "RenderableType | int | float | None"]
-    """Text, a number, or None for a dash."""
+    """Returns what the cell of a record shows: text, a number, or None for a dash."""
     is_number: bool = False
     is_wide: bool = False
     """Whether only the wide table has this column."""
     folds: bool = False
-    """Wrap a long text onto further lines instead of cutting it."""
+    """Whether a long text is wrapped onto further lines; otherwise it is cut."""
     width_max: int | None = None
-    """Width of the column in characters, at most, in a table that is fitted to the screen."""
+    """Largest width of the column in characters; the wide table ignores it."""
 
 
 def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool = False) -> "Table":
-    """The records as rows of a table for the terminal."""
+    """Draw a table for the terminal, with a row for each record."""
     from rich.table import Table
 
     shown = [column for column in columns if is_wide or not column.is_wide]
@@ -53,7 +53,7 @@ def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool =
 
 
 def _cell(value: Any) -> "RenderableType":
-    """Make a cell of a value. Text is shown literally: texts of actors and pages may look like markup."""
+    """Make a table cell of a value. Text is shown literally, even if it looks like markup of rich."""
     from rich.text import Text
 
     if value is None:
@@ -76,7 +76,7 @@ STATE_STYLES = {
 
 
 def styled_state(actor: "ActorRow") -> "Text":
-    """The state of an actor in its colour."""
+    """Return the state of an actor as coloured text."""
     from rich.text import Text
 
     text = state_text(actor)
@@ -88,7 +88,7 @@ STATE: "Column[ActorRow]" = Column("state", styled_state)
 RESTARTS: "Column[ActorRow]" = Column(
     "restarts", lambda row: f"{row.restarts_in_window}/{row.restarts}" if row.restarts else "", is_number=True
 )
-"""Restarts as `2/7`: in the window of the supervisor's budget, and in all; empty when there were none."""
+"""Restarts such as `2/7`: 2 in the window of the supervisor's restart budget, 7 in all. Empty for none."""
 AGE: "Column[ActorRow]" = Column("age", lambda row: age(row.age_s), is_number=True)
 MEMORY: "Column[ActorRow]" = Column(
     "memory", lambda row: size(row.rss_bytes) if row.rss_bytes else None, is_number=True

@@ -1,4 +1,4 @@
-"""Tasks and their demonstrations: what is known of them and what the curator decided, as data and as text."""
+"""Reports on tasks and demonstrations, as data and as text: what is recorded and what the curator decided."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from dart.inspect.formatting import clock, counts, number, percent
 from dart.store.reader import StoreReader
 
 RECENT_PER_TASK = 40
-"""Trajectories behind a task's success rate."""
+"""How many of a task's newest trajectories its success rate is computed over."""
 
 DECISIONS_MAX = 1000
-"""Newest decisions of a task that are read."""
+"""How many of a task's newest decisions are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,33 +28,33 @@ class TaskReport:
 
     task_id: str
     groups: int
-    """Opened so far."""
+    """Number of groups of the task that were begun so far."""
     finished: int
-    """Episodes finished in training so far."""
+    """Number of the task's episodes finished in training so far."""
     success_rate: float | None
-    """Over its newest trajectories; None before the first."""
+    """Share of successes, 0 to 1, among its newest trajectories; None before the first trajectory."""
     recent: int
-    """Number of those trajectories."""
+    """Number of trajectories over which `success_rate` is computed."""
     rollouts: int
-    """N of its next group."""
+    """N: number of rollouts of the task's next group."""
     step_cap: int
-    """Most steps of an episode of its next group."""
+    """Largest number of steps of an episode of the task's next group."""
     longest_success_steps: int | None
     quarantined_until_unix_s: float | None
-    """End of its quarantine; None if it is not in quarantine."""
+    """End of the task's quarantine; None if the task is not in quarantine."""
     quarantine_reason: str
     demonstrations: int
-    """Number of its demonstrations in the experience pool that are in use."""
+    """Number of the task's demonstrations in the experience pool that are in use."""
     uses: int
-    """Number of groups that a demonstration was added to."""
+    """How often a demonstration of the task was added to a group."""
     drops: Mapping[str, int]
-    """Its groups that were not trained, by reason."""
+    """Number of the task's groups that were dropped, by reason."""
 
 
 def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
     """Read every task of the run, in the order of its configuration.
 
-    The present configuration is applied to the record, even if it has changed since a decision was made.
+    `rollouts` and `step_cap` follow from the present configuration, even if it has changed since a decision.
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     statistics = store.task_statistics(RECENT_PER_TASK)
@@ -77,7 +77,7 @@ def _report(
 ) -> TaskReport:
     """Report on one task.
 
-    played   what is recorded of its episodes; None if none has finished
+    played   what the record has of the task's episodes; None if no episode has finished
     """
     recent = [reward > success_above for reward in played.recent_rewards] if played else []
     quarantine = task.health.quarantine if task.health.is_quarantined(now_s) else None
@@ -118,12 +118,12 @@ def find_task(name: str, tasks: Sequence[str]) -> str:
 
 
 def quarantines(reports: Iterable[TaskReport]) -> list[str]:
-    """A line for each task in quarantine, with the reason."""
+    """Return a line for each task in quarantine, with the reason."""
     return [f"{one.task_id} is {state(one)}" for one in reports if one.quarantined_until_unix_s is not None]
 
 
 def state(report: TaskReport) -> str:
-    """Whether a task is played now: `active`, or until when it is in quarantine and why."""
+    """Return `active`, or until when and why the task is in quarantine."""
     if report.quarantined_until_unix_s is None:
         return "active"
     return f"in quarantine until {clock(report.quarantined_until_unix_s)}: {report.quarantine_reason}"
@@ -150,12 +150,12 @@ KIND_NAMES: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKi
 
 
 def history(decisions: Iterable[TaskDecision]) -> list[str]:
-    """The decisions with their reasons, one line each, in the order given."""
+    """Return a line for each decision, with its reason, in the order given."""
     return [f"{clock(one.unix_s)}  {decision_text(one)}" for one in decisions]
 
 
 def decision_text(decision: TaskDecision) -> str:
-    """A decision as text, such as `N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
+    """Format a decision, such as `N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
     if decision.kind is not DecisionKind.QUARANTINE:
         change = f"{KIND_NAMES[decision.kind]} {decision.before} -> {decision.after}"
     elif decision.after:
@@ -169,29 +169,28 @@ def decision_text(decision: TaskDecision) -> str:
 
 
 def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
-    """Check that the pool has a demonstration, dropped or not.
+    """Check that the experience pool has a demonstration with this id, be it in use or dropped.
 
-    raises    UsageError if it has none of this id
+    raises    UsageError if there is no such demonstration
     """
     if pool_id not in {one.pool_id for one in held}:
         raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
 
 
 def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str]:
-    """Return what a person should know about the demonstrations in use: one line for each point.
+    """Say why some demonstrations in use are not trained on, or only in some groups; a line for each reason.
 
-    A line says why some of them are not trained on, or only in some groups. Where a setting helps, the line
-    names it.
-    held   the demonstrations that are not dropped
+    Where a setting helps, the line names the setting.
+    held   the demonstrations in use
     """
     pool, lines = config.curation.experience_pool, []
     if idle := sum(one.task_id not in config.tasks.train for one in held):
-        lines.append(f"{idle} of them are of tasks this run does not train")
+        lines.append(f"demonstrations of tasks that this run does not train: {idle}")
     if lacking := sum(one.lacks_thought for one in held):
-        lines.append(f"{lacking} of them have no thought: {_without_thought(config)}")
+        lines.append(f"demonstrations without a thought: {lacking}; {_without_thought(config)}")
     if held and KINDS[config.environments.kind].content_follows_from_seed:
         lines.append(
-            "each joins groups of its own seed only, because the seed determines the screens of these tasks; "
+            "a demonstration joins groups of its own seed only, because the seed determines the screens; "
             "a task that fails is played on the seeds of its demonstrations"
         )
     if not pool.enabled:
@@ -212,7 +211,7 @@ def _without_thought(config: Config) -> str:
 
 
 def remarks(one: DemonstrationSummary) -> str:
-    """Say what is special about a demonstration, for a list: such as `self-rolled …` or `dropped`."""
+    """Describe a demonstration in a list by its special properties, such as `no thought, dropped`."""
     found = [
         f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
         f"guided {one.rolls} times" if one.rolls else "",

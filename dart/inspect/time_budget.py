@@ -21,13 +21,13 @@ def session_file(paths: RunPaths) -> Path:
 class TimeBudget:
     """The times of one session: the part of a run from one start to its end.
 
-    The file, which `read_session` reads, also has the time of all sessions together.
+    They are kept in a file, which `read_session` reads. The file also has the time of all sessions together.
     """
 
     def __init__(self, paths: RunPaths, config: Config, *, reserve_s: float) -> None:
         """Start the clock at the time that earlier sessions used.
 
-        reserve_s   time at the end of the budget without training: the last update and the final evaluation
+        reserve_s   time kept free at the end of the budget, for the last update and the final evaluation
         """
         self._path = session_file(paths)
         self.used_before_s = _used_s(paths)
@@ -58,7 +58,7 @@ class TimeBudget:
 
 
 def _used_s(paths: RunPaths) -> float:
-    """Seconds that earlier sessions used; 0 where there are none, or a power failure damaged the file."""
+    """Return the seconds that earlier sessions used; 0 if there were none or their file is damaged."""
     try:
         return read_session(paths)["elapsed_s"]
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def _used_s(paths: RunPaths) -> float:
 
 
 SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training_ends_unix_s")
-"""Keys in the file of a session; without a time limit the end of training is infinite."""
+"""Keys in the file of a session. `training_ends_unix_s` is infinite if the run has no time limit."""
 
 
 def read_session(paths: RunPaths) -> dict[str, float]:

@@ -20,17 +20,17 @@ from dart.inspect.tables import ACTIVITY, ACTOR, AGE, MEMORY, RESTARTS, STATE, C
 from dart.inspect.terminal_safe import Printable
 
 END_KEYS = (b"q", b"Q", b"\x04", b"")
-"""Keys that end the view; Ctrl-D and the end of the input are among them. Ctrl-C arrives as a signal."""
+"""What ends the view when read from the keyboard: q, Q, Ctrl-D, end of input. Ctrl-C arrives as a signal."""
 
 HEAD_LINES = 12
-"""Lines of the screen above the actors."""
+"""How many lines of the screen are kept for what stands above the actors."""
 
 Wait = Callable[[float], bool]
-"""Waits for so many seconds; returns early, and True, when a key ends the view."""
+"""Waits for a number of seconds and returns False; returns True at once when the user presses an end key."""
 
 
 def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]:
-    """Return each process's share of a processor since the snapshot before, by pid; 1 is all of it."""
+    """Return how much of one processor each process used between two snapshots, by pid; 1 is all of it."""
     passed_s = now.taken_unix_s - before.taken_unix_s if before is not None else 0.0
     if before is None or passed_s <= 0:
         return {}
@@ -69,7 +69,7 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
 
 @contextmanager
 def keys() -> Iterator[Wait]:
-    """Yield a function that waits. On a terminal, it returns early when the user presses an end key."""
+    """Yield a function that waits. On a terminal, that function returns early when an end key is pressed."""
     if not sys.stdin.isatty():
         yield Event().wait  # nothing ever sets it
         return

@@ -23,7 +23,7 @@ ACTIVITIES = {
     "engines": ("rollout-", "busy_s"),
     "trainer": ("trainer", "update_s"),
 }
-"""Kinds of actors: how their names begin, and the time that counts as used."""
+"""By kind of actors: how their names begin, and which field of their load events counts as used time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class TimeWindow:
         return self.ends_unix_s - self.begins_unix_s
 
     def holds(self, unix_s: float | None) -> bool:
-        """Whether a moment lies after the begin and not after the end; windows in a row share no moment."""
+        """Whether a moment lies in the window: after its begin and not after its end."""
         return unix_s is not None and self.begins_unix_s < unix_s <= self.ends_unix_s
 
     def share(self, begins_unix_s: float, ends_unix_s: float) -> float:
@@ -58,7 +58,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationInterval:
-    """What one actor counted between two moments."""
+    """What one actor counted between two moments: the amounts by the names of the fields of load events."""
 
     actor: str
     begins_unix_s: float
@@ -67,7 +67,7 @@ class UtilisationInterval:
 
 
 def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
-    """Yield what each actor counted between two load events in a row.
+    """Yield what each actor counted between each load event and its next one.
 
     The first interval of an incarnation begins at its start and ends at its first load event.
     load   load events in any order
@@ -90,7 +90,10 @@ def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
 
 
 def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, float]]:
-    """Sum what each actor counted within the window, over all its incarnations: {actor: {name: amount}}."""
+    """Sum what each actor counted within the window, over all its incarnations.
+
+    Returns {actor: {field of its load events: amount}}.
+    """
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for interval in intervals(load):
         share = window.share(interval.begins_unix_s, interval.ends_unix_s)
@@ -100,7 +103,11 @@ def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, floa
 
 
 def total(counted: Mapping[str, Mapping[str, float]], prefix: str, name: str) -> float:
-    """Sum the amounts of `name` that `spent` found, over all actors whose names begin with `prefix`."""
+    """Sum one field over all actors whose names begin with `prefix`.
+
+    counted   the result of `spent`
+    name      the field, such as `busy_s`
+    """
     return sum(amounts.get(name, 0.0) for actor, amounts in counted.items() if actor.startswith(prefix))
 
 
@@ -131,7 +138,7 @@ class Sizes:
 
 
 def sizes_in(config: "Config") -> dict[str, int]:
-    """Count the environments and engines of a configuration, as the fields of an event `pools_sized`."""
+    """Return the configured numbers of environments and engines, as the fields of an event `pools_sized`."""
     return {"environments": config.environments.count, "engines": config.rollout.count}
 
 
@@ -139,7 +146,7 @@ def sizes_of(events: Sequence[Event], config: "Config") -> dict[str, Sizes]:
     """Return how many actors the run had over time, by kind: trainer, environments and engines.
 
     events   the events `pools_sized`, oldest first
-    config   has the numbers for a record without such events
+    config   has the numbers that are used if there are no such events
     """
     found = {"trainer": Sizes(((0.0, 1),))}
     for kind, now in sizes_in(config).items():

@@ -1,4 +1,4 @@
-"""Why an actor ended the last times: its own failure or that of an actor above it, and what led to it."""
+"""Why an actor ended the last times: its own failure or the failure of another actor, and what led to it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ NOT_REPORTED = "no supervisor reported why: it was asked to stop, or the whole r
 def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
     """Read an actor, and why each of its incarnations ended, oldest first.
 
-    raises    UsageError when there is no such actor, NotRunningError when no run left a board
+    raises    UsageError if there is no such actor, NotRunningError if the directory has no board
     """
     rows = read_actors(run_dir)
     row = find_actor(name, rows)
@@ -30,7 +30,7 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
 
 
 def summary(row: ActorRow, found: Sequence[ActorEnd]) -> str:
-    """The actor's state and how often it ended, in one line."""
+    """Say in one line in which state the actor is and how often it ended."""
     if row.process == "gone" and not found:
         return f"{row.name} is {state_text(row)}: its process has ended, and no supervisor has reported why"
     state = state_text(row) + (f" for {age(row.age_s)}" if row.age_s is not None else "")
@@ -43,19 +43,19 @@ def summary(row: ActorRow, found: Sequence[ActorEnd]) -> str:
 
 
 def end_line(one: ActorEnd) -> str:
-    """When and why one incarnation ended."""
+    """Say in one line when and why an incarnation ended."""
     if one.report is None:
         return f"incarnation {one.incarnation}: {NOT_REPORTED}"
     when, why = clock(one.report.unix_s), one.report.reason
     if not one.is_own:
-        return f"{when}  incarnation {one.incarnation} was taken along by {one.report.offender.id}: {why}"
+        return f"{when}  incarnation {one.incarnation} was ended as {one.report.offender.id} ended: {why}"
     began_s = one.started_unix_s
     lived = "" if began_s is None else f" after {age(one.report.unix_s - began_s)}"
     return f"{when}  incarnation {one.incarnation} ended{lived}: {why}"
 
 
 def end_lines(one: ActorEnd) -> Iterator[str]:
-    """When and why one incarnation ended, then everything its supervisor reported about it."""
+    """Yield `end_line`, then a line for everything else that the supervisor reported about this end."""
     yield end_line(one)
     if one.report is not None:
         yield from (f"    {line}" for line in _details(one.report))

@@ -36,7 +36,7 @@ class Policy(ABC):
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        """Sample one answer per prompt, each with its screens and its temperature (0: greedy)."""
+        """Sample one answer per prompt. Each prompt has its own screens and temperature (0: greedy)."""
 
     @abstractmethod
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
@@ -47,8 +47,7 @@ class Policy(ABC):
         """
 
     def base_scorer(self) -> Scorer | None:
-        """Return the scorer of the policy from before training if the weights still contain it (LoRA); else
-        None."""
+        """Return the scorer of the base policy if the weights still contain it (LoRA); else None."""
         return None
 
     @abstractmethod
@@ -66,5 +65,5 @@ class Policy(ABC):
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write everything that is needed to load the policy again into a fresh folder. Not atomic.
 
-        weights   all weights, when several processes hold a part each; None: the module has them
+        weights   all weights, when several processes hold a part each; None: `module` holds all of them
         """

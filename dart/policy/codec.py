@@ -62,14 +62,14 @@ FRAME = CoordinateFrame(
     shown_width_px=FRAME_WIDTH_PX,
     shown_height_px=FRAME_HEIGHT_PX,
 )
-"""The screenshot's own pixels: this policy sees the screen without resizing."""
+"""The coordinate frame of the small policy. Its points are pixels of the screenshot, which is not resized."""
 
 
 class PromptCodec(Codec):
     """Turns instructions, histories and answers into token ids and back.
 
     `image_tokens` is the number of placeholders that one screenshot takes in a prompt. The policy sees the
-    current screenshot only, reads no hints and writes no thoughts: an answer is its action, of any tokens.
+    current screenshot only, reads no hints and writes no thoughts: an answer is an action and nothing else.
     """
 
     never_sampled = ()
@@ -106,8 +106,9 @@ class PromptCodec(Codec):
     def decode_action(
         self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame = FRAME
     ) -> str:
-        """Return the action in these tokens; for tokens that are not an action, a list of their names,
-        which the strict parser refuses.
+        """Return the text of the action in these tokens.
+
+        For tokens that are not an action, the text lists their names, and the strict parser refuses it.
         """
         ids = list(token_ids)
         if not ids or ids[-1] != self.eos_id:
@@ -164,7 +165,10 @@ class PromptCodec(Codec):
         return self._encode_text(content)
 
     def _decode_action(self, ids: Sequence[int], spans: Sequence[str]) -> Action:
-        """Raises ValueError or LookupError for tokens that are not an action."""
+        """Return the action of an answer, whose end token is already removed.
+
+        Raises ValueError or LookupError for tokens that are not an action.
+        """
         name, rest = self._tokens[ids[0]][1:-1], ids[1:]
         if name == "type":
             return Type(self._decode_content(rest, spans))
@@ -203,19 +207,19 @@ _FORMS: Mapping[str, tuple[Callable[..., Action], str]] = {
     "wait": (Wait, ""),
     "finished": (Finished, ""),
 }
-"""Class of every action without text, and the kinds of its values in order: x, y, direction."""
+"""Class of every action without text, and the kinds of its values in order: x, y, d (direction)."""
 
 _NAMES = {build: name for name, (build, _) in _FORMS.items()}
 
 _TOKEN_OF: Mapping[str, Callable[[Any], str]] = {"x": x_token, "y": y_token, "d": "<{}>".format}
-"""Token of a value, by its kind."""
+"""For each kind of value, the function from a value to its token."""
 
 _VALUES: Mapping[str, Mapping[int, Any]] = {
     "x": {special_ids()[f"<x_{index}>"]: bin_center_px(index, FRAME_WIDTH_PX) for index in range(X_BINS)},
     "y": {special_ids()[f"<y_{index}>"]: bin_center_px(index, FRAME_HEIGHT_PX) for index in range(Y_BINS)},
     "d": {special_ids()[f"<{direction}>"]: direction for direction in DIRECTIONS},
 }
-"""Values by token id, by their kind; a coordinate is the middle of its bin."""
+"""For each kind of value, the value of each token id. A coordinate is the middle of its bin, in pixels."""
 
 
 def _ids(*tokens: str) -> list[int]:

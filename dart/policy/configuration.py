@@ -53,7 +53,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
 
 
 class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is not followed
-    """A convolutional stem, a small prefix-LM decoder and a pointer into the stem's finest map."""
+    """Sizes and token ids of a convolutional stem, a prefix-LM decoder and a pointer into the stem's map."""
 
     model_type = "gui_policy"
 

@@ -3,8 +3,8 @@ conversation.
 
 The instruction always comes first. The prompt holds at most `context.turns` past answers and the last
 `context.screenshots` screenshots (in DART's code: 35 and 5). Past answers keep the tokens with which they
-were sampled. Pure: the engine builds prompts with it, imported demonstrations get the same prompts, and
-training reads the recorded prompt.
+were sampled. Pure: engines build prompts with these functions, imported demonstrations get the same prompts,
+and training reads the recorded prompt.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MAX_PAST_TOKENS = 8_000
 bytes, and the reply to the request repeats the prompt."""
 
 MAX_HISTORY_CHARACTERS = 4_000
-"""Limit of the characters of past actions in a request, for the same reason."""
+"""Limit of the characters of past actions in a request, because a message has at most 64 KiB."""
 
 MAX_HINT_CHARACTERS = 4_000
 """Limit of the characters of a hint's actions in a request."""
@@ -34,14 +34,15 @@ class Screenshot:
 
 
 def told_steps(request: GenerateRequest, limits: ContextSettings) -> tuple[PastStep, ...]:
-    """Return the past steps whose answers are in the conversation, oldest first."""
+    """Return the past steps whose answers are in the prompt, oldest first."""
     return request.past[max(0, len(request.past) - limits.turns) :]
 
 
 def shown_flags(request: GenerateRequest, limits: ContextSettings) -> list[bool]:
-    """Return whether the prompt holds the screenshot of each told step, and True for the current one.
+    """Return, for each step of `told_steps`, whether its screenshot is in the prompt, and True at the end.
 
-    Two answers may follow each other, because the screenshots between old answers are left out.
+    The last entry is the current screenshot. Screenshots between old answers are left out, so two answers
+    may follow each other.
     """
     count = len(told_steps(request, limits))
     return [count - index < limits.screenshots for index in range(count)] + [True]
@@ -58,7 +59,7 @@ def shown_screenshots(request: GenerateRequest, limits: ContextSettings) -> tupl
 
 
 def count_fitting(sizes: Sequence[int], budget: int) -> int:
-    """Return how many of the last sizes fit into the budget together."""
+    """Return the largest number of last entries of `sizes` whose sum is at most `budget`."""
     return sum(total <= budget for total in accumulate(reversed(sizes)))
 
 

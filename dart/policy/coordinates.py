@@ -24,12 +24,12 @@ POINTS_OF: Mapping[str, Points] = MappingProxyType(
         **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "internvl"), "thousandths"),
     }
 )
-"""Unit by model type, as documented by the makers of the checkpoints; other types use `screen`."""
+"""Unit of points by model type, as the makers of the checkpoints document it; other types use `screen`."""
 
 THOUSANDTHS = 1000
 
 MAX_RATIO = 200
-"""Largest ratio of an image's sides."""
+"""Largest accepted ratio of an image's longer side to its shorter side."""
 
 
 class FrameError(ValueError):
@@ -38,7 +38,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRule:
-    """How a model resizes its images. Qwen2.5-VL: multiples of 28 px, and the areas of its checkpoint."""
+    """How a model resizes its images: the multiple of their sides in px, and the bounds of their area."""
 
     factor_px: int
     """Both sides become multiples of this, the side of one image token."""
@@ -46,7 +46,7 @@ class ResizeRule:
     max_area_px: int
 
     def shown(self, width_px: int, height_px: int) -> "CoordinateFrame":
-        """Return the frame of a screenshot after resizing. Raises FrameError."""
+        """Return the coordinate frame of a screenshot that is resized by this rule. Raises FrameError."""
         if min(width_px, height_px) < 1 or max(width_px, height_px) > MAX_RATIO * min(width_px, height_px):
             raise FrameError(
                 f"expected a screenshot with sides in a ratio of at most {MAX_RATIO}, "
@@ -100,7 +100,7 @@ class CoordinateFrame:
 def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Points) -> CoordinateFrame:
     """Return the coordinate frame for a screenshot of this size.
 
-    rule   how the model resizes images; None: it does not
+    rule   how the model resizes images; None: the model does not resize them
 
     Raises FrameError for a shape that the rule does not accept.
     """

@@ -30,7 +30,7 @@ NOT_COPIED = ("config.json", "generation_config.json", "state.json")
 """Files of a checkpoint that `save` writes together with its weights; all others are copied."""
 
 MOST_BYTES = 64 * 2**20
-"""Larger files are not copied: they belong to neither a tokenizer nor a processor."""
+"""Largest file of a checkpoint that `save` copies; files of a tokenizer or a processor are smaller."""
 
 
 class CheckpointError(UnavailableError):
@@ -126,7 +126,7 @@ def model_type(folder: Path) -> str:
 
 
 def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
-    """Load the model onto its device. Under bfloat16 only trained weights are float32."""
+    """Load the model onto its device. With bfloat16 computation, only trained weights are float32."""
     is_light = placement.precision == "bfloat16" and (not placement.is_trained or placement.lora_rank > 0)
     module = AutoModelForImageTextToText.from_pretrained(
         folder,
@@ -144,7 +144,7 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
 
 
 def _recompute_activations(module: Any) -> None:
-    """Switch on gradient checkpointing; newer versions of transformers warn about the old method's name."""
+    """Switch on gradient checkpointing by the method that this version of transformers has for it."""
     if hasattr(module, "activation_checkpointing_enable"):
         module.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     else:

@@ -25,19 +25,19 @@ LAYERS = (
     r".*(?:language_model|text_model)\..*\."
     r"(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj)"
 )
-"""Names of the linear layers of a language model, across model families."""
+"""Regular expression for the names of the linear layers of a language model, across model families."""
 
 ADAPTER = "default"
 ADAPTER_FILE = "adapter/weights.safetensors"
-"""The adapter has a folder of its own, because engines read every file of weights beside the
-configuration."""
+"""Path of the adapter in a checkpoint. It is in a folder of its own, because engines read every file of
+weights beside the configuration."""
 
 WRAPPED = "base_model.model."
 """Prefix that peft gives the name of every weight of a model with an adapter."""
 
 
 def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: Path | None) -> Any:
-    """Add an adapter to a model: the one of the checkpoint `resume`, or a new one without effect yet.
+    """Add the adapter of the checkpoint `resume` to a model, or a new one, which changes no output yet.
 
     Raises UnavailableError when peft is not installed.
     """

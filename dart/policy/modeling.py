@@ -45,7 +45,7 @@ KeyValue = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class PolicyCache:
-    """What the answer tokens that follow need of all earlier tokens."""
+    """What the model keeps of all earlier tokens, to compute the answer tokens that follow."""
 
     layers: list[KeyValue]
     mask: Tensor
@@ -53,7 +53,7 @@ class PolicyCache:
     positions: Tensor
     """int64 [B], the position of the last token."""
     pointer_keys: Tensor
-    """[B, pointer_size, R * C]."""
+    """[B, pointer_size, R * C], the keys of the map's cells."""
 
     def rows(self, index: Tensor) -> "PolicyCache":
         """Return a cache whose row b is row `index[b]` of this cache."""
@@ -63,7 +63,7 @@ class PolicyCache:
 
 @dataclass
 class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
-    """Logits [B, K, V] of the last K tokens; `pointer` [B, K, R * C] are the scores of cells behind them."""
+    """Logits [B, K, V] of the last K tokens, and the cell scores [B, K, R * C] of their coordinates."""
 
     logits: Tensor
     past_key_values: PolicyCache | None = None
@@ -85,7 +85,7 @@ class Stem(nn.Module):
         self.pad = (0, columns * 32 - config.image_width, 0, rows * 16 - config.image_height)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels uint8 [B, 3, H, W] to the quarter map, the eighth map and tokens [B, rows * columns, D]."""
+        """Turn pixels uint8 [B, 3, H, W] into maps of 1/4 and 1/8 size and tokens [B, rows * columns, D]."""
         x = F.pad(pixels.to(self.conv_2.weight.dtype) / 127.5 - 1, self.pad)
         x = x.contiguous(memory_format=torch.channels_last)
         quarter = F.relu(self.conv_4(F.relu(self.conv_2(x))))
@@ -109,9 +109,11 @@ class Block(nn.Module):
         self.down = nn.Linear(config.intermediate_size, size)
 
     def forward(self, x: Tensor, mask: Tensor, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
-        """Process new tokens x [B, t, D] after those of `past`. Returns them, and keys and values of all.
+        """Process new tokens x [B, t, D] that follow the tokens of `past`.
 
-        mask   bool [B, 1, t, T], true where a token may look
+        Returns the processed new tokens [B, t, D], and the keys and values of all tokens.
+
+        mask   bool [B, 1, t, T], true where a new token attends to a token
         """
         batch, length, size = x.shape
         qkv = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.heads, size // self.heads)
@@ -124,10 +126,10 @@ class Block(nn.Module):
 
 
 class Pointer(nn.Module):
-    """Scores of the map's cells for each answer position: query of the token, keys of the cells.
+    """Scores of the map's cells for each answer position: the token's query times the cells' keys.
 
-    A cell's key adds what the stem sees there (two scales), what the decoder made of the image token
-    over it, and where it is.
+    A cell's key is the sum of the stem's features there (two scales), of the decoder's output for the image
+    token that covers the cell, and of features of the cell's place.
     """
 
     def __init__(self, config: GuiPolicyConfig) -> None:
@@ -143,7 +145,11 @@ class Pointer(nn.Module):
         self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
 
     def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
-        """[B, pointer_size, R * C] from the maps and the decoder's image tokens [B, rows * columns, D]."""
+        """Return cell keys [B, pointer_size, R * C].
+
+        quarter, eighth   the stem's maps of 1/4 and 1/8 of the frame
+        image_tokens      [B, rows * columns, D], after the decoder
+        """
         rows, columns = self.grid
         far = self.far(image_tokens).transpose(1, 2).unflatten(2, (rows, columns))
         middle = self.middle(eighth) + _spread(far, 2, 4)
@@ -153,7 +159,7 @@ class Pointer(nn.Module):
         return keys
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        """Cell scores [B, K, R * C] for hidden [B, K, D]."""
+        """Return cell scores [B, K, R * C] for the decoder's outputs `hidden` [B, K, D]."""
         query: Tensor = self.query(hidden)
         return query @ keys / math.sqrt(query.shape[-1])
 
@@ -303,7 +309,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         return torch.where(tail, after, text.clamp(min=0))
 
     def _prefix(self, ids: Tensor) -> Tensor:
-        """Return bool [B, T], true up to the first `<answer>`; the answer itself may hold any token."""
+        """Return bool [B, T], true for the prompt: up to the first `<answer>`, which an answer may repeat."""
         opened = ids == self.config.answer_token_id
         before: Tensor = opened.cumsum(1) - opened.long()
         return before == 0

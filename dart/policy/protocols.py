@@ -24,7 +24,7 @@ class UnsupportedCheckpoint(UnavailableError):
 
 
 class PixelFrameError(ValueError):
-    """A screenshot is not an image, or not one that this policy accepts."""
+    """A screenshot is not an image, or an image that this policy does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Prompt:
 
     token_ids: tuple[int, ...]
     images: tuple[PromptImage, ...] = ()
-    """In the order of their placeholders; each has one placeholder in `token_ids`. Empty for the small
-    policy, which sees the newest screenshot only and has all of its placeholders in `token_ids`."""
+    """The screenshots in the order of their placeholders; each has one placeholder in `token_ids`. Empty for
+    the small policy: it sees the newest screenshot only, and `token_ids` has all placeholders of it."""
 
 
 class Codec(Protocol):

@@ -1,6 +1,6 @@
 """Sampling of answers, and log-probs of given answers under the same distribution.
 
-Both take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
+Sampling and scoring take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
 [B, H, W, 3]. Prompts are padded on the left and masked, so the other prompts of a batch have no effect.
 The sampling distribution is softmax(logits / temperature) over the whole vocabulary.
 """
@@ -33,9 +33,9 @@ class AnswerScores:
     """Teacher-forced scores, padded on the right to the longest answer K."""
 
     logprobs: Tensor
-    """[B, K], 0 at padding."""
+    """Log-probs [B, K] of the answer tokens, 0 at padding."""
     entropies: Tensor
-    """[B, K], 0 at padding; without gradients."""
+    """Entropies [B, K] of the distribution before each answer token, in nats, 0 at padding. No gradients."""
     mask: Tensor
     """bool [B, K], true at answer tokens."""
 
@@ -73,7 +73,7 @@ def teacher_forced(
     answers: Sequence[Sequence[int]],
     pixels: Tensor,
 ) -> tuple[GuiPolicyOutput, Tensor, Tensor]:
-    """Return the output of the model before each answer token, the tokens [B, K] and their mask [B, K]."""
+    """Return the model's output before each answer token, the answer tokens [B, K] and their mask [B, K]."""
     pad = model.config.pad_token_id
     prompt_ids, prompt_mask = pad_left(prompts, pad)
     targets, mask = pad_right(answers, pad)
@@ -98,7 +98,7 @@ def _entropy(logp: Tensor) -> Tensor:
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Return ids [B, T] and mask bool [B, T], padding first."""
+    """Return rows of token ids as ids [B, T] and mask bool [B, T] (false: padding), padding first."""
     width = max(map(len, rows))
     ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
     mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -106,7 +106,7 @@ def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor
 
 
 def pad_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Return ids [B, T] and mask bool [B, T], padding last."""
+    """Return rows of token ids as ids [B, T] and mask bool [B, T] (false: padding), padding last."""
     width = max(map(len, rows))
     ids = torch.tensor([list(row) + [pad_id] * (width - len(row)) for row in rows])
     mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
@@ -118,7 +118,7 @@ def draw_tokens(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draw tokens from logits [B, V]; returns token, log-prob and entropy [B] each.
 
-    Where the temperature is 0: the most likely token, and zeros.
+    Where the temperature is 0, the token is the most likely one, and log-prob and entropy are 0.
     """
     greedy = temperature == 0
     logp = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)

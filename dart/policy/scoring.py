@@ -2,7 +2,7 @@
 
 The rollouts of a group start from the same screen with the same prompt, so many step samples of
 a batch share (prompt, screenshot). The policy is a prefix-LM, whose prefix does not see the answer. Each
-prefix therefore runs once, every answer after it uses its cache, and gradients add up.
+prefix is therefore computed once, all answers after this prefix use its cache, and their gradients add up.
 """
 
 from collections.abc import Mapping, Sequence

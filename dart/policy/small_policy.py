@@ -73,7 +73,7 @@ class SmallPolicy(Policy):
         return score_steps(self.module, steps, pixels, temperature)
 
     def sort_key(self, step: Step) -> Any:
-        """Return the prefix, so that equal prefixes become neighbours and are computed once."""
+        """Return the prompt and the screenshot of a step, so that steps that share both are neighbours."""
         return prefix_of(step)
 
     def token_count(self, step: Step) -> int:

@@ -1,4 +1,4 @@
-"""Tokenizers of small policies: byte-level BPE over their texts, after the special tokens."""
+"""Tokenizers of small policies: first the special tokens, then byte-level BPE tokens of texts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,8 +26,8 @@ def byte_level_tokenizer(
     Special tokens take the first ids, in their order. Each digit is a token of its own, so that ten tokens
     write any number.
 
-    min_frequency   how often a pair occurs in the texts if it becomes a token
-    options         of the tokenizer, such as its pad_token
+    min_frequency   how often a pair has to occur in the texts to become a token
+    options         options of the tokenizer, such as its pad_token
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -93,7 +93,7 @@ def system_prompt(prompt: str, points: Points) -> str:
 def hint_of(actions: Sequence[Action]) -> str:
     """Return the text that shows a demonstration's actions to the policy; empty without actions.
 
-    actions   with points in the policy's frame
+    actions   actions whose points are in the policy's frame
     """
     listed = "\n".join(f"{number}. {format_action(action)}" for number, action in enumerate(actions, 1))
     return HINT.replace("{actions}", listed) if actions else ""
@@ -121,7 +121,7 @@ _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ARGUMENT = re.compile(rf"\s*([a-z_]+)\s*=\s*({_QUOTED})\s*(?:,|$)", re.DOTALL)
 _CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
 _SECOND = re.compile(r"""['"]\s*\)\s+[a-z_]+\(""")
-"""Matches the end of a text that is followed by another action."""
+"""Matches where a quoted text and its action end and a second action begins."""
 _NUMBER = r"(\d{1,5}(?:\.\d+)?)"
 _POINT = re.compile(rf"\(?\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)?")
 

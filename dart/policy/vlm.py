@@ -88,8 +88,10 @@ class VisionLanguagePolicy(Policy):
         return drawn_answers(draw.drawn, self.codec.end_ids)
 
     def _generation(self) -> GenerationConfig:
-        """Return settings that ignore the checkpoint's own: the recorded distribution must be the sampled
-        one."""
+        """Return generation settings that ignore those of the checkpoint, such as a repetition penalty.
+
+        Answers are then sampled from the distribution under which training scores them.
+        """
         return GenerationConfig(
             max_new_tokens=self._answer_tokens,
             do_sample=False,
@@ -112,8 +114,7 @@ class VisionLanguagePolicy(Policy):
         return answer_scores(_allowed(logits, self.codec.never_sampled), targets, answered, temperature)
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
-        """Return logits [B, K, V] before each answer token; other logits are not computed if the model can
-        skip them."""
+        """Return logits [B, K, V] before each answer token. Other logits are skipped if the model can."""
         answer_tokens = targets.shape[1]
         kept = {"logits_to_keep": answer_tokens} if "logits_to_keep" in self._takes else {}
         with self._computing():
@@ -121,7 +122,7 @@ class VisionLanguagePolicy(Policy):
         return logits[:, -answer_tokens:]
 
     def sort_key(self, step: Step) -> Any:
-        """Return the length first: steps of similar length need little padding together."""
+        """Return a sort key that begins with the length: steps of similar length need little padding."""
         return self.token_count(step), screenshots_of(step)
 
     def token_count(self, step: Step) -> int:
@@ -129,7 +130,7 @@ class VisionLanguagePolicy(Policy):
         return len(step.prompt_ids) + pictures + len(step.token_ids)
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Check that placeholders, images and the images' token counts agree. Raises ForeignPrompt."""
+        """Check that a step's placeholders, images and image tokens agree. Raises ForeignPrompt."""
         if step.prompt_ids.count(self.codec.image_encoder.placeholder_id) != len(step.images):
             raise ForeignPrompt(
                 step, f"the placeholders of its prompt do not match its {len(step.images)} images"
@@ -148,7 +149,7 @@ class VisionLanguagePolicy(Policy):
     # ---- inputs ----
 
     def _padded(self, rows: Sequence[ImageTokens]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ids, mask and kinds [B, T] of prompts, padding first."""
+        """Return token ids, mask and token kinds [B, T] of prompts, padding first."""
         ids, mask = pad_left([row.token_ids for row in rows], self.codec.pad_id)
         kinds, _ = pad_left([row.kinds for row in rows], 0)
         return ids, mask, kinds
@@ -163,7 +164,7 @@ class VisionLanguagePolicy(Policy):
         return {name: self._held(value) for name, value in inputs.items()}
 
     def _held(self, value: Any) -> Any:
-        """Move a tensor to the device of the weights, and floating-point values to their precision."""
+        """Move a tensor to the weights' device; convert floating-point values to the weights' precision."""
         if not isinstance(value, Tensor):
             return value
         weight = next(self.module.parameters())
@@ -179,7 +180,7 @@ class VisionLanguagePolicy(Policy):
 
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write the other files of a checkpoint unchanged."""
+    """Write these files, by name, into the folder of a checkpoint."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
 
@@ -191,7 +192,7 @@ def _taken_by(module: Any) -> frozenset[str]:
 
 
 class _Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not followed
-    """Draws each next token and excludes all others, so that `generate` has to take it.
+    """Draws each next token and excludes all other tokens, so that `generate` has to take the drawn one.
 
     Each row has its own temperature, the draws come from the engine's own generator, and the recorded
     log-probs are those of the distribution that was sampled. `generate` handles positions and caches.

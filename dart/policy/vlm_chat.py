@@ -22,7 +22,7 @@ PLACEHOLDER_TURN = "(screenshot left out)"
 """The user's message between two answers, for templates that need one."""
 
 TRIAL = (True, False, True)
-"""An episode with everything that a conversation can contain: two answers in a row and two screenshots."""
+"""An episode that tests a template, as flags for `rendered`: two answers in a row and two screenshots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class ChatTemplate:
     def rendered(self, shown: Sequence[bool], style: TemplateStyle | None = None) -> str:
         """Render the conversation up to the beginning of the next answer.
 
-        shown   whether there is a screenshot before each past answer and before the next one
+        shown   for each past answer and then for the next answer: whether a screenshot comes before it
         style   form of the messages; None: the one that the template accepts
         """
         style = style or self._style

@@ -120,7 +120,7 @@ class VisionLanguageCodec(Codec):
     def expand_images(self, prompt_ids: Sequence[int], screens: Sequence[Screen]) -> ImageTokens:
         """Replace each placeholder of a prompt by the tokens of its screenshot.
 
-        screens   those with which `prompt` made it (`dart.policy.base.Policy.check_prompt`)
+        screens   the screenshots with which `prompt` made the prompt, in the same order
         """
         expanded = iter([self._tokens_of(screen) for screen in screens])
         parts = [
@@ -139,7 +139,7 @@ class VisionLanguageCodec(Codec):
         return list(whole[: len(whole) - len(plain)]) if whole[-len(plain) :] == plain else []
 
     def _beginning_of(self, text: str) -> list[int]:
-        """Return the tokens before a text; none when the template has written them."""
+        """Return the tokens to put before a text; none when the text begins with them already."""
         is_written = self.tokenizer.bos_token is not None and text.startswith(self.tokenizer.bos_token)
         return [] if is_written else list(self._begin)
 
@@ -160,7 +160,7 @@ class VisionLanguageCodec(Codec):
         return [*self._encode_text(write_answer(action)), self._end_id]
 
     def encode_answer(self, text: str, instruction: str) -> list[int]:
-        """See `Codec`. Refused are tokens that end an answer or stand for an image, but not box tokens."""
+        """See `Codec`. Box tokens are accepted; tokens that end an answer or stand for an image are not."""
         ids = self._without_end(self._written(text))
         if forbidden := {*ids} & {*self.end_ids, *self.never_sampled}:
             names = ", ".join(sorted(self.tokenizer.convert_ids_to_tokens(sorted(forbidden))))

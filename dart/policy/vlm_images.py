@@ -20,7 +20,7 @@ KINDS = ("mm_token_type_ids", "token_type_ids")
 """Names of model inputs that mark which tokens stand for images."""
 
 MADE_HERE = ("input_ids", "attention_mask", *KINDS)
-"""Inputs that follow from the tokens; all others follow from the images alone."""
+"""Names of model inputs that follow from the tokens; all other inputs follow from the images alone."""
 
 TRIAL_PX = 448
 """Side of the blank image with which a processor is tried; large enough to be cut into tiles."""
@@ -39,15 +39,16 @@ class ImageEncoder:
     """Turns images into tokens and tensors with the processor of one checkpoint."""
 
     def __init__(self, processor: Any, rule: ResizeRule | None) -> None:
-        """rule   how images were resized before; None: the processor resizes them
+        """rule   how images were resized before they come here; None: the processor resizes them
 
         Raises UnsupportedCheckpoint when the processor cannot be used with prompts made of tokens.
         """
         self._processor = processor
         self._options = {} if rule is None else {"do_resize": False}
         self.tokens_for = lru_cache(maxsize=256)(self._tokens_of_blank)
-        """The tokens that replace the placeholder of an image, by its width_px and height_px. Raises the
-        processor's exception for a size that it does not accept."""
+        """Function from the width_px and height_px of an image to the tokens that replace its placeholder.
+
+        Raises the processor's exception for a size that the processor does not accept."""
         self.placeholder_id = self._one_token()
         self.kinds_name: str | None = None
         """Name of the model input with the kinds of tokens; None if the model has none."""
@@ -61,7 +62,7 @@ class ImageEncoder:
         return str(self._processor.image_token)
 
     def inputs(self, pictures: Sequence[Pixels]) -> dict[str, Any]:
-        """Return the torch tensors of images [H, W, 3] that the model needs beside the tokens, in order.
+        """Return the torch tensors that the model needs for images [H, W, 3] beside the tokens.
 
         Raises ValueError when an image has another number of tokens than a blank one of its size.
         """
@@ -83,7 +84,7 @@ class ImageEncoder:
         return ImageTokens(ids, kinds)
 
     def _process(self, pictures: Sequence[Pixels], tensors: str, before: str = "") -> Mapping[str, Any]:
-        """Run the processor on images that are each alone in a prompt."""
+        """Run the processor on prompts with one image each; returns the model inputs by name."""
         made: Mapping[str, Any] = self._processor(
             images=[[picture] for picture in pictures],
             text=[before + self.placeholder] * len(pictures),
@@ -109,8 +110,10 @@ class ImageEncoder:
         return int(ids[0])
 
     def _trial_tokens(self, side_px: int) -> ImageTokens:
-        """Return the tokens of a blank image. Raises UnsupportedCheckpoint unless its tensors depend on the
-        image alone."""
+        """Return the tokens of a blank square image with sides of `side_px`.
+
+        Raises UnsupportedCheckpoint unless the image's tensors depend on the image alone.
+        """
         picture = blank(side_px, side_px)
         try:
             made = self._process([picture], "np")
@@ -128,7 +131,7 @@ class ImageEncoder:
         if of_text:
             raise UnsupportedCheckpoint(
                 f"{self._name()} makes {', '.join(of_text)} from the position of an image in the text; "
-                "prompts are made of tokens here, from which these inputs cannot be computed"
+                "these inputs cannot be computed for a prompt of recorded tokens: use another checkpoint"
             )
         return tokens
 

@@ -20,12 +20,14 @@ NAMED_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_conf
 """Files of a checkpoint that may name the class of its processor."""
 
 CANNOT = (ImportError, OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
-"""Exceptions of a processor whose files or required packages are missing."""
+"""Exceptions by which a processor shows that a file or a package that it requires is missing."""
 
 
 def load_config(folder: Path) -> Any:
-    """Load the configuration of a checkpoint. Raises UnsupportedCheckpoint if it cannot be a policy,
-    OSError."""
+    """Load the configuration of a checkpoint.
+
+    Raises OSError, or UnsupportedCheckpoint if the checkpoint cannot be a policy.
+    """
     named = json_of(folder / "config.json").get("model_type")
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -95,8 +97,10 @@ def end_ids(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Read a JSON file of settings; empty when it does not exist. Raises ValueError unless it is an
-    object."""
+    """Read a JSON file of settings; no settings when the file does not exist.
+
+    Raises ValueError when the file holds anything but a JSON object.
+    """
     if not path.is_file():
         return {}
     settings = json.loads(path.read_text(encoding="utf-8"))
@@ -130,7 +134,7 @@ def _image_processor(folder: Path) -> Any:
 
 
 def _without_videos(kind: Any) -> Any:
-    """Return a subclass that accepts missing processors of videos and sounds."""
+    """Return a subclass of a processor class that works without processors of videos and sounds."""
 
     class PicturesAndTexts(kind):  # type: ignore[misc]  # chosen by the checkpoint
         def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:

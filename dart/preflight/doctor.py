@@ -35,13 +35,13 @@ GIB = 2**30
 MIB = 2**20
 
 DISK_LOW_BYTES = 2 * GIB
-"""Free space below which there is a note: a day of the laptop job keeps about 1 GiB of screenshots."""
+"""Free space below which the check of the disk gives a note. A day of the laptop job keeps about 1 GiB."""
 
 DISK_OUT_BYTES = 200 * MIB
-"""Free space below which a checkpoint and its successor do not fit."""
+"""Free space below which the check of the disk fails: a checkpoint and its successor do not fit."""
 
 FILES_LOW = 4096
-"""Fewest open files that are enough: a supervisor has two for each child, a browser a few dozen."""
+"""Limit of open files that is enough: a supervisor opens two for each child, a browser a few dozen."""
 
 GPU_DEADLINE_S = 5.0
 
@@ -51,7 +51,7 @@ class CheckVerdict(StrEnum):
 
     FINE = "fine"
     NOTE = "note"
-    """Worth knowing; nothing has to be done."""
+    """The check found something worth knowing; nothing has to be done."""
     WRONG = "wrong"
 
 
@@ -63,7 +63,7 @@ class CheckResult:
     verdict: CheckVerdict
     found: str
     remedy: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What the user should do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +98,16 @@ def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
 
 
 def _problem(topic: str, problem: str) -> CheckResult:
-    """Return the result for a problem; its message ends with the remedy, after a semicolon or a colon."""
+    """Make a result of a message about a problem, whose last part is the remedy.
+
+    The remedy follows the first semicolon or, without one, the first colon.
+    """
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
     return _wrong(topic, found, remedy or problem)
 
 
 def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]) -> Iterator[CheckResult]:
-    """Yield a result for each thing that is missing; when nothing is, a result that says what was found."""
+    """Yield a result for each message in `missing`; without a message, a result with the text of `found`."""
     problems = list(missing)
     yield from (_problem(topic, problem) for problem in problems)
     if not problems:
@@ -133,7 +136,9 @@ def gpu(_: CheckTarget) -> Iterator[CheckResult]:
     cards = ", ".join(_cards())
     build = _version_of("torch")
     if not cards:
-        yield _note("gpu", f"none; torch {build} computes on the processor, which the laptop job is made for")
+        yield _note(
+            "gpu", f"no card; torch {build} computes on the processor, for which the laptop job is made"
+        )
     elif "+cpu" in build:
         remedy = "install the build of torch for your CUDA version (pytorch.org)"
         yield _note("gpu", f"{cards}, which torch {build} cannot use", remedy)
@@ -164,7 +169,7 @@ def browser(target: CheckTarget) -> Iterator[CheckResult]:
 
     def found() -> str:
         if environments.kind != "miniwob":
-            return f"none is needed: environments of kind {environments.kind!r}"
+            return f"environments of kind {environments.kind!r} need no browser"
         return f"{browser_version(executable)} at {executable}"
 
     return _unless_missing("browser", missing_browser(target.config), found)
@@ -205,7 +210,7 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
     if hard == resource.RLIM_INFINITY or hard >= FILES_LOW:
         yield _fine("files", f"a process may open {'any number of' if hard == -1 else hard} files")
     else:
-        remedy = "raise it: 'ulimit -Hn 65536' as root, or LimitNOFILE= in the unit file"
+        remedy = "raise the limit: 'ulimit -Hn 65536' as root, or LimitNOFILE= in the unit file"
         yield _wrong(
             "files", f"a process may open only {hard} files; a supervisor of many children needs more", remedy
         )
@@ -229,9 +234,9 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
-    """Report whether the run is running, and each process that is left over from it."""
+    """Report whether the run is running, and each process that is left over from an earlier start."""
     if target.paths is None:
-        yield _note("run", "none to check; name one with --run-dir")
+        yield _note("run", "no run to check; name one with --run-dir")
         return
     root = target.paths.root
     pid = holder(root)
@@ -246,7 +251,7 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
             f"the next start of the run ends it; or end it now with 'kill -9 {orphan}'",
         )
     if not orphans:
-        yield _fine("processes", "none is left over from an earlier run")
+        yield _fine("processes", "no process is left over from an earlier start of the run")
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
@@ -270,7 +275,7 @@ def _users_of(folder: Path) -> Iterator[int]:
 
 
 def record(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check that every issued rollout has one fate, and that the record is consistent in itself."""
+    """Check that every issued rollout has one fate, and that the rows of the record agree with each other."""
     from dart.store.reader import StoreReader
 
     if target.paths is None:
@@ -284,10 +289,12 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
     if books.holds:
         yield _fine("books", str(books))
     else:
-        yield _wrong("books", str(books), "rollouts were lost: keep the run directory, and report it")
+        yield _wrong(
+            "books", str(books), "rollouts were lost: keep the run directory, and report this defect"
+        )
     yield from (_wrong("record", str(one), one.remedy) for one in damage)
     if not damage:
-        yield _fine("record", "it is consistent; --data also checks its screenshots")
+        yield _fine("record", "the record is consistent; --data also checks the screenshots")
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:

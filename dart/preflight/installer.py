@@ -33,7 +33,7 @@ INSTALL_PAGES: Command = (
     *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
     *("--no-deps", PAGES_PACKAGE),
 )
-"""Installs the package without its dependencies (selenium, gymnasium): only its pages are used."""
+"""The command that installs the MiniWoB++ package without its dependencies: only its pages are used."""
 
 
 def missing_installations(config: Config) -> list[Command]:
@@ -53,9 +53,9 @@ def missing_installations(config: Config) -> list[Command]:
 
 
 def install(command: Command, announce: Callable[[str], None]) -> None:
-    """Announce and run a command. Its standard output is dropped, because it only shows progress.
+    """Announce and run a command. Its standard output, which only shows progress, is dropped.
 
-    raises    UnavailableError when the command fails
+    raises    UnavailableError if the command fails
     """
     announce(f"running {shlex.join(command)}")
     code = subprocess.run(
@@ -70,9 +70,9 @@ def install(command: Command, announce: Callable[[str], None]) -> None:
 
 
 def as_root() -> Command | None:
-    """Return the command prefix with which apt-get runs as root; empty for root.
+    """Return the words before `apt-get` that run it as root; no words if this user is root.
 
-    None when there is no apt-get, or when this user may not run it as root without a password."""
+    None if there is no apt-get, or if this user may not become root without a password."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:

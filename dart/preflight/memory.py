@@ -21,24 +21,24 @@ from dart.inspect.formatting import size
 MIB = 2**20
 
 PYTHON_BYTES = 30 * MIB
-"""Memory of an actor without torch, beyond what it shares with its supervisor (PSS)."""
+"""Memory of an actor without torch, without what the actor shares with its supervisor (measured as PSS)."""
 
 TORCH_BYTES = 220 * MIB
 """Memory of a process that has imported torch and transformers."""
 
 BROWSER_BYTES = 200 * MIB
-"""Memory of a headless Chromium, with all its processes, after an hour of MiniWoB++ pages (PSS)."""
+"""Memory of all processes of a headless Chromium after an hour of MiniWoB++ pages (measured as PSS)."""
 
 SINGLETONS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
-"""Processes that a run has once, beside the trainer."""
+"""Processes, other than the trainer, of which a run has exactly one."""
 
 ADAM_MOMENTS = 2
-"""AdamW keeps two numbers for each trained weight."""
+"""Number of values that AdamW keeps for each trained weight."""
 
 BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 ADAPTED = re.compile(r"\.(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj)\.weight$")
-"""Weights beside which LoRA puts an adapter (`dart.policy.lora.LAYERS`), outside the vision tower."""
+"""Names of the weights that LoRA adapts (`dart.policy.lora.LAYERS`); those of the vision tower match, too."""
 
 REMEDY = (
     "fewer environments (environments.count), fewer engines (rollout.count), "
@@ -52,7 +52,7 @@ class PolicySize:
 
     parameters: int = 0
     adapter_parameters_per_rank: int = 0
-    """Parameters of a LoRA adapter of rank 1."""
+    """Number of parameters of a LoRA adapter of rank 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ProcessMemory:
     name: str
     count: int
     parts: Mapping[str, int]
-    """Bytes in each process, by their purpose."""
+    """Bytes in each process of this kind, by their purpose, such as `weights`."""
 
     @property
     def total_bytes(self) -> int:
@@ -82,7 +82,7 @@ def policy_size(folder: Path) -> PolicySize:
 
 
 def size_of(layout: Layout) -> PolicySize:
-    """Count the parameters of tensors with these names and shapes."""
+    """Count the parameters of a checkpoint whose tensors have these names and shapes."""
     adapted = [shape for name, shape in layout.items() if ADAPTED.search(name) and "vis" not in name]
     return PolicySize(
         parameters=sum(math.prod(shape) for shape in layout.values()),
@@ -102,9 +102,9 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
 
 
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
-    """Yield the parts of the memory of one rank of the trainer: their names and bytes.
+    """Yield name and bytes of each part of the memory of one rank of the trainer.
 
-    Trained weights are float32, whatever `training.precision` is."""
+    Trained weights count as float32, whatever `training.precision` is."""
     training = config.training
     if training.learner == "simulated":
         yield "python", PYTHON_BYTES
@@ -151,7 +151,7 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def memory_lines(config: Config, available_bytes: int) -> list[str]:
-    """Return the estimate as lines of text, or a line that says why there is none.
+    """Return the estimate as lines of text, or one line that says why there is no estimate.
 
     available_bytes   main memory that is free now
     """
@@ -169,7 +169,7 @@ def memory_lines(config: Config, available_bytes: int) -> list[str]:
 
 
 def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
-    """Return a heading, a line for each kind of process, the total, and a warning when it is not free."""
+    """Return lines: a heading, each kind of process, the total, and a warning if less memory is available."""
     total = sum(kind.total_bytes for kind in kinds)
     lines = [f"memory, at least (a policy of {policy.parameters:,} parameters)"]
     for kind in kinds:
@@ -179,5 +179,5 @@ def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes
         lines.append(f"  {size(kind.total_bytes):>9}  {times}{kind.name}: {each}")
     lines.append(f"  {size(total):>9}  in all; {size(available_bytes)} are free on this machine")
     if total > available_bytes:
-        lines.append(f"that is {size(total - available_bytes)} more than there is; use {REMEDY}")
+        lines.append(f"that is {size(total - available_bytes)} more than is free; use {REMEDY}")
     return lines

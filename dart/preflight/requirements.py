@@ -31,21 +31,21 @@ TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
 
 BROWSER_DEADLINE_S = 10.0
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
-"""Four numbers, which every Chromium and no other program prints for `--version`."""
+"""The four numbers that every Chromium prints for `--version`, and other programs do not."""
 
 SAID_CHARACTERS = 200
 
 RESOLVE_S = 5.0
-"""Time for resolving the names of all machines."""
+"""Longest time for resolving the names of all machines together."""
 
 RESOLVERS = 32
 HOSTS_SHOWN = 5
 
 SMALL_POLICY = "gui_policy"
-"""Model type of the laptop job's policy."""
+"""Model type, in config.json, of the laptop job's policy."""
 
 Check = Callable[[Config], Iterator[str]]
-"""Finds what is missing: one message with its remedy for each thing."""
+"""A check: takes the configuration, and yields a message with a remedy for each missing thing."""
 
 
 def missing_packages(config: Config) -> Iterator[str]:
@@ -70,14 +70,14 @@ def missing_trackers(config: Config) -> Iterator[str]:
         if find_spec(TRACKERS[name]) is None:
             yield (
                 f"tracking.writers names {name!r}, and the package {TRACKERS[name]} is not installed: "
-                "pip install 'dartrl[tracking]', or take it out of tracking.writers"
+                "pip install 'dartrl[tracking]', or remove the name from tracking.writers"
             )
 
 
 def missing_browser(config: Config) -> Iterator[str]:
     """Yield a message for each thing that the configured kind of environment needs and that is missing.
 
-    That is a browser and its pages, the programs of desktops, or what the provider of machines needs."""
+    A kind needs a browser and its pages, the programs of desktops, or what its provider of machines needs."""
     if config.environments.kind == "desktop":
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))
@@ -214,7 +214,7 @@ def policy_without_hints(config: Config) -> Iterator[str]:
 
 
 def damage_of(folder: Path) -> str | None:
-    """Return what is wrong with the files of a checkpoint, or None. The model is not loaded."""
+    """Say what is wrong with the files of a checkpoint; None if nothing is. The model is not loaded."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -245,7 +245,7 @@ def require_installation(
         shared_gpus,
     ),
 ) -> None:
-    """Run the checks of everything that a run needs from outside.
+    """Check that everything is installed that a run needs.
 
     raises    UnavailableError with a line for each thing that is missing
     """

@@ -39,7 +39,7 @@ def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
     if actors[actors[name].parent].parent == LAUNCHER:
         return (
             f"the run cannot go on without {name}; "
-            "`dartrl pause` lets the run rest, `dartrl actors restart` replaces one actor, "
+            "`dartrl pause` holds back new work, `dartrl actors restart` replaces one actor, "
             "`dartrl down` ends all"
         )
     return ""
@@ -49,7 +49,7 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
     """Describe an actor in words: its state, what it does and for how long."""
     row = actors.get(name)
     if row is None:
-        return f"{name} is not there"
+        return f"{name} does not exist"
     doing = f", in {row.handler} for {row.busy_s:.1f} s" if row.busy_s else ""
     is_up = row.state in (ActorState.RUNNING, ActorState.STOPPING)
     is_silent = is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S

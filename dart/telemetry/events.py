@@ -68,15 +68,15 @@ KINDS: Mapping[str, EventKind] = {
         "intervals that double (at most an hour), and when it ends.",
         subject="who waits: `trainer`, `episodes` or `environments`",
         fields={
-            "stage": "`began`, `lasts` or `ended`",
+            "stage": "whether the wait `began`, `lasts` or `ended`",
             "cause": "the part to blame: `environments`, `engines`, `curator`, `store`, `trainer` or "
             "`weight_sync`",
             "text": "the whole message",
-            "lasted_s": "time since the first notice",
+            "lasted_s": "time since the stall was first reported",
         },
     ),
     PAUSED: EventKind(
-        about="The disk was full, or the record locked by another process, and the actor continues after it.",
+        about="An actor continues after the disk was full, or the record was locked by another process.",
         subject="the actor that waited",
         fields={
             "began_unix_s": "when it began",
@@ -88,7 +88,7 @@ KINDS: Mapping[str, EventKind] = {
         about="A task is not played for a while: it costs rollouts or environments and teaches nothing.",
         subject="the task",
         fields={
-            "reason": "the failures in a row that caused it",
+            "reason": "the failures in a row that caused the quarantine",
             "until_unix_s": "when one group of the task is tried",
         },
     ),
@@ -123,7 +123,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     EVALUATION_FAILED: EventKind(
         about="An evaluation episode ended without a result. It is played again, or left out of the report's "
-        "rate after `curation.max_attempts`; the report says how many were.",
+        "rate after `curation.max_attempts`; the report says how many were left out.",
         subject="the task",
         fields={
             "phase": "`before` or `after`",
@@ -157,7 +157,7 @@ KINDS: Mapping[str, EventKind] = {
         fields={
             "version": "the newest version, whose checkpoint is a copy now",
             "from_version": "the version of which that checkpoint is a copy",
-            "damage": "what was wrong with it",
+            "damage": "what was wrong with the damaged checkpoint",
             "damaged_folder": "where the damaged checkpoint is now, in the run directory; `status` and "
             "the page show a notice until that folder is removed",
         },
@@ -168,7 +168,7 @@ KINDS: Mapping[str, EventKind] = {
         "continues without the transactions after the damage.",
         subject="the store",
         fields={
-            "damage": "what was wrong with it, and how many transactions are lost",
+            "damage": "what was wrong with the log, and how many transactions are lost",
             "copy": "a copy of the log as it was, in the run directory; `status` and the page show a "
             "notice until that file is removed",
         },
@@ -194,7 +194,7 @@ KINDS: Mapping[str, EventKind] = {
             "state": "the new state: `healthy`, `updating`, `stale`, `suspect` or `dead`",
             "before": "the state before",
             "reason": "why the engine is not healthy",
-            "version": "the policy version it serves; -1 while it does not run",
+            "version": "the policy version that the engine serves; -1 while its actor does not run",
             "required": "the oldest version that may still be served",
             "since_unix_s": "when the change was noticed",
         },
@@ -224,7 +224,7 @@ REPORT_FIELDS: Mapping[str, str] = {
     "incarnation": "which incarnation of the actor",
     "pid": "its process",
     "exit_code": "how the process ended; null when a signal ended it",
-    "signal": "the signal that ended it; null when none did",
-    "chain": "for a supervisor: the reasons below that led to this one, nearest first",
+    "signal": "the signal that ended the process; null when no signal did",
+    "chain": "for a supervisor: the reasons of the ends below it that led to its own, nearest first",
 }
 """The fields of every report about an actor."""

@@ -1,4 +1,4 @@
-"""The curator's service over a store of the same process, for tests and examples."""
+"""A record for the curator's service whose store is in the same process, for tests and examples."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LocalRecord:
-    """A store of this process as the `Record` of the curator's service."""
+    """Gives the curator's service a store in this process as its `Record`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -22,10 +22,13 @@ class LocalRecord:
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, and return its result."""
+    """Run a coroutine that never has to wait, and return its result.
+
+    raises   RuntimeError if the coroutine waits
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise RuntimeError(f"{coroutine!r} waited; at_once runs only what waits for nothing outside this process")
+    raise RuntimeError(f"{coroutine!r} waited, but at_once runs only what never waits; use asyncio.run")

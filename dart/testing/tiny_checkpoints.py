@@ -24,10 +24,14 @@ from dart.policy.uitars import PROMPT, system_prompt
 transformers_logging.disable_progress_bar()  # a bar per file would break the output of benchmarks and tests
 
 TEXT_TOKENS = 503
-"""256 bytes, and the most frequent pairs of the prompt: with the nine special tokens of Qwen2.5-VL 512."""
+"""Number of tokens for text: the 256 bytes and the most frequent pairs in the prompt. With the nine special
+tokens of Qwen2.5-VL there are 512."""
 
 HIDDEN, VISION_HIDDEN, LAYERS, HEADS = 128, 64, 2, 2
-"""Sizes of the models. The head dimensions are those that engines on the CPU support."""
+"""Width of the language model, width of the vision tower, layers and attention heads of every model.
+
+The sizes of the heads that follow are supported by engines on the CPU.
+"""
 
 INITIAL = 0.06
 """Standard deviation of the initial weights: large enough that different prompts get different answers."""
@@ -35,26 +39,26 @@ INITIAL = 0.06
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The properties of one family."""
+    """What a family of vision-language models needs for a tiny checkpoint."""
 
     special_tokens: tuple[str, ...]
     pad: str
     end: str
     ends: tuple[str, ...] = ()
-    """Further tokens that end an answer."""
+    """Tokens that end an answer, other than `end`."""
     begin: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens by the names of the tokenizer's attributes that the processor reads."""
+    """Special tokens that the processor reads from the tokenizer, by the name of its attribute."""
     chat_template: str
     configuration: Mapping[str, Any]
-    """Its `config.json` without the model type. A special token stands for its id; `text_config` holds what
-    differs from `text_layout`."""
+    """The content of `config.json` without the model type. A special token stands for its id; `text_config`
+    holds what differs from `text_layout`."""
     files: Mapping[str, Mapping[str, Any]]
-    """Files of its processors, by name, without values that are the defaults of the processors' classes."""
+    """Content of the files of the processors, by file name, without values that are the classes' defaults."""
 
 
 def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> None:
-    """Write the checkpoint into the folder `path`; the same seed gives the same weights."""
+    """Write a tiny checkpoint into the folder `path`; the same seed gives the same weights."""
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = tiny_tokenizer(family)
     tiny_model(model_type, family, tokenizer, seed).save_pretrained(path)
@@ -85,7 +89,7 @@ def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(model_type: str, family: Family, tokenizer: PreTrainedTokenizerFast, seed: int) -> Any:
-    """Return a model of less than a million parameters."""
+    """Return a model of the family, with random weights and less than a million parameters."""
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in family.special_tokens}
     config = {
         key: ids[value] if isinstance(value, str) else value for key, value in family.configuration.items()
@@ -112,7 +116,11 @@ def _replace_zeros(model: Any) -> None:
 
 
 def text_layout(family: Family, ids: Mapping[str, int], vocabulary: int) -> dict[str, Any]:
-    """Return the configuration of a language model, with the names that most families use."""
+    """Return the `text_config` of a tiny language model, with the keys that most families use.
+
+    ids          id of each special token
+    vocabulary   number of tokens
+    """
     return {
         "vocab_size": vocabulary,
         "hidden_size": HIDDEN,
@@ -136,7 +144,7 @@ SYSTEM = """\
 You are a helpful assistant.<|im_end|>
 {% endif -%}
 """
-"""The system message of Qwen2-VL and Qwen2.5-VL, before a conversation without one."""
+"""Start of a chat template: the system message of Qwen2-VL and Qwen2.5-VL, if a conversation has none."""
 
 CHATML = """\
 {%- for message in messages -%}

@@ -34,13 +34,13 @@ VISION = {
     "intermediate_size": 2 * VISION_HIDDEN,
     "initializer_range": INITIAL,
 }
-"""Sizes of every vision tower."""
+"""Settings that the vision towers of all families share."""
 
 
 # ---- Qwen2-VL, Qwen2.5-VL, Qwen3-VL: any size in whole image tokens ----
 
 MERGE = 2
-"""Patches per side of an image token."""
+"""Number of patches along each side of the square that becomes one image token."""
 
 ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]}
 
@@ -79,9 +79,10 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 
 
 def _qwen_files(processor: str, video_processor: str, patch_px: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of both processors, complete: vLLM takes other defaults than the processors' classes.
+    """Return the files of the image and the video processor, by file name.
 
-    The classes cannot write them, because the class for videos needs torchvision.
+    They contain every value, because vLLM has other defaults than the processors' classes. The classes cannot
+    write the files here, because the class for videos needs torchvision.
     """
     mean, std = (CLIP_MEAN, CLIP_STD) if patch_px == 14 else ([0.5] * 3, [0.5] * 3)
     token_area_px = (patch_px * MERGE) ** 2
@@ -166,7 +167,7 @@ def make_tiny_qwen(path: Path, seed: int = 0) -> None:
 # ---- families with tiles or one size ----
 
 TILE_PX, PATCH_PX = 56, 14
-"""Side of the images that the vision tower gets, and of the patches it makes of them: 16."""
+"""Side in pixels of the images that the vision tower gets, and of the 16 patches in each image."""
 
 SQUARE = {"height": TILE_PX, "width": TILE_PX}
 
@@ -182,7 +183,11 @@ TILE_VISION = {
 def _processors(
     image_processor: str, processor: str, images: Mapping[str, Any], **settings: Any
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of an image processor with these settings of images, and of a processor."""
+    """Return the files of an image processor and of a processor, by file name.
+
+    images     settings of the image processor
+    settings   settings of the processor
+    """
     return {
         "preprocessor_config.json": {
             "image_processor_type": image_processor,
@@ -344,18 +349,18 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "llava_onevision": LLAVA_ONEVISION,
     }
 )
-"""By model type."""
+"""Every family, by its model type in config.json."""
 
 
 def main() -> None:
-    """Write a tiny checkpoint."""
+    """Run the command `python -m dart.testing.tiny_families`: write a tiny checkpoint."""
     parser = argparse.ArgumentParser(
         description="Write a tiny checkpoint with random weights and the layout of a well-known family.",
         epilog="python -m dart.testing.tiny_families qwen2_5_vl tiny",
     )
     parser.add_argument("family", choices=sorted(FAMILIES), help="the model type, as config.json names it")
-    parser.add_argument("folder", type=Path, help="where to write it")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, other weights")
+    parser.add_argument("folder", type=Path, help="folder to write the checkpoint to")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights")
     options = parser.parse_args()
     make_tiny(options.folder, options.family, FAMILIES[options.family], options.seed)
 

@@ -1,6 +1,6 @@
 """Trajectories and demonstrations for tests.
 
-They are valid, and their values differ, so that a test notices exchanged ones.
+They are valid. Their values differ from each other, so that a test notices if two values are exchanged.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dart.core.types import Demonstration, Outcome, RolloutLease, Step, Trajecto
 
 
 def step_at(version: int, number: int = 0) -> Step:
-    """Return a step of a policy version; its number determines screenshot, prompt and answer."""
+    """Return a step of a policy version; `number` determines its screenshot, prompt and answer."""
     return Step(
         screenshot_sha256=f"{number:064x}",
         prompt_ids=tuple(range(number, number + 20)),
@@ -27,7 +27,10 @@ def step_at(version: int, number: int = 0) -> Step:
 def trajectory_for(
     lease: RolloutLease, reward: float = 1.0, versions: Sequence[int] = (0, 0), environment: str = "env-000"
 ) -> Trajectory:
-    """Return the trajectory that an environment would report for a lease, with a step of each version."""
+    """Return the trajectory that an environment would report for a lease.
+
+    versions   the policy version of each step
+    """
     return Trajectory(
         rollout_id=lease.rollout_id,
         group_id=lease.group_id,

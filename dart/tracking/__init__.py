@@ -1,1 +1,1 @@
-"""Figures of every update for TensorBoard and Weights & Biases, followed in the record beside a run."""
+"""Figures of every update for TensorBoard and Weights & Biases, read from the record beside a run."""

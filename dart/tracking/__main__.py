@@ -18,7 +18,11 @@ POLL_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
-    """Write each update's figures until SIGTERM, then those that are left. Raises DartError, StoreError."""
+    """Write the figures of each update until SIGTERM, then of the updates that are left.
+
+    arguments   the run directory, and the pid of the main process
+    raises      DartError, StoreError
+    """
     is_over = threading.Event()
     paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
     config = load_config(paths.config)
@@ -43,7 +47,7 @@ def main(arguments: list[str]) -> None:
 
 
 def opened(name: str, paths: RunPaths, config: Config, position: Position) -> TrackingWriter:
-    """Open a writer that continues after the newest version it has written."""
+    """Open the writer with this name, to continue after the newest policy version that it has written."""
     folder = paths.tracking / name
     if name == "tensorboard":
         return TensorBoard(folder, first=position.of(name) + 1)

@@ -1,9 +1,9 @@
 """Follows the record of a run, update by update, and remembers which updates each writer has.
 
-The figures of an update are its own, and those of the run since the update before:
+The figures of an update describe the update itself, and the run since the update before:
 
     update/…        as the trainer recorded them: loss, kl, entropy and others
-    staleness/…     mean, p50, p95 and max of the steps that it trained, and the bound, in policy versions
+    staleness/…     mean, p50, p95 and max over the steps of the update, and the bound, in policy versions
     curve/success   share of successes among the newest episodes, at most 100, before the update
     utilisation/…   share of time environments were in an episode, engines answered, the trainer updated
     throughput/…    episodes and environment steps that were stored, per minute
@@ -30,25 +30,25 @@ from dart.tracking.writers import Point, TrackingWriter
 STALENESS = "staleness_"
 MINUTE_S = 60.0
 AT_ONCE = 100
-"""Most updates that are read and written together."""
+"""How many updates are read and written together at most."""
 
 
 class Position:
-    """Keeps the newest version of each writer in a file, which is replaced after the writers were flushed."""
+    """Keeps in a file the newest policy version that each writer has written and flushed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         known = json.loads(path.read_text()) if path.exists() else {}
         self._versions: dict[str, int] = known.get("versions", {})
         self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
-        """The id of the run at a service that keeps many runs."""
+        """Random id of the run for Weights & Biases, kept in the file."""
 
     def of(self, writer: str) -> int:
-        """Return the newest version that a writer has; 0 if it has none."""
+        """Return the newest policy version that a writer has; 0 if it has none."""
         return self._versions.get(writer, 0)
 
     def keep(self, versions: Mapping[str, int]) -> None:
-        """Write the newest versions of some writers into the file. Raises OSError."""
+        """Write the newest policy version of some writers into the file. Raises OSError."""
         self._versions |= versions
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
@@ -56,7 +56,7 @@ class Position:
 
 
 class TrackingFollower:
-    """Writes the points that the writers do not have yet."""
+    """Writes each update as a point to the writers that do not have it yet."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class TrackingFollower:
         self._now_unix_s = now_unix_s
         self._success_above = config.curation.success_above
         self._settle_s = 2 * config.telemetry.load_every_s
-        """Time after an update until every actor has reported its load before it."""
+        """Time after an update until every actor has recorded its load of the time before the update."""
 
     def catch_up(self, *, is_over: bool = False) -> int:
         """Write all settled updates that some writer does not have; return how many there were.
 
-        An update is settled once every actor has had time to record its load before it.
+        An update is settled once every actor has had time to record its load of the time before the update.
         is_over   whether the run has ended, so that every update is settled
         """
         count = 0

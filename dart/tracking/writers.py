@@ -1,6 +1,6 @@
-"""Writers of points: event files of TensorBoard, a run of Weights & Biases.
+"""Writers of points, each of them the figures of one update: for TensorBoard and for Weights & Biases.
 
-A writer imports its library when it is made.
+The library of a writer is imported when the writer is created.
 """
 
 import os
@@ -20,23 +20,23 @@ class Point:
     """The figures of one update."""
 
     version: int
-    """The policy version that the update made: the step of the point."""
+    """The policy version that the update made. TensorBoard and Weights & Biases show it as the step."""
     unix_s: float
     """When the update was committed."""
     figures: Mapping[str, float]
 
 
 class TrackingWriter(Protocol):
-    """Takes points in the order of their versions."""
+    """Writes points, which it gets in the order of their policy versions."""
 
     def write(self, point: Point) -> None:
-        """Take one point."""
+        """Write one point; it may still be lost until `flush`."""
 
     def flush(self) -> None:
-        """Make the points taken so far outlive this process."""
+        """Make sure that the points written so far are kept even if this process is killed."""
 
     def close(self) -> None:
-        """Wait until every point is written. Called after the last one."""
+        """Wait until every point is written, and close the writer."""
 
 
 class TensorBoard:
@@ -47,10 +47,10 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, first: int) -> None:
-        """Begin a file whose first version is `first`.
+        """Begin a file whose first point has the policy version `first`.
 
-        TensorBoard then ignores points from that version on which an earlier process wrote, but did not note
-        in `Position`.
+        The file tells TensorBoard to ignore points of earlier files from version `first` on. A process that
+        ended before it noted them in `Position` may have written such points.
         """
         with _without_torch():
             from tensorboardX.event_file_writer import EventsWriter
@@ -77,7 +77,7 @@ class TensorBoard:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Hide torch from tensorboardX, which would import it without need: that takes seconds."""
+    """Hide torch from tensorboardX, which would import torch without need. The import takes seconds."""
     if "torch" in sys.modules:
         yield
         return
@@ -89,10 +89,10 @@ def _without_torch() -> Iterator[None]:
 
 
 class WeightsAndBiases:
-    """One run of Weights & Biases, continued after a restart. A point's step there is its version."""
+    """One run of Weights & Biases, continued after a restart. Its step is the policy version of a point."""
 
     def __init__(self, folder: Path, config: Config, run_id: str) -> None:
-        """Begin or continue the run. Raises what `wandb.init` raises, for instance without a login."""
+        """Begin the run with this id, or continue it. Raises what `wandb.init` raises."""
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class WeightsAndBiases:
         self._run.log({**point.figures, "unix_s": point.unix_s}, step=point.version, commit=True)
 
     def flush(self) -> None:
-        """Nothing to do: each point is handed to wandb's own process as soon as it is written."""
+        """Do nothing: `write` hands each point to wandb's own process at once."""
 
     def close(self) -> None:
         self._run.finish()

@@ -196,7 +196,9 @@ def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
 def main() -> None:
     """Import folders and print one JSON object: `added` and `known`, or `failed` (the message) and `disk`
     (whether it is a DiskError)."""
-    parser = argparse.ArgumentParser(description="Import demonstrations into the record of a run at rest.")
+    parser = argparse.ArgumentParser(
+        description="Import demonstrations into the record of a run that is not running."
+    )
     parser.add_argument("store", type=Path, help="the run's store.db")
     parser.add_argument("blobs", type=Path, help="the run's blobs")
     parser.add_argument("policy", type=Path, help="checkpoint whose codec makes the token ids")

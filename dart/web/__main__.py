@@ -20,7 +20,10 @@ RETRY_S = 5.0
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until SIGTERM. Raises DartError."""
+    """Serve the web page of a run until SIGTERM. Raises DartError.
+
+    arguments   the run directory, and the pid of the main process
+    """
     paths = begin_sidecar(WEB, arguments)
     web = load_config(paths.config).web
     access = access_of(web, paths)
@@ -42,7 +45,7 @@ def _listening(web: WebSettings, paths: RunPaths) -> socket:
         try:
             listener = listen(web.host, web.port)
         except UnavailableError as error:
-            text = f"{error}; it tries again every {RETRY_S:g} s"
+            text = f"{error}; the web page tries again every {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=WEB, is_well=False, text=text))
             time.sleep(RETRY_S)
             continue

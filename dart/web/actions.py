@@ -13,7 +13,7 @@ STATUS = {
     ControlOutcome.REFUSED: 409,
     ControlOutcome.SILENT: 503,
 }
-"""The HTTP status of a page that shows the outcome of a request."""
+"""The HTTP status of the page that shows the outcome of a request to the run, by outcome."""
 
 
 ACTIONS: Mapping[str, str] = {
@@ -30,9 +30,9 @@ ACTIONS: Mapping[str, str] = {
         "End this actor, children first, and start it again; one that hangs is killed. It costs no "
         "restart budget. Actors that depend on it may be restarted with it."
     ),
-    "release": "End its quarantine, or its wait before a restart, now; its earlier failures are forgotten.",
+    "release": "End the quarantine or the wait of this actor now; its earlier failures are forgotten.",
 }
-"""What each change that the page offers will do: the text of the page that asks for confirmation."""
+"""The changes that the web page offers, and for each the text that asks for confirmation."""
 
 OF_THE_RUN = ("pause", "resume", "drain")
 OF_AN_ACTOR = ("restart", "release")
@@ -48,7 +48,7 @@ class RequestedAction:
 
     @property
     def label(self) -> str:
-        """Text of its button."""
+        """Text of the button for this change."""
         return self.do.capitalize()
 
     @property
@@ -57,7 +57,7 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        """The request to the run. Raises UsageError if a name is missing, or given but not accepted."""
+        """The request that is sent to the run. Raises UsageError if a name is missing or not allowed."""
         return request_of(self.do, **({"name": self.name} if self.name else {}))
 
     @property
@@ -71,7 +71,7 @@ class RequestedAction:
 
     @property
     def place(self) -> str:
-        """Address of the page that offers the change: the actor's page, or the overview."""
+        """Address of the page that offers the change: the page of the actor, or the overview."""
         return f"/actor?{urlencode({'name': self.name})}" if self.name else "/"
 
 
@@ -79,7 +79,7 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
     """Read a change from the fields of a form or an address. Raises UsageError for an unknown change."""
     asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
     if asked.do not in ACTIONS:
-        raise UsageError(f"there is no action {asked.do!r}; there are {', '.join(ACTIONS)}")
+        raise UsageError(f"there is no action {asked.do!r}; the actions are {', '.join(ACTIONS)}")
     given = f"got {asked.name[:NAME_MOST]!r}"
     if asked.do in OF_THE_RUN and asked.name:
         raise UsageError(f"{asked.do} is about the whole run and takes no name, {given}")
@@ -89,6 +89,6 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
 
 
 def offers(page: str, actor: str) -> tuple[RequestedAction, ...]:
-    """The actions that a page offers: those of the run, or those of an actor on its page."""
+    """Return the changes that a page offers: of the run on the overview, of an actor on its page."""
     offered = {"overview": OF_THE_RUN, "actor": OF_AN_ACTOR}.get(page, ())
     return tuple(RequestedAction(do=do, name=actor if page == "actor" else "") for do in offered)

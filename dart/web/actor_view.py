@@ -18,7 +18,7 @@ TONES = {
     "failed": "bad",
     "quarantined": "rest",
 }
-"""Classes of the style sheet by what an actor's state says."""
+"""Class of the style sheet for each state of an actor (`dart.inspect.formatting.state_text`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class ActorView:
     state: str
     tone: str
     doing: str
-    """What it does and for how long; if it is down, why it ended and when it is tried again."""
+    """What the actor does and for how long; if it is down, why it ended and when it is started again."""
 
 
 def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:

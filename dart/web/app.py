@@ -51,22 +51,25 @@ from dart.web.scrape_pages import scrape_routes
 from dart.web.trajectory_pages import number, trajectory_html
 
 UNROUTED = ("head", "overview")
-"""Pages without an address of their name: the head of every page, and the overview, which is at `/`."""
+"""Pages that get no address of their own name. `head` is a part of every page, and `overview` is at `/`."""
 
 STREAMS_MOST = 32
-"""Most streams at a time: one for each open page."""
+"""Largest number of streams at a time. Each page that is open in a browser has one stream."""
 
 STREAM_S = 600.0
-"""A stream ends after this time. The page then opens another stream, which checks its session again."""
+"""Time after which a stream ends. The page then opens another one, for which the session is checked again."""
 
 POLL_S = 0.1
 GOOD_FOR = 0.8
-"""Share of a part's interval for which its HTML is kept: below one, so that it is new when it is due."""
+"""The HTML of a page's part is kept for this share of the interval between two renderings of the part.
+
+The share is below 1, so that the kept HTML has expired when the next rendering is due.
+"""
 
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096
 FORM_S = 5.0
-"""Time for a client to send a form, which has a few bytes; after it the request fails with status 408."""
+"""Longest time that a client may take to send a form; after it the request fails with status 408."""
 
 FOREVER = "private, max-age=31536000, immutable"
 BLOB = re.compile(r"[0-9a-f]{64}")
@@ -84,7 +87,7 @@ class Site:
     # pages
 
     async def page(self, request: Request, name: str) -> Response:
-        """A page of `dart.web.pages.PAGES`."""
+        """Respond with the page of this name in `dart.web.pages.PAGES`."""
         values = Values(request.query_params)
         page = page_of(name, values)
         parts = {part.name: await self._part(name, values, part) for part in page.parts}
@@ -92,11 +95,11 @@ class Site:
         return self._page(request, page, parts, stream, actions.offers(name, values["name"]))
 
     async def _part(self, name: str, values: Values, part: PagePart) -> str:
-        """Return a part of a page, or the text of an error that may go away while the page is open."""
+        """Return a part of a page as HTML, or the text of an error that may pass while the page is open."""
         return await part_or_error(self._html(name, values, part), () if part.every_s == STILL else PASSING)
 
     async def _html(self, name: str, values: Values, part: PagePart) -> str:
-        """Return a part of a page, rendered once for all clients that show the page."""
+        """Return a part of a page as HTML, rendered once for all clients that show the page."""
         place = "every page" if part is HEAD else f"/{name}?{urlencode(sorted(values.items()))}"
         kept_s = 0.0 if part.every_s == STILL else GOOD_FOR * part.every_s
         return await self.blocking.shared(
@@ -143,7 +146,7 @@ class Site:
     async def _about(
         self, request: Request, wanted: RequestedAction, template: str, **values: object
     ) -> HTMLResponse:
-        """Return a page about an action. It is in no menu, and only its head follows the run."""
+        """Return a page about an action. Only the head of the page is updated while the page is open."""
         head = await self._part("head", Values(), HEAD)
         parts = {"head": head, "action": render(template, wanted=wanted, **values)}
         return self._page(request, WebPage(wanted.title, "", (HEAD,)), parts)
@@ -161,9 +164,7 @@ class Site:
         """Send a screenshot. Its address holds only a sha256, so no address leads to another file."""
         sha256 = request.path_params["sha256"]
         if not BLOB.fullmatch(sha256):
-            raise UsageError(
-                f"expected the sha256 of a screenshot, which has 64 hexadecimal digits, got {sha256!r}"
-            )
+            raise UsageError(f"expected the sha256 of a screenshot, 64 hexadecimal digits, got {sha256!r}")
         blobs = BlobStore(self._paths.blobs, read_only=True)
         content = await self.blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
@@ -219,7 +220,7 @@ class Site:
 
 
 class _Stream(StreamingResponse):
-    """A stream of server-sent events. It calls `ended` when it ends, and also if it never began."""
+    """A response with server-sent events. It calls `ended` when it ends, even if no event was sent."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -293,11 +294,11 @@ async def changes(
 
 
 PASSING = (TemporaryError, DiskError, RunDirectoryError, NotRunningError)
-"""Errors shown in place of a part of a page; others replace the whole page."""
+"""Errors that may pass while a page is open. Each replaces a part of the page; others replace the page."""
 
 
 async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...] = PASSING) -> str:
-    """Return a part of a page as HTML, or the text of its error if that is one of `shown`."""
+    """Return a part of a page as HTML. An error of a class in `shown` becomes HTML with its text."""
     try:
         return await html
     except shown as error:
@@ -305,7 +306,7 @@ async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...]
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Read the fields of a form, the first value of each. Raises HTTPException if it is too large or slow."""
+    """Read the first value of each field of a form. Raises HTTPException if the form is too large or slow."""
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_S):
@@ -334,9 +335,9 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
-    """Show a page that says that a defect was met; the server logs its traceback."""
+    """Respond with a page that names an unexpected error; the server logs the traceback."""
     text = (
         f"this page cannot be shown ({type(error).__name__}): `dartrl doctor --data --full` says whether the "
-        "data of the run are damaged; if not, it is a defect, and the log of the page has its traceback"
+        "data of the run are damaged; if not, this is a defect, and the log of the web page has the traceback"
     )
     return HTMLResponse(render("error.html", status=500, text=text), 500)

@@ -13,8 +13,8 @@ rules, in this order:
 A change with the cookie also needs an `Origin` that names this page: browsers send it with every POST,
 and no page can forge it. Browsers do not send the cookie for other sites.
 
-The cookie holds an expiry and a keyed hash of it, not the token: it is worthless after its time, and a new
-token voids it.
+The cookie holds the time of its expiry and a keyed hash of that time, not the token. The cookie is worthless
+after that time, and a new token voids it.
 """
 
 import hashlib
@@ -28,14 +28,15 @@ from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
 
 COOKIE = "dartrl_session"
-"""The port is appended: browsers send cookies to every port of a machine, and each may serve another run."""
+"""Name of the session cookie, without the port, which `cookie_name` appends. Browsers send a cookie to every
+port of a machine, and each port may serve another run."""
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""Shorter tokens are refused: a person chose them, so they can be guessed."""
+"""Least length of a token. A shorter token was chosen by a person and could be guessed, so it is refused."""
 
 STEER = "/do"
-"""The address of a POST that changes the run."""
+"""The address to which a POST that changes the run is sent."""
 
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
 """Addresses that need no token: the login form and its files."""
@@ -51,9 +52,9 @@ class Access:
     loopback_only: bool
     """Whether the page listens on this machine alone."""
     names: frozenset[str]
-    """Host names that requests may use, in lower case; addresses need not be listed."""
+    """Host names that requests may use, in lower case. IP addresses are not listed."""
     token: str | None
-    """The token that changes need; None: nothing can be changed."""
+    """The token that a request needs to change the run; None if no request may change it."""
     is_open: bool
     """Whether requests that change nothing need no token."""
 
@@ -86,7 +87,7 @@ def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_op
     """Return the rules for a web page that listens at `host`.
 
     names    further host names that requests may use, such as the name of a proxy
-    is_open  whether reading needs no token though there is one, which only a loopback address allows
+    is_open  whether requests that change nothing need no token; ignored if other machines reach `host`
     raises   UsageError for a page that other machines can reach without a token, and for a short token
     """
     is_local = is_loopback(host)
@@ -113,7 +114,7 @@ PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_
 
 
 def is_open_here(web: WebSettings) -> bool:
-    """Whether every user of this machine can read the web page of a daemon."""
+    """Whether every user of this machine can read the web page that a daemon with these settings serves."""
     return web.enabled and not web.token_file and is_loopback(web.host)
 
 
@@ -194,7 +195,7 @@ def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessR
     if asked.path in OPEN_PATHS or (access.is_open and asked.path != STEER):
         return None
     if access.token is None:
-        return AccessRefusal(403, "this page changes nothing: it was started without a token (--token-file)")
+        return AccessRefusal(403, "this page cannot change the run: start it with a token (--token-file)")
     if is_known(access, asked, now_unix_s):
         return None
     return AccessRefusal(
@@ -217,10 +218,9 @@ def _bearer(asked: RequestFacts) -> str:
 
 
 def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
-    """Refuse a change with a session cookie and without `Origin`.
+    """Refuse a request that changes the run with a session cookie and without `Origin`.
 
-    A change with a token in `Authorization` needs no `Origin`, because browsers never add such a header by
-    themselves.
+    A request with a token in `Authorization` may lack `Origin`: browsers never add that header by themselves.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None

@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 THREADS = 2
 WAITING_MOST = 64
-"""Most jobs at a time, those that wait for a thread included."""
+"""Largest number of jobs at a time, with the jobs that wait for a thread."""
 
 DEADLINE_S = 10.0
 KEPT_MOST = 128
 
 
 class Busy(TemporaryError):
-    """There are too many jobs, or a job takes too long."""
+    """Raised if there are too many jobs, or a job takes too long."""
 
 
 class BlockingPool:
@@ -39,7 +39,7 @@ class BlockingPool:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Close the pool when the ASGI application ends that has this as its `lifespan`."""
+        """The `lifespan` of an ASGI application: close the pool when the application ends."""
         yield
         self.close()
 
@@ -51,9 +51,9 @@ class BlockingPool:
         return await self._in_time(what, self._start(what, job))
 
     async def shared(self, key: Hashable, fresh_s: float, job: Callable[[], T]) -> T:
-        """Return the result of a blocking function, run once for all calls with this `key` within `fresh_s`.
+        """Run a blocking function once for all calls with this `key` within `fresh_s`, and return its result.
 
-        Failures are not kept. Raises as `run` does.
+        A failure is not kept: the next call runs the function again. Raises Busy, and what `job` raises.
         """
         found = self._kept.get(key)
         if found is None or (found[0] <= self._now_s() and found[1].done()) or _failed(found[1]):

@@ -21,11 +21,11 @@ from dart.inspect.utilisation import Sizes, intervals
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 Points = Sequence[tuple[float, float | None]]
-"""(unix time, value) in ascending order of time; None is a gap."""
+"""Pairs of unix time in seconds and value, in ascending order of time; a value of None is a gap."""
 
 
 class EpisodeCounts(NamedTuple):
-    """What was stored within one bin."""
+    """How many episodes, successes and environment steps were stored within one bin of time."""
 
     episodes: int
     successes: int
@@ -34,15 +34,15 @@ class EpisodeCounts(NamedTuple):
 
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
-"""Episodes behind each point of the success curve; its 95 % interval is about ±10 %."""
+"""Number of episodes for each point of the success curve; the 95 % interval of a point is about ±10 %."""
 
 KNOWN_SHARE = 0.25
-"""The last bin is drawn only if at least this share of it is covered by load events."""
+"""Least share of a bin that load events must cover for the value of the bin to be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bins:
-    """A stretch of time, cut into equal parts."""
+    """A stretch of time, cut into `count` equal bins."""
 
     begins_unix_s: float
     ends_unix_s: float
@@ -58,11 +58,11 @@ class Bins:
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The moment at which each part ends, where its value is drawn."""
+        """The moment at which each bin ends, in unix seconds; the value of a bin is drawn there."""
         return tuple(self.begins_unix_s + (index + 1) * self.width_s for index in range(self.count))
 
     def index(self, unix_s: float) -> int:
-        """Return the number of the part in which a moment lies; the nearest part for a moment outside."""
+        """Return the index of the bin in which a moment lies; the nearest bin for a moment outside."""
         return min(self.count - 1, max(0, int((unix_s - self.begins_unix_s) / self.width_s)))
 
 
@@ -71,10 +71,11 @@ def utilisation_over_time(
 ) -> Points:
     """Return the share of time that a kind of actors spent in an activity, for each bin.
 
-    prefix   how the names of these actors begin
-    sizes    how many of these actors there were
-    A bin without load events has None. Nothing is drawn after the time up to which all live actors have sent
-    their load.
+    prefix     how the names of these actors begin
+    activity   the field of their load events with the time spent, such as `busy_s`
+    sizes      how many of these actors there were
+    A bin has None if it has no load events, or if it lies after the last time at which every live actor had
+    sent a load event.
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)
@@ -98,7 +99,10 @@ def utilisation_over_time(
 
 
 def _known_until(load: Iterable[Event]) -> float:
-    """Return the time up to which every actor has sent its load, apart from actors that are long silent."""
+    """Return the unix time of the oldest among the last load events of the actors, without silent actors.
+
+    Silent is an actor whose last event is more than ACTOR_SILENT_S older than the newest of all.
+    """
     last: dict[str, float] = {}
     for event in load:
         last[event.subject] = max(event.unix_s, last.get(event.subject, 0.0))
@@ -109,9 +113,9 @@ def _known_until(load: Iterable[Event]) -> float:
 def success_over_time(
     played: Mapping[int, EpisodeCounts], bins: Bins, *, episodes: int = EPISODES_PER_POINT
 ) -> list[tuple[float, Score]]:
-    """Return the success of the newest episodes at the end of each bin in which an episode ended.
+    """Return the success rate of the newest episodes at the end of each bin in which an episode ended.
 
-    episodes   least number of episodes behind each point; fewer if all bins together have few
+    episodes   least number of episodes over which a point is computed; fewer if all bins together have few
     """
     wanted = window_for(sum(one.episodes for one in played.values()), episodes)
     found, window = [], list[EpisodeCounts]()
@@ -128,7 +132,7 @@ def success_over_time(
 
 
 def per_minute(counts: Mapping[int, float], bins: Bins) -> Points:
-    """Counts of bins as rates per minute; a bin without a count has the rate 0."""
+    """Convert a count for each bin into a rate per minute; a bin without a count has the rate 0."""
     return tuple(
         (end, MINUTE_S * counts.get(index, 0.0) / bins.width_s) for index, end in enumerate(bins.ends)
     )
@@ -139,7 +143,7 @@ PLOT_TOP = 60.0
 PLOT_BOTTOM = 860.0
 
 DOT_MARGIN = 12.0
-"""Least distance of a dot from the left and right edges, so that all of it is visible."""
+"""Least x distance of a dot from the left and right edges, so that the whole dot is visible."""
 
 TICKS = 4
 DAY_S = 86400.0
@@ -152,9 +156,9 @@ class Series:
     name: str
     points: Points
     colour: str = "c1"
-    """A class of the style sheet."""
+    """The class of the style sheet that gives the line its colour."""
     low_high: Sequence[tuple[float, float, float]] = ()
-    """(unix time, low, high): a band around the line."""
+    """The band around the line: triples of unix time, lowest and highest value."""
     is_thin: bool = False
 
 
@@ -171,7 +175,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines and dots over the unix times from `span[0]` to `span[1]`."""
+    """Lines and dots over the time from `span[0]` to `span[1]`, in unix seconds."""
 
     title: str
     series: Sequence[Series]
@@ -187,7 +191,7 @@ class Chart:
 
     @cached_property
     def top(self) -> float:
-        """The value at the top of the plot: 1 for shares, else the first tick at or above all values."""
+        """The value at the top of the plot: 1 for shares, else the lowest tick that no value exceeds."""
         most = max((y for one in self.series for _, y in one.points if y is not None), default=1.0)
         if self.is_percent or most <= 0:
             return 1.0
@@ -232,28 +236,28 @@ class Chart:
 
     @property
     def x_ticks(self) -> list[tuple[float, str, str]]:
-        """(unix time, label, SVG text anchor) for the begin, middle and end of the time axis."""
+        """Unix time, label and SVG text anchor of the begin, middle and end of the time axis."""
         begins, ends = self.span
         places = (begins, "start"), ((begins + ends) / 2, "middle"), (ends, "end")
         return [(at, self._time(at), anchor) for at, anchor in places]
 
     @property
     def readout(self) -> str:
-        """JSON for the text at the mouse pointer: each moment's x, its label, and the values of all lines."""
+        """JSON for the text at the mouse pointer: x, label, and the values of all lines, for each moment."""
         texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
         moments = sorted({at for one in self.series for at, _ in one.points})
         rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
         return json.dumps({"names": [one.name for one in self.series], "rows": rows}, separators=(",", ":"))
 
     def _time(self, unix_s: float) -> str:
-        """Local time of day; with the date where the chart spans over a day, with seconds if it is short."""
+        """Format a moment as local time. A chart over a day has dates, a chart up to 10 minutes seconds."""
         span_s = self.span[1] - self.span[0]
         form = "%d %b %H:%M" if span_s > DAY_S else "%H:%M" if span_s > 600 else "%H:%M:%S"
         return time.strftime(form, time.localtime(unix_s))
 
 
 def sparkline(points: Points, span: tuple[float, float]) -> str:
-    """Return the SVG path of a small chart of shares, in a box of 1000 by 1000; empty without points."""
+    """Draw values in [0, 1] as an SVG path in a box of 1000 x 1000; empty without points."""
     return Chart("", (), span, is_percent=True).path(points)
 
 
@@ -274,14 +278,14 @@ def _run(run: Sequence[tuple[float, float]]) -> str:
 
 
 def tick_step(top: float) -> float:
-    """Return the distance between ticks, about four up to `top`: 1, 2 or 5 times a power of ten."""
+    """Return the distance between ticks: 1, 2 or 5 times a power of ten, for about four ticks up to `top`."""
     rough = top / TICKS
     unit = 10.0 ** math.floor(math.log10(rough))
     return next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
 
 
 def figure(value: float) -> str:
-    """A number as short text: `12 k`, `340`, `1.5` or `0.02`."""
+    """Format a number as short text: `12 k`, `340`, `1.5` or `0.02`."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
     if abs(value) >= 1e4:

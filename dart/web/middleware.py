@@ -43,7 +43,7 @@ class Guard:
 
 
 def asked_of(scope: Scope) -> RequestFacts:
-    """Return the parts of a request that the rules use.
+    """Return the parts of a request that the rules of `dart.web.auth` use.
 
     Some headers may occur only once; such a header counts as missing if it is repeated.
     """

@@ -1,4 +1,4 @@
-"""What the pages show: each page as parts, each part a function from a run to HTML. All of it blocks.
+"""What the pages show: each page as parts, each part a function from a run to HTML. All functions block.
 
 A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. Tree and
 actors are read from the board alone, so they are right while the record is locked or an actor hangs.
@@ -30,7 +30,7 @@ from dart.web.run_view import RunView
 
 BINS = 96
 BIN_S = 4.0
-"""Shortest bin, so that a rate covers more than one episode."""
+"""Shortest bin of the charts over time: in a shorter one, a rate would be that of a single episode."""
 
 STRETCH_MIN_S = 60.0
 SPARK_BINS = 24
@@ -41,14 +41,14 @@ TASK_TRAJECTORIES = 30
 
 NEWS_READ = 200
 NEWS_S = 86_400.0
-"""Age of the oldest report of a supervisor on the overview; the page of an actor shows older ones."""
+"""Largest age of a supervisor's report on the overview; the page of an actor shows older reports too."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
-"""Stretches of time the overview can show, in seconds; None is the whole run."""
+"""Stretches of time that the charts can show, in seconds by their name; None is the whole run."""
 
 
 STILL = math.inf
-"""The interval of a part that is rendered once, when its page is opened."""
+"""The value of `every_s` for a part that is rendered only once, when its page is opened."""
 
 
 class Values(dict[str, str]):
@@ -72,14 +72,14 @@ class WebPage:
     """A page that follows the run."""
 
     title: str
-    """May name values of the address in braces."""
+    """Title of the page. Names in braces, as in `Rollout {id}`, are replaced by values of the address."""
     place: str
-    """The entry of the menu it belongs to."""
+    """The entry of the menu that is marked while the page is shown."""
     parts: tuple[PagePart, ...]
 
 
 def head(run: RunView, _: Values) -> str:
-    """The line above every page: the run and its health."""
+    """Render the line above every page, which shows the run and its health."""
     snapshot = run.snapshot
     tone, word = "idle", "ended"
     if run.pid is not None:
@@ -111,7 +111,7 @@ def _charts(run: RunView, values: Values) -> str:
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
-    """Return the time that is drawn, cut into bins: up to now, or to the end of a run that has ended."""
+    """Cut the time that the charts show, up to now or to the end of the run, into at most `most` bins."""
     last = run.store.last_unix_s()
     ends = time.time() if run.pid is not None or last is None else last
     began = run.store.began_unix_s()
@@ -351,5 +351,5 @@ def page_of(name: str, values: Values) -> WebPage:
     """Return the page with a name. Raises UsageError for a page that does not exist."""
     page = PAGES.get(name)
     if page is None:
-        raise UsageError(f"there is no page {name!r}; there are {', '.join(PAGES)}")
+        raise UsageError(f"there is no page {name!r}; the pages are {', '.join(PAGES)}")
     return replace(page, title=page.title.format_map(values), parts=(HEAD, *page.parts))

@@ -1,4 +1,4 @@
-"""Render templates. Every value is escaped, and an unknown name is an error."""
+"""Render the HTML templates. Every value is escaped, and a name without a value raises an error."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
-"""Every file that is served as it is, with its media type."""
+"""The files that are served unchanged, with their media types."""
 
 
 @cache
@@ -49,9 +49,9 @@ def render(template: str, **values: object) -> str:
 
 
 def ago(unix_s: float) -> str:
-    """How long ago a moment was, as text: `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
+    """Say how long ago a moment was: `12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
     seconds = max(0.0, time.time() - unix_s)
     for size_s, unit, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48), (86400, "d", math.inf)):
         if seconds / size_s < most:
             return f"{seconds / size_s:.0f} {unit} ago"
-    raise AssertionError("days have no end")
+    raise AssertionError("unreachable: the last unit, days, has no upper limit")

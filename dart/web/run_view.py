@@ -1,4 +1,4 @@
-"""One run, opened for one HTTP response: its record, its board, its files. Everything here blocks."""
+"""One run, opened for one HTTP response: its record, its board and its files. All functions block."""
 
 import contextlib
 from functools import cached_property, lru_cache
@@ -22,7 +22,7 @@ from supervision import reports
 from supervision.reports import SupervisorReport
 
 LOG_BYTES = 64 << 10
-"""Bytes that are read from the end of a log."""
+"""How many bytes are read from the end of a log."""
 
 LOG_LINES = 120
 REPORTS_MOST = 20
@@ -80,7 +80,7 @@ class RunView:
         return read_actors(self.paths.root)
 
     def _refuse_earlier_board(self) -> None:
-        """Refuse the board of an earlier start while the run is starting again. Raises TemporaryError."""
+        """Raise TemporaryError while the run is starting and its board is still that of an earlier start."""
         if self.pid is not None and is_of_earlier_part(self.paths):
             who = f" as process {self.pid}" if self.pid else ""
             raise TemporaryError(
@@ -89,11 +89,11 @@ class RunView:
 
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
-        """Every engine, from the board alone."""
+        """The row of every engine, read from the board alone."""
         return engine_rows(rows_of(self.paths.board))
 
     def actor(self, name: str) -> ActorRow:
-        """The row of an actor. Raises UsageError for a name that is not on the board."""
+        """Return the row of an actor. Raises UsageError for a name that is not on the board."""
         return find_actor(name, self.actors)
 
     def log(self, actor: ActorRow) -> list[LogLine]:
@@ -110,7 +110,7 @@ class RunView:
     def token_texts(self) -> dict[int, str]:
         """Return the text of each token id. All checkpoints of a run have the tokenizer of its base policy.
 
-        The result is empty for engines without a policy.
+        The result is empty if the engines of the run have no policy (`simulated`, `oracle`).
         """
         if self.config.rollout.engine in ("simulated", "oracle"):
             return {}
@@ -119,7 +119,7 @@ class RunView:
         return next((texts for folder in folders if (texts := token_texts(folder))), {})
 
     def size_of(self, sha256: str) -> tuple[int, int] | None:
-        """Read width and height of a screenshot from its first bytes; None if it is missing or no picture."""
+        """Read width and height of a screenshot in pixels; None if the screenshot is missing or no PNG."""
         try:
             with BlobStore(self.paths.blobs, read_only=True).path(sha256).open("rb") as file:
                 return png_size(file.read(PNG_HEAD_BYTES))
@@ -128,12 +128,15 @@ class RunView:
 
 
 _counted: dict[tuple[Path, int], EventCounts] = {}
-"""Events counted so far in each record, by its file: the next response counts only newer ones."""
+"""Number of events counted so far in each record, by path and inode of the record.
+
+The next response counts only newer events.
+"""
 
 
 @lru_cache(maxsize=4)
 def _config(path: Path, mtime_ns: int) -> Config:
-    """The configuration, cached: reading it would take most of the time of a response."""
+    """Read the configuration of a run, and cache it: reading would take most of the time of a response."""
     return load_config(path)
 
 

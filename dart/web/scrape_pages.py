@@ -23,7 +23,7 @@ from dart.web.blocking import BlockingPool
 from dart.web.run_view import RunView
 
 FRESH_S = 1.0
-"""Requests within this time share one response."""
+"""Time during which requests to the same page share one response."""
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -58,7 +58,7 @@ def _verdict(problems: list[str]) -> tuple[int, str]:
 
 
 def scrape_app(paths: RunPaths) -> Starlette:
-    """Make an ASGI application of these three pages alone. Its pages need no token."""
+    """Make an ASGI application that serves only `/metrics`, `/livez` and `/readyz`, without a token."""
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 

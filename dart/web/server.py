@@ -22,10 +22,10 @@ from dart.core.errors import DiskError, UnavailableError, UsageError
 from dart.web.auth import is_loopback
 
 HEAD_S = 5.0
-"""Time for the first line and the headers of a request to arrive, on a connection without a request."""
+"""Time within which the first line and the headers of a request must arrive on an idle connection."""
 
 WAITING_MOST = 48
-"""Most connections without a request; when another is opened, the oldest of them is closed."""
+"""Largest number of connections without a request. If one more is opened, the oldest of them is closed."""
 
 
 class BoundedHttp(H11Protocol):
@@ -83,14 +83,14 @@ CONNECTIONS_MOST = 128
 REQUEST_HEAD_BYTES = 16 << 10
 BEAT_EVERY_S = 5
 END_S = 1
-"""Time to close connections at the end; pages that follow the run hold theirs for ever."""
+"""Longest wait for connections to close at the end. Pages that follow the run never close theirs."""
 
 
 def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None = None) -> None:
     """Serve an application until SIGINT or SIGTERM.
 
-    beat   called every few seconds. A caller that passes it must have configured logging for the process;
-           uvicorn's warnings then go to that log
+    beat   called every few seconds. If `beat` is given, configure logging for the process before: uvicorn's
+           warnings then go to that log
     """
 
     async def notify() -> None:
@@ -132,7 +132,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(host: str, port: int) -> str:
-    """The address of a server as a URL."""
+    """Return the URL of a server at a host and port."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 

@@ -34,11 +34,11 @@ from dart.core.actions import (
 from dart.core.types import Step
 
 ARM = 0.03
-"""Half the width of a cross, as a share of the picture's longer side: the unit of all marks (`arm`)."""
+"""Half the width of a cross, as a share of the picture's longer side. Marks have their size in this unit."""
 
 SCROLL_ARMS = 3.0
 LETTER_ARMS = 1.5
-"""Height of a letter of a label, in arms."""
+"""Height of a letter of a label, in arms (`ARM`)."""
 
 LETTER_WIDTH = 0.6
 """Width of a monospaced letter, as a share of its height."""
@@ -48,7 +48,7 @@ _TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An SVG element, in pixels of the picture."""
+    """An SVG element that marks a picture; its coordinates are pixels of the picture."""
 
     tag: Literal["line", "circle", "polygon", "rect", "text"]
     attributes: Mapping[str, float | str]
@@ -56,7 +56,7 @@ class Mark:
 
     @property
     def is_stroke(self) -> bool:
-        """Whether it is drawn twice, as a dark line over a wider light one, to be visible on any picture."""
+        """Whether the mark is drawn twice, dark over a wider light line, to be visible on any picture."""
         return self.tag in ("line", "circle")
 
 
@@ -67,11 +67,14 @@ class Overlay:
     marks: tuple[Mark, ...]
     caption: str
     is_action: bool = True
-    """False for an answer that is no action of the grammar."""
+    """Whether the answer is an action of the grammar."""
 
 
 def overlay(answer: str, width: int, height: int) -> Overlay:
-    """Return the marks and the caption of an answer. If the answer is no action, the caption says why."""
+    """Return the marks and the caption of an answer on a picture of `width` x `height` pixels.
+
+    If the answer is no action, there are no marks, and the caption says why.
+    """
     try:
         action = parse_action(answer)
     except ActionParseError as error:
@@ -84,7 +87,10 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
 
 
 def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
-    """Return the marks that show an action on a picture; a point outside the picture is drawn at its edge."""
+    """Return the marks that show an action on a picture of `width` x `height` pixels.
+
+    A point outside the picture is drawn at its edge.
+    """
     arm = ARM * max(width, height)
 
     def inside(x: int, y: int) -> tuple[float, float]:
@@ -144,7 +150,7 @@ def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
-    """Draw an arrow as a line and its head; nothing if it begins and ends in the same point."""
+    """Draw an arrow as a line and a head; no mark if the arrow begins and ends in the same point."""
     length = math.hypot(x2 - x1, y2 - y1)
     if length == 0:
         return ()
@@ -196,27 +202,27 @@ class Token:
 
     @property
     def tone(self) -> str:
-        """The style sheet's class for the probability of the token."""
+        """The class of the style sheet for the probability of the token: `p0` for less than 0.2, to `p4`."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
 NO_SIZE: Size = (160, 210)
-"""Size of the empty place of a missing picture."""
+"""Width and height, in pixels, of the empty place that is shown for a missing screenshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepView:
-    """One environment step, with what a page shows of it beyond its record."""
+    """One environment step with everything that a page shows of it."""
 
     number: int
-    """From 1."""
+    """Number of the step in its episode, from 1."""
     step: Step
     size: Size | None
-    """Size of its screenshot; None where that is missing or damaged."""
+    """Width and height of the screenshot in pixels; None if the screenshot is missing or damaged."""
     tokens: tuple[Token, ...]
-    """Empty where the answer was not sampled by a known policy."""
+    """The tokens of the answer; empty if the answer was not sampled by a known policy."""
     staleness: int | None
-    """Versions between sampling and training of the step; None while the step is not trained."""
+    """Number of policy versions between sampling and training of the step; None if it was not trained."""
 
     @cached_property
     def overlay(self) -> Overlay:
@@ -228,7 +234,7 @@ class StepView:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy over the tokens of the answer, by which curation selects steps."""
+        """Mean entropy of the answer's tokens, in nats; None if unknown. Curation selects steps by it."""
         return fmean(self.step.entropies) if self.step.entropies else None
 
     @property
@@ -245,7 +251,7 @@ def views(
 ) -> tuple[StepView, ...]:
     """Return the steps of one episode as they are shown.
 
-    size_of           returns the size of a screenshot, given its sha256
+    size_of           returns width and height of a screenshot in pixels, given its sha256
     token_texts       text of each token id; a token without a text is shown by its id
     trained_version   the version made by the update that trained this episode; None if it was not trained
     """
@@ -270,7 +276,10 @@ def _tokens(step: Step, texts: Mapping[int, str]) -> tuple[Token, ...]:
 
 
 def first_difference(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """Return the number of the first step whose screenshots or answers differ; None if there is none."""
+    """Return the number of the first step, from 1, in which two episodes differ in screenshot or answer.
+
+    None if all steps are the same.
+    """
     pairs = enumerate(zip_longest(first, second), start=1)
     return next((number for number, (one, other) in pairs if _seen(one) != _seen(other)), None)
 
@@ -281,10 +290,10 @@ def _seen(step: Step | None) -> tuple[str, str] | None:
 
 FILE = "tokenizer.json"
 FILE_BYTES_MOST = 64 << 20
-"""Tokenizers of 7 B policies take about 11 MB."""
+"""Largest tokenizer.json that is read; those of policies with 7 B parameters have about 11 MB."""
 
 _BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
-"""Byte-level tokenizers write a space and a line break as these letters."""
+"""The visible letter for each letter that a byte-level tokenizer writes for a space and a line break."""
 
 
 def token_texts(policy: Path) -> dict[int, str]:

@@ -1,6 +1,6 @@
 """Trajectories as pages: the list, one episode step by step, two episodes side by side, one as a file.
 
-Everything here blocks.
+All functions block.
 """
 
 import base64
@@ -24,12 +24,12 @@ from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
 ID_DIGITS = 18
-"""Most digits of a number; the record counts in 64 bits."""
+"""Largest number of digits of a number in an address; the record counts in 64 bits."""
 
 RESULTS = {"": None, "success": True, "failure": False}
 
 OTHERS_MOST = 30
-"""Trajectories of the same task that are offered for comparison."""
+"""How many trajectories of the same task are offered for comparison."""
 
 
 def number(values: Mapping[str, str], name: str) -> int:
@@ -47,7 +47,7 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
     """Read the filter of a list of trajectories from an address. Raises UsageError."""
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
-        raise UsageError(f"there is no outcome {outcome[:40]!r}; there are {', '.join(Outcome)}")
+        raise UsageError(f"there is no outcome {outcome[:40]!r}; the outcomes are {', '.join(Outcome)}")
     result = values.get("result", "")
     if result not in RESULTS:
         raise UsageError(f"expected success or failure for 'result' in the address, got {result[:40]!r}")
@@ -81,7 +81,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
 
 
 class EpisodePage:
-    """One rollout with its steps: a trajectory, or the steps that were kept when it was parked."""
+    """One rollout with the steps of its trajectory or, without one, the steps of its parked episode."""
 
     def __init__(self, run: RunView, rollout_id: int) -> None:
         fate = run.store.fate(rollout_id)
@@ -153,9 +153,9 @@ def address(sha256: str) -> str:
 
 
 def trajectory_html(run: RunView, rollout_id: int) -> str:
-    """Return the page of a rollout as one file, which contains the screenshots, the style and the script.
+    """Return the page of a rollout as HTML, which contains its screenshots, style and script.
 
-    The content security policy of the file admits, by their hashes, only this style and this script.
+    The content security policy of the page admits only this style and this script, by their hashes.
     raises   UsageError if the run has no such rollout
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
@@ -184,7 +184,7 @@ def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
 
 
 def _as_data(blobs: BlobStore, sha256: str) -> str:
-    """Return a screenshot as a `data:` address; an empty one if the screenshot is lost or damaged."""
+    """Return a screenshot as a `data:` address; `data:,` if the screenshot is lost or damaged."""
     try:
         content = blobs.read(sha256)
     except BlobDamage:

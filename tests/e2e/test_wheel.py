@@ -121,4 +121,4 @@ def test_a_new_project_has_a_good_configuration_and_all_it_needs(installed: Path
         == "train.toml: valid\n"
     )
     plan = succeeded(ran(installed / "dartrl", "up", "train.toml", "--dry-run", cwd=project))
-    assert "everything it needs is there" in plan
+    assert "everything that the run needs is there" in plan

@@ -44,7 +44,7 @@ from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 WAIT_S = 1.0
-"""How long the action `Wait` waits."""
+"""Duration of the action `Wait`."""
 
 
 @dataclass(slots=True)
@@ -207,8 +207,7 @@ class DesktopEnvironment:
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
-        """Check that the desktop is ready, has exactly the files of the task and only windows of these
-        classes.
+        """Check that the desktop is ready, has exactly the files of the task, and one window of each class.
 
         Raises MachineNotReady, WindowManagerDied, ApplicationDied or DirtyStart.
         """
@@ -221,7 +220,7 @@ class DesktopEnvironment:
 
     @contextlib.asynccontextmanager
     async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Give the calls of an operation what is left of ``deadline_s``; after a fault, kill the sandbox."""
+        """Yield the function that counts ``deadline_s`` down; kill the sandbox after a fault in the block."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:

@@ -52,7 +52,7 @@ SETTLE_LEAST_S, SETTLE_MOST_S, SETTLE_EVERY_S = 0.06, 1.0, 0.03
 wait, and the time between two captures."""
 
 RECORDED_WITHIN_S = 3.0
-"""How long to wait until all sent events are counted. Only lost events take this long."""
+"""Longest wait until all sent events are counted. Only an event that is lost takes this long."""
 
 PING_WITHIN_S = 6.0
 """How long an application may take to answer a ping before it counts as dead; a busy machine takes
@@ -62,11 +62,11 @@ SETTLE_PING_S = 1.0
 SELECTION_WITHIN_S = 5.0
 
 QUIET_FOR_S, QUIET_WITHIN_S = 0.3, 10.0
-"""The files of the home are read after they did not change for `QUIET_FOR_S`, which is awaited for at most
+"""The files of the home are read once they have not changed for `QUIET_FOR_S`. The longest wait for this is
 `QUIET_WITHIN_S`."""
 
 SAVING = re.compile(r"lu[0-9a-z]+\.tmp")
-"""Name of a file while LibreOffice writes it."""
+"""Matches the names of the files into which LibreOffice writes while it saves."""
 
 SPARE_KEYCODES = 24
 """Number of unused keys that are assigned to characters that a US keyboard does not have."""
@@ -94,7 +94,7 @@ NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 class GuestError(Exception):
-    """A call failed; the message is sent to the caller as the response."""
+    """A call failed. The response to the call has this message."""
 
 
 class Recorder:
@@ -310,10 +310,10 @@ class GuestDesktop:
     # ---- checks ----
 
     def status(self) -> dict[str, Any]:
-        """Return what a screenshot does not show.
+        """Return the state of the desktop beyond its picture.
 
-        That is the fault of the window manager and of each application (empty when it has none), the position
-        of the pointer and whether the applications are parked."""
+        It has the fault of the window manager and of each application (empty for no fault), the position of
+        the pointer, and whether the applications are parked."""
         pointer = self._root.query_pointer()
         return {
             "window_manager": _fault_of(self._manager)
@@ -328,7 +328,7 @@ class GuestDesktop:
         return class_of(self._x, self._x.create_resource_object("window", active_id(self._x)))
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> list[str]:
-        """Ping the windows that support it. Return the titles of open windows that did not reply in time."""
+        """Ping all windows that support pings. Return the titles of those that are open and did not reply."""
         waiting: dict[int, str] = {}
         ping, protocols = self._x.get_atom("_NET_WM_PING"), self._x.get_atom("WM_PROTOCOLS")
         for window in managed_windows(self._x):

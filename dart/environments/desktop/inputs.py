@@ -31,7 +31,7 @@ NOTCHES = 5
 """Wheel notches of one `Scroll`, as in UI-TARS."""
 
 DRAG_MOVES = 8
-"""Mouse moves between press and release; toolkits begin a drag some pixels after the press."""
+"""Number of mouse moves between press and release. Toolkits begin a drag some pixels after the press."""
 
 DRAG_PAUSE_S = 0.02
 
@@ -101,8 +101,7 @@ def expected_desktop_counts(calls: Iterable[Call]) -> InputCounts:
 
 
 def own_time_s(calls: Iterable[Call]) -> float:
-    """Return how long it takes to send the calls. Long texts take long, so it is added to the deadline of a
-    step."""
+    """Return how long it takes to send the calls. This time is added to the deadline of a step."""
     return SLOWEST_KEY_S * sum(name == "key_down" for name, _ in calls)
 
 

@@ -7,7 +7,7 @@ PLACES = (
     ("?ousepad", "normal", 40, 40),
     ("?cmanfm", "normal", 60, 30),
 )
-"""Class, type, and upper left corner of a window's frame in pixels; later entries win."""
+"""Where windows open: class, type, and upper left corner of the frame in pixels. Later entries win."""
 
 DOUBLE_CLICK_MS = 500
 

@@ -4,13 +4,13 @@ import shutil
 from importlib.util import find_spec
 
 PROGRAMS = {"bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox"}
-"""Program to Debian package: what every desktop needs."""
+"""The programs that every desktop needs, each with its Debian package."""
 
 APPLICATIONS = {"mousepad": "mousepad", "galculator": "galculator", "pcmanfm": "pcmanfm"}
-"""Program to Debian package: the applications of the tasks."""
+"""The applications of the tasks, each with its Debian package."""
 
 MODULES = {"Xlib": "python-xlib", "mss": "mss"}
-"""Python module to the distribution that provides it."""
+"""The Python modules that a desktop needs, each with the distribution that provides it."""
 
 
 def missing_for_desktops(applications: bool = True) -> list[str]:

@@ -23,7 +23,7 @@ HOME_BYTES = 128 * 2**20
 RUNTIME_DIR = "/tmp/runtime"
 
 LOG = "guest.log"
-"""Name of the file with the errors of the command in the sandbox."""
+"""Name of the file with what the command in the sandbox writes to stderr."""
 
 _SYSTEM = ("/usr", "/etc", "/opt")
 _SYMLINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -121,9 +121,9 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
-    """Wait for the end of a sandbox for a limited time, without an error afterwards.
+    """Wait until a sandbox has ended, but no longer than ``within_s``, and read its stdout to the end.
 
-    Its stdout is read to the end, because asyncio does not close it before."""
+    Returns without an error in both cases. asyncio does not close a stdout that is not read to the end."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await process.wait()
@@ -141,7 +141,7 @@ def _system() -> Iterator[str]:
 
 
 def _outermost(folders: Iterable[Path]) -> list[Path]:
-    """Leave out folders that the system or another folder of the list contains.
+    """Return the folders without those that lie in a system folder or in another of these folders.
 
     Bubblewrap cannot bind a folder inside a bound one when an absolute symbolic link leads to it.
     """

@@ -46,7 +46,7 @@ class Application:
     settings: Mapping[str, bytes] = field(default_factory=dict)
     """Hidden files of the home that suppress the application's own dialogs and hints."""
     still_s: float = 0.1
-    """The application accepts input once its window has not changed for this time."""
+    """How long the application's window must not change before the application accepts input."""
 
 
 def _office_application(kind: str, file: str) -> Application:
@@ -98,7 +98,7 @@ class State:
         return None if content is None else content.decode(errors="replace").removesuffix("\n")
 
     def window(self, window_class: str) -> Window | None:
-        """Return the first window of a class; None when no window has it."""
+        """Return the first window of a class; None when no window has this class."""
         return next((window for window in self.windows if window_class in window.window_class), None)
 
 
@@ -114,7 +114,7 @@ class Instance:
 
 
 Asked = Callable[..., str]
-"""Returns a task's instruction for the values of its placeholders, given by name."""
+"""Function from the values of a task's placeholders, given by name, to the task's instruction."""
 
 Draw = Callable[[random.Random, Asked], Instance]
 Solution = Callable[..., Sequence[Action]]
@@ -472,7 +472,7 @@ SAVE_OFFICE = (SAVE, Wait(), Wait(), Wait())
 
 
 def _in_table(asked: str, row: Sequence[int], wanted: int) -> Instance:
-    """Return an instance with an open spreadsheet: D1 must get a value, A1 to C1 must keep theirs."""
+    """Return an instance with an open spreadsheet: the policy fills D1, and A1 to C1 must not change."""
 
     def succeeds(state: State) -> bool:
         cells = office.first_row(state.files.get(TABLE, b""))

@@ -171,7 +171,7 @@ class Browser(asyncio.SubprocessProtocol):
     # ---- calls ----
 
     def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Result:
-        """Send a call without waiting for it; the future becomes its result."""
+        """Send a call without waiting for it; the returned future receives its result."""
         result: Result = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
@@ -262,8 +262,9 @@ class Browser(asyncio.SubprocessProtocol):
                 self._fail_all()
 
     def process_exited(self) -> None:
-        """Fail all calls once stderr is closed, or `EXIT_GRACE_S` later: a helper process may keep it
-        open."""
+        """Fail all calls once the browser's stderr is closed, at the latest after `EXIT_GRACE_S`.
+
+        A helper process may keep stderr open after the browser has ended."""
         self._exited.set()
         if self._is_stderr_open:
             asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._fail_all)

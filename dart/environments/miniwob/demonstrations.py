@@ -31,7 +31,7 @@ DEADLINE_S = 10.0
 """Deadline of every call to the environment while an oracle plays."""
 
 SPARE = 1.1
-"""Seeds to try for each wanted episode: an oracle fails on up to 5 % of them."""
+"""Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class OracleEpisode:
     seed: int
     instruction: str
     steps: tuple[tuple[bytes, Action], ...]
-    """Screenshots and the action after each of them."""
+    """Pairs of a screenshot (PNG) and the action after it."""
     reward: float
 
 
@@ -136,7 +136,7 @@ async def _collected(
 
 
 def main() -> None:
-    """Collect demonstrations into a folder; those of an earlier call stay in its file."""
+    """Add demonstrations to a folder; the demonstrations of earlier calls stay there."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
     parser.add_argument(
         "--tasks", nargs="+", default=sorted(ORACLES), choices=sorted(ORACLES), metavar="TASK"

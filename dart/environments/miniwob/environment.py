@@ -55,15 +55,15 @@ from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
-"""Debian's headless shell. The full browser's new headless mode works too and is three times slower."""
+"""Program of the default browser: Debian's headless shell. The full browser works too, three times slower."""
 
 WAIT_S = 0.25
-"""How long the action `Wait` waits."""
+"""Duration of the action `Wait`."""
 
 DIAGNOSIS_S = 0.5
-"""How long browser and page have to show which of them still responds, once an operation has timed out.
+"""Time to find out, once an operation has timed out, whether the browser and the page still respond.
 
-It is part of the operation's deadline, at most a quarter of it."""
+This time is part of the operation's deadline, and at most a quarter of it."""
 
 COUNT_READS = 5
 """How often the page's event counts are read: the page may count an event some frames after the browser
@@ -72,8 +72,8 @@ confirmed it."""
 INSPECT_DEADLINE_S = 5.0
 
 RESETS_PER_COLLECTION = 200
-"""Number of resets after which the browser has to collect garbage. By itself it hardly does: a renderer grew
-by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
+"""Number of resets after which the browser has to collect garbage. By itself a browser hardly collects any:
+a renderer grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
@@ -293,8 +293,7 @@ class MiniWobEnvironment(Breakable):
             raise
 
     async def _diagnose(self, name: str, deadline_s: float, diagnosis_s: float) -> InfrastructureFault:
-        """Return the fault of an operation that did not end: of the browser, of its page, or of the
-        operation."""
+        """Find out why an operation did not end; return a fault of the browser, of the page, or a timeout."""
         if self._browser is None:
             return EnvironmentTimeout(name, deadline_s, "the browser to start")
         calls = [self._browser.post("Browser.getVersion")]
@@ -333,8 +332,9 @@ async def _prepare(page: CdpSession) -> None:
 
 
 async def _thaw(page: CdpSession) -> None:
-    """Let a parked page go on: activate it, focus it (a page in the background draws no frames), start its
-    clock."""
+    """Let a parked page go on: activate it, focus it and start its clock.
+
+    A page without the focus draws no frames."""
     await asyncio.gather(
         page.post("Page.setWebLifecycleState", {"state": "active"}),
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
@@ -343,8 +343,9 @@ async def _thaw(page: CdpSession) -> None:
 
 
 async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
-    """Return whether the episode is over, its raw reward and the input events that the page counted, or
-    None."""
+    """Return whether the episode is over, its raw reward, and how many input events the page counted.
+
+    The last one is None when the page cannot count its events."""
     try:
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
     except CallRefused:  # the page was being left; the next document says that the episode is over

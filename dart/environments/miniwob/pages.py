@@ -29,7 +29,7 @@ typeof dartEpisode === 'undefined' ? [true, 0, null]
     : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL,
        window.length || document.querySelector(':is(select, input):open') ? null : dartInputCounts]
 """
-"""Whether the episode is over, the raw reward, and the input events that arrived so far.
+"""JavaScript for whether the episode is over, the raw reward, and the input events that arrived so far.
 
 An episode that leaves the page (by a submitted form) has failed. The events are null where they cannot be
 counted: in another document, and when some go to frames inside the page or to the list of an open menu."""
@@ -76,7 +76,7 @@ def page_url(task_id: str, seed: int) -> str:
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Return the ids of all installed tasks; none when the pages are missing, which another check reports."""
+    """Return the ids of all installed tasks; no ids when the pages are not installed."""
     try:
         return task_ids()
     except PagesMissing:

@@ -32,7 +32,7 @@ def report(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
     The things that most tasks need come first.
 
-    found   what each task needs and is `missing`, by task id
+    found   the result of `missing` for each task, by task id
     """
     areas: dict[str, list[Sequence[str]]] = {}
     for task_id, needs in found.items():

@@ -49,8 +49,9 @@ async def download(
 
 
 async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> bytes:
-    """Return the body at a URL. Redirections are followed here, because the client reads their bodies
-    unlimited."""
+    """Return the body at a URL, following redirections.
+
+    The HTTP client could follow them, but would read the body of each redirection without a limit."""
     request: httpx2.Request | None = client.build_request("GET", url)
     for _ in range(MOST_REDIRECTS):
         assert request is not None
@@ -128,8 +129,9 @@ class PublicTransport(httpx2.AsyncBaseTransport):
 
 
 def _at(request: httpx2.Request, address: str) -> httpx2.Request:
-    """Return the same request to an address of its host; the headers and the TLS check keep the host's
-    name."""
+    """Return the same request, sent to this address of its host.
+
+    The headers and the TLS check keep the name of the host."""
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
@@ -150,8 +152,8 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
 def is_public(address: str) -> bool:
     """Whether an address belongs to the public network.
 
-    Addresses of this computer, of private networks, link-local ones (where clouds serve their metadata) and
-    reserved ones do not, nor do IPv6 addresses that contain such an IPv4 address.
+    Not public are addresses of this computer and of private networks, link-local addresses (where clouds
+    serve their metadata), reserved addresses, and IPv6 addresses that contain such an IPv4 address.
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):

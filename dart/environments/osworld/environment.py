@@ -48,7 +48,7 @@ from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 CALL_DEADLINE_S = 10.0
-"""Deadline of a single call while a guest starts; the call is then repeated."""
+"""Deadline of a single call while a guest starts. A call that fails is repeated."""
 
 ASK_EVERY_S = 0.5
 
@@ -67,10 +67,10 @@ x, y = pyautogui.position()
 pyautogui.moveTo({to})
 print(x, y, sep=", ")
 """
-"""Program that moves the pointer and prints where it was before."""
+"""Python program that moves the pointer to ``{to}`` and prints the position where the pointer was."""
 
 AWAY = "x + 40 if x < 200 else x - 40, y + 40 if y < 200 else y - 40"
-"""Position to which the pointer moves so that the screenshot has to change."""
+"""Position 40 pixels from the pointer (x, y) on both axes: moving there has to change the screenshot."""
 
 BACKGROUND_PROGRAMS = (
     *("socat", "bash", "sh", "python", "python3", "sudo", "nohup", "sleep", "systemctl", "service"),
@@ -198,8 +198,10 @@ class OSWorldEnvironment(Breakable):
     # ---- a clean and ready machine ----
 
     async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> Guest:
-        """Return a clean machine: as ``renew`` says, a new one, the same one reverted, or the same one as it
-        is."""
+        """Return a clean machine. The setting ``renew`` decides how it is made.
+
+        `recreate` asks for a new machine, `revert` reverts the present one to a snapshot, `keep` changes
+        nothing."""
         renew = self._settings.renew
         if renew == "recreate":
             await self.close()
@@ -219,8 +221,7 @@ class OSWorldEnvironment(Breakable):
         return guest
 
     async def _set_up(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
-        """Run the setup steps of a task; after a step that starts a program, wait for the window of the
-        program.
+        """Run the setup steps of a task. After a step that starts a program, wait for its window.
 
         The next step may type or click, and input that comes too early goes to another window without any
         error. Whether a window opened at all is checked after the last step.
@@ -248,7 +249,7 @@ class OSWorldEnvironment(Breakable):
         """Wait until the guest takes screenshots, its window manager runs and a window has the keyboard
         focus.
 
-        before    a state: wait also for a window of the task that is not in it
+        before    the state before the task opened its windows: wait also for a new window; None: do not
         retries   whether to try again until the deadline
 
         Raises MachineNotReady with what is still missing, or the fault of the last call.
@@ -346,8 +347,9 @@ class OSWorldEnvironment(Breakable):
 
     @contextlib.asynccontextmanager
     async def _operation(self, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Count down ``deadline_s``. A fault ends the episode; the next reset renews or replaces the
-        machine."""
+        """Yield the function that counts ``deadline_s`` down. A fault in the block ends the episode.
+
+        The next reset then renews or replaces the machine."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:

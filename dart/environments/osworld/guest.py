@@ -33,13 +33,13 @@ FILE_MOST_BYTES = 128 * 2**20
 """Limit of a file or a screenshot."""
 
 RESPONSE_MOST_BYTES = 16 * 2**20
-"""Limit of any other response: an accessibility tree, the output of a command."""
+"""Limit of a response that is no file or screenshot, such as an accessibility tree or a command's output."""
 
 RESPONSE_MOST_PARTS = 2_000_000
-"""Limit of brackets and commas in JSON: each takes one byte to send and about a hundred in memory."""
+"""Limit of brackets and commas in a response's JSON: each is one byte sent, and about 100 in memory."""
 
 QUOTED_CHARACTERS = 300
-"""How much of an error's text a message quotes."""
+"""Number of characters of an error's text that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Guest:
         )
         self._one_at_a_time = asyncio.Lock()
         self.simulated_failure = ""
-        """``died`` or ``hung``: all further calls fail as if this had happened to the machine."""
+        """With ``died`` or ``hung``, all further calls fail as if the machine had died or hung."""
 
     @property
     def is_busy(self) -> bool:
@@ -234,7 +234,7 @@ class Guest:
         """Send a request once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed.
 
         accepts   statuses besides 200 with which the response is returned instead of CallFailed
-        call      what an error about the status names; the path by default
+        call      name of the call in an error about the status; by default the path
         """
         async with self._one_at_a_time:
             try:

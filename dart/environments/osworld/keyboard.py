@@ -30,8 +30,8 @@ KEY_PAUSE_S = 0.02
 PASTE_PAUSE_S = 0.3
 
 OWNED_WITHIN_S = 10.0
-"""Longest time until a copied text is in the clipboard. Copying returns before that, and a paste right after
-it would paste the old text."""
+"""Longest wait until a copied text is in the clipboard. Copying returns earlier, and an immediate paste would
+paste the old text."""
 
 KEY_NAMES = {"meta": "win"}
 """pyautogui's names of keys, where they differ from the names in the action grammar."""

@@ -23,13 +23,13 @@ from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMac
 from dart.environments.osworld.providers import MachineLease, Provider
 
 QUOTA_RETRY_S = 5.0
-"""How often a request is repeated while the quota is full."""
+"""Time between two requests for a machine while the quota is full."""
 
 CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
 
 LEAKED_AFTER_MINUTES = 2
-"""Age at which a machine that is in no environment's file is taken for leaked.
+"""Age from which a machine that is in no environment's file counts as leaked, and is stopped.
 
 An environment writes its file within a second after the machine has started."""
 
@@ -155,7 +155,7 @@ class PoolProvider(Provider):
 
 
 def _held(path: Path) -> str:
-    """Return the id of the machine that a file of the ledger names; empty without one."""
+    """Return the id of the machine that a file of the ledger names; empty if the file names none."""
     try:
         return str(json.loads(path.read_text())["emulator_id"])
     except (OSError, ValueError, KeyError):

@@ -27,7 +27,7 @@ from dart.environments.desktop.sandbox import await_exit, kill, start_sandbox
 from dart.environments.faults import CallFailed, DesktopMissing, InfrastructureFault, MachineHung
 
 QUOTED_CHARACTERS = 300
-"""How much of a failed command's errors a message quotes."""
+"""Number of characters of a failed command's stderr that a message quotes."""
 
 LABEL = "dartrl.environment"
 KVM = Path("/dev/kvm")
@@ -67,7 +67,7 @@ class Provider(Protocol):
         ...
 
     async def revert(self, snapshot: str, *, deadline_s: float) -> None:
-        """Revert the machine to a snapshot. Raises an infrastructure fault.
+        """Revert the machine to a snapshot. Raises an infrastructure fault when this fails.
 
         This default always raises: a provider without snapshots inherits it, and the check of the
         configuration refuses ``renew = "revert"`` for it.

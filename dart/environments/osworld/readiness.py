@@ -89,7 +89,7 @@ class GuestWindow:
     kind: str
     """Type of the window in lower case, such as ``normal`` or ``dock``; empty when it has none."""
     state: str
-    """State of its process as in /proc, one letter."""
+    """State of the window's process as in /proc, one letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,11 @@ class GuestState:
     manager: str | None
     """Name of the window manager; empty or None when there is none."""
     windows: tuple[GuestWindow, ...]
-    """In the order in which they were opened."""
+    """The windows, in the order in which they were opened."""
     active: int
     """Id of the active window; 0 for none."""
     has_focus: bool
-    """A window has the keyboard focus."""
+    """Whether any window has the keyboard focus."""
     files: Mapping[str, int]
     """Sizes in bytes by path relative to the home, for the home itself and `USER_FOLDERS`."""
 
@@ -124,7 +124,7 @@ class GuestState:
 
     @property
     def work_windows(self) -> frozenset[int]:
-        """Return the ids of the windows that take input, which panels and the desktop do not."""
+        """Return the ids of the windows that take input: all except panels, the desktop and the like."""
         return frozenset(window.id for window in self.windows if window.kind not in PASSIVE_KINDS)
 
     def missing(self, before: "GuestState | None") -> str:

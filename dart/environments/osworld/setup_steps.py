@@ -41,11 +41,11 @@ HISTORY_URL = (
     "https://huggingface.co/datasets/xlangai/ubuntu_osworld_file_cache/resolve/main/"
     "chrome/44ee5668-ecd5-4366-a6ce-c1c9b8d4e938/history_empty.sqlite?download=true"
 )
-"""An empty browser history; tasks that need a history add visits to it."""
+"""URL of an empty browser history. For tasks that need a history, visits are added to it."""
 
 HISTORY_PATH = "~/.config/google-chrome/Default/History"
 BEFORE_UNIX_S = 11_644_473_600
-"""Seconds from 1601, where Chromium's time begins, to 1970. Chromium counts in microseconds."""
+"""Seconds from the year 1601, where Chromium's time begins, to 1970, where unix time begins."""
 
 LINK_FROM_NOWHERE = 0x30000000
 """Chromium's transition code for a visited link without redirections."""
@@ -161,8 +161,7 @@ async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 
 @contextlib.contextmanager
 def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
-    """Raise TaskUnsupported when the guest lacks a program: it is no fault of the machine, and no retry
-    helps."""
+    """Raise TaskUnsupported, instead of a fault that is tried again, when the guest lacks a program."""
     try:
         yield
     except CallFailed as error:
@@ -177,7 +176,7 @@ def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[N
 async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
     """Open a file and wait until a window has the name of the file in its title.
 
-    The guest waits until the deadline of the step at most; without this limit it would wait half an hour."""
+    The guest waits until about the deadline of the step; by default it would wait half an hour."""
     patience_s = max(LEAST_PATIENCE_S, left_s() - WINDOW_MARGIN_S)
     body = {"path": given["path"], "timeout_seconds": patience_s}
     await setting.guest.setup("open_file", body, deadline_s=left_s())

@@ -273,7 +273,7 @@ def test_what_waits_for_a_start_is_bounded_and_the_rest_is_told_so(bench: InMemo
     for _ in range(HELD_MESSAGES // 100 + 1):
         asks += [bench.ask("slow", Add(number=1)) for _ in range(100)]
         bench.settle()
-    with pytest.raises(Refused, match="'slow' is still starting and holds 1000 messages"):
+    with pytest.raises(Refused, match="'slow' is still starting and keeps at most 1000 messages"):
         asks[-1].result()
     assert not asks[0].is_done
     bench.advance(2.0)

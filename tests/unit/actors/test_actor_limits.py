@@ -226,7 +226,7 @@ def test_a_deadline_that_is_none_is_an_error_where_it_is_given(
         "in_thread": lambda: giver.in_thread(bool, name="work", deadline_s=seconds),
     }
     with pytest.raises(
-        ActorError, match=rf"'giver' called .* with {seconds!r}; it takes 0 to 1e\+10 seconds"
+        ActorError, match=rf"'giver' called .* with {seconds!r}; the call takes 0 to 1e\+10 seconds"
     ):
         calls[call]()
 

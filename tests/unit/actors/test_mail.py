@@ -166,7 +166,7 @@ def test_whoever_has_a_process_gets_mail(post: Post, state: ActorState) -> None:
 
 def test_a_message_for_an_incarnation_that_is_gone_is_not_sent_to_the_next(post: Post) -> None:
     ann, bob = post.actor("ann"), post.actor("bob", incarnation=2)
-    with pytest.raises(ActorDied, match="incarnation 1 is gone, 2 bears the name"):
+    with pytest.raises(ActorDied, match="incarnation 1 of 'bob' has ended; the name has incarnation 2"):
         ann.send(note("bob", 1, to_incarnation=1))
     ann.send(note("bob", 2, to_incarnation=2))
     assert numbers(post.take(bob, 1)) == [2]
@@ -454,7 +454,7 @@ def test_a_route_over_a_bridge_that_is_not_running_is_closed(post: Post) -> None
     assert way is not None
     post.board.set(far, route=way + 1)
     post.set_state("bridge", ActorState.STOPPED)
-    with pytest.raises(ActorDied, match="the way to 'far' is closed: 'bridge'"):
+    with pytest.raises(ActorDied, match="mail cannot reach 'far': its bridge 'bridge'"):
         ann.send(note("far", 1))
 
 

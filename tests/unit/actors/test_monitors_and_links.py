@@ -162,7 +162,7 @@ def test_a_supervisor_that_never_says_why_is_not_waited_for_for_ever(bench: InMe
     bench.board.note_end(slot, 0, "")
     bench.board.set_state(slot, ActorState.RUNNING)
     bench.advance(REASON_DEADLINE_S + 2 * CHECK_S)
-    assert [down.reason for down in watchful.downs] == ["unknown: its supervisor has not said why"]
+    assert [down.reason for down in watchful.downs] == ["unknown: its supervisor wrote no reason"]
 
 
 def test_an_actor_that_is_being_started_can_be_monitored(bench: InMemorySystem) -> None:

@@ -26,7 +26,7 @@ def test_two_configurations_are_compared_key_by_key(tmp_path: Path) -> None:
     assert found["environments.executable"][1] == "/x"
     assert len(found) == 2
     assert any(line.split() == ["training.lr", "0.5", "0.25"] for line in shown.stdout.splitlines())
-    assert same.stdout == "they are the same\n"
+    assert same.stdout == "the configurations are the same\n"
 
 
 def test_values_are_shown_without_their_origin_when_nobody_wants_it() -> None:

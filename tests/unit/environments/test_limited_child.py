@@ -27,7 +27,7 @@ async def test_values_and_paths_go_there_and_come_back() -> None:
 
 async def test_a_function_that_takes_more_memory_than_it_may_fails_and_this_process_does_not() -> None:
     assert await called("takes_memory", 10) == 10
-    with pytest.raises(ChildFailed, match=r"MemoryError: it needs more than its limit of 4096 MiB"):
+    with pytest.raises(ChildFailed, match=r"MemoryError: the call exceeds its limit of 4096 MiB"):
         await called("takes_memory", 5 * 2**30)
 
 

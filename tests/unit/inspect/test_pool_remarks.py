@@ -37,7 +37,7 @@ def test_it_is_said_how_many_have_no_thought_and_what_becomes_of_them(
     pool: dict[str, bool], said: str
 ) -> None:
     line = about_pool([ONE, replace(ONE, lacks_thought=True)], config_with(**pool))[0]
-    assert line.startswith("1 of them have no thought: ")
+    assert line.startswith("demonstrations without a thought: 1; ")
     assert said in line
 
 

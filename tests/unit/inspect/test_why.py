@@ -1,4 +1,4 @@
-"""Why an actor ended: its own failure, whose took it along, and what its log says."""
+"""Why an actor ended: its own failure or that of another actor, and what its log says."""
 
 import json
 from datetime import UTC, datetime

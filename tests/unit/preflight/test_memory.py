@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_said_with_what_to_do() -> None:
 
     told, fits = describe(kinds, SEVEN_BILLION, 16 * GIB), describe(kinds, SEVEN_BILLION, 10_000 * GIB)
 
-    assert "more than there is" in told[-1]
+    assert "more than is free" in told[-1]
     assert "environments.count" in told[-1]
     assert fits[-1].endswith("free on this machine")
     assert len(fits) == 6

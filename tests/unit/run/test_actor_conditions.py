@@ -70,4 +70,4 @@ def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vita
     assert condition("env-000", {"env-000": stuck}) == (
         "env-000 is running, in Generate for 32.0 s, without a sign of life for 32.0 s"
     )
-    assert condition("env-009", {}) == "env-009 is not there"
+    assert condition("env-009", {}) == "env-009 does not exist"

@@ -300,7 +300,7 @@ class Painter(Actor):
 
 
 def test_the_launchers_name_is_no_name_for_a_child() -> None:
-    with pytest.raises(InvalidChildSpec, match=r"id must not be 'launcher'.*; give the child another"):
+    with pytest.raises(InvalidChildSpec, match=r"id must not be 'launcher'.*; give the child another id"):
         spec(id="launcher")
 
 
@@ -322,7 +322,7 @@ def test_args_whose_keys_are_no_text_are_refused(args: Any, where: str) -> None:
         spec(args=args)
     complaint = str(refusal.value)
     assert complaint.startswith(f"child 'a': {where} must have text for keys")
-    assert "write them as text" in complaint
+    assert "write the keys as text" in complaint
 
 
 def test_a_worker_that_is_no_actor_is_refused() -> None:

@@ -73,8 +73,8 @@ def test_the_failure_of_over_half_within_a_minute_is_one_event_with_its_cause() 
     (event,) = pool.reports("outage")
     assert event.offender == "e"
     assert event.reason == (
-        "5 of 8 children failed within 60 s: all said: MachineHung: vm 7 did not respond within 30 s; "
-        "e is tried until it holds, the others wait"
+        "5 of 8 children failed within 60 s: all ended with: MachineHung: vm 7 did not respond within 30 s; "
+        "e is restarted until it stays up, the others wait"
     )
 
 
@@ -197,7 +197,7 @@ def test_a_child_of_the_outage_can_be_released_by_hand() -> None:
 
 def test_the_cause_is_what_most_said() -> None:
     said = {"a": (0.0, "vm 1 hung"), "b": (0.0, "no disk"), "c": (0.0, "vm 23 hung")}
-    assert cause_of(said) == "2 of them said: vm 1 hung"
+    assert cause_of(said) == "2 of them ended with: vm 1 hung"
 
 
 def test_an_outage_counts_only_the_last_minute() -> None:
