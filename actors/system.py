@@ -217,8 +217,7 @@ class ActorSystem:
         return self.verdict() or f"the root actor {self.root.name!r} was killed"
 
     def kill(self) -> None:
-        """Kill every process of the tree now: this call kills the admin, and the kernel then kills those
-        below.
+        """Kill every process of the tree now: this call kills the admin, and the kernel all below it.
 
         The board can still be read; nothing else of the system can be used any more.
         """

@@ -171,12 +171,12 @@ class Child:
     uses: int = 0
     """The uses of the process that has the name, as last read from the board."""
     was_ready: bool = False
-    """It has been up at least once in this supervisor's life."""
+    """Whether it has been up at least once in this supervisor's life."""
     is_killed: bool = False
     """Whether a SIGKILL has been sent to the process."""
     is_hung: bool = False
     is_retired: bool = False
-    """It goes down to be replaced by a fresh one."""
+    """Whether it goes down to be replaced by a fresh process."""
     call: ManagementCall | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Child:
     spare_after_s: float = 0.0
     """The moment before which no replacement is tried; a failed replacement waits like a failed child."""
     is_forgotten: bool = False
-    """Its spec is removed when its last process has ended."""
+    """Whether its spec is removed when its last process has ended."""
 
     def own_clock_s(self, now_s: float) -> float:
         """The moment on the child's own clock, which stops while the child waits for `start_at_s`.

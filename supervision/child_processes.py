@@ -50,7 +50,7 @@ class Known:
 
 
 class ChildProcesses:
-    """Processes by child id and incarnation."""
+    """The processes of a supervisor's children, by child id and incarnation."""
 
     def __init__(
         self, board: Board, identity: Identity, runtime: Runtime, clock: Clock, on_exit: OnExit

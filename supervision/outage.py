@@ -82,7 +82,7 @@ class Outage:
 
 
 def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:
-    """The most frequent reason, equal up to numbers, in the words of the first failure that gave it."""
+    """The most frequent reason, in the words of its first failure; reasons may differ in numbers."""
     alike = Counter(_without_numbers(why) for _, why in failed.values())
     most, count = alike.most_common(1)[0]
     first = next(why for _, why in failed.values() if _without_numbers(why) == most)

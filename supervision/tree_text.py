@@ -16,7 +16,7 @@ def tree_lines(board: Board) -> list[str]:
 
 
 def _is_unused(row: Vitals) -> bool:
-    """Whether a row is that of a forgotten child, or a second row without a process."""
+    """Whether a row belongs to a forgotten child, or is a second row without a process."""
     return row.state is ActorState.FREE or (row.name.endswith("~") and row.state in _GONE)
 
 

@@ -168,8 +168,8 @@ class ControlEndpoint:
         return self
 
     def poll(self) -> None:
-        """Emit an event when the endpoint ended by a defect or serves again; never waits. Call it every
-        second.
+        """Emit an event when the endpoint ended by a defect or serves again. Call every second; never
+        waits.
         """
         if not self._thread.is_alive() and not self._has_ended and not self._is_over.is_set():
             self._has_ended = True
