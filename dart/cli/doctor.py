@@ -152,7 +152,7 @@ def _books(paths: "RunPaths") -> "Conservation | None":
     from dart.store.reader import StoreReader
 
     try:
-        with StoreReader(paths.store) as store:
+        with StoreReader(paths.record) as store:
             return store.conservation()
     except StoreUnavailable:
         return None

@@ -135,7 +135,7 @@ def recorded(run_dir: Path | None) -> "RunPaths":
     paths = RunPaths(chosen(run_dir))
     pid = holder(paths.root)
     _refuse_missing(paths, pid, paths.config)
-    if pid is not None:
+    if pid is not None and paths.record == paths.store:
         _refuse_missing(paths, pid, paths.store)
     return paths
 

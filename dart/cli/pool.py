@@ -88,7 +88,7 @@ def list_pool(
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         held = store.demonstrations()
     if task is not None:
         known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
@@ -111,7 +111,7 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
     from dart.inspect.terminal_safe import one_line
     from dart.store.reader import StoreReader
 
-    with StoreReader(recorded(run_dir).store) as store:
+    with StoreReader(recorded(run_dir).record) as store:
         check_demonstration(pool_id, store.demonstrations())
         found = store.demonstration(pool_id)
     if output.is_data:
@@ -177,6 +177,6 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     unchanged = paths.config.read_text(encoding="utf-8")
     with (
         claimed(paths.root, resume=True, config_toml=unchanged) as held,
-        Store(held.paths.store, create=False) as store,
+        Store(held.paths.record, create=False) as store,
     ):
         yield store

@@ -35,7 +35,7 @@ def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         reports = task_reports.task_reports(store, load_config(paths.config))
     print_list(reports, columns(reports), output)
     if not output.is_data:
@@ -71,7 +71,7 @@ def show(
     paths = recorded(run_dir)
     config = load_config(paths.config)
     task_id = task_reports.find_task(task, config.tasks.train)
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)
         decisions = store.decisions(task_id, limit=task_reports.DECISIONS_MAX)
     if output.is_data:

@@ -226,7 +226,7 @@ def _show_plan(settings: "Config") -> None:
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
 
-    say(_what_it_would_do(RunPaths(settings.run.dir)))
+    say(_what_it_would_do(settings, RunPaths(settings.run.dir)))
     say("\n".join(_tree_lines(settings)))
     if gpus := describe_gpus(assign_gpus(settings, gpus_here())):
         say(f"GPUs  {gpus}")
@@ -235,7 +235,7 @@ def _show_plan(settings: "Config") -> None:
     say("everything that the run needs is there")
 
 
-def _what_it_would_do(paths: "RunPaths") -> str:
+def _what_it_would_do(settings: "Config", paths: "RunPaths") -> str:
     """Say what a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
     from dart.core.run_directory import refuse_at_once
     from dart.run.run_record import refuse_without_record
@@ -243,7 +243,7 @@ def _what_it_would_do(paths: "RunPaths") -> str:
     is_resumed = paths.config.exists()
     refuse_at_once(paths, resume=is_resumed)
     if is_resumed:
-        refuse_without_record(paths)
+        refuse_without_record(settings, paths)
     return f"would {'continue the run in' if is_resumed else 'begin a run in'} {paths.root}"
 
 

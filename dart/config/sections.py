@@ -61,6 +61,9 @@ class RunSettings(Section):
 
     dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
     """Folder that holds everything of this run; relative to the working directory."""
+    record: str = ""
+    """Where the record is: empty for `store.db` in the folder, or `postgresql://USER@HOST:PORT/DATABASE`, a
+    database of its own. Passwords are in ~/.pgpass (PGPASSFILE), PGPASSWORD or a service file, never here."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0

@@ -22,11 +22,13 @@ import os
 import shutil
 import stat
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.core.errors import NotRunningError, RunDirectoryError
+from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
+from dart.core.record_address import RecordAddress, parse_record_address
 
 KEY_BYTES = 32
 """Length of the key that authenticates all messages between the run's processes."""
@@ -55,8 +57,9 @@ class RunPaths:
         self.board = root / "board"
         self.control = root / "control.sock"
         self.store = root / "store.db"
+        """The record, unless `record` is the address of a server's database."""
         self.record_files = (self.store, root / "store.db-wal", root / "store.db-shm")
-        """The record and SQLite's files beside it."""
+        """That file and SQLite's files beside it."""
         self.blobs = root / "blobs"
         self.checkpoints = root / "checkpoints"
         self.logs = root / "logs"
@@ -72,6 +75,21 @@ class RunPaths:
         """Log of `dartrl up --detach`."""
         self.daemon_output = self.logs / "daemon.output"
         """Output of the daemon's processes that is not in their logs."""
+
+    @property
+    def record(self) -> RecordAddress:
+        """The address of the run's record, by config.toml. Raises ConfigurationError if that is damaged."""
+        try:
+            kept = tomllib.loads(self.config.read_text(encoding="utf-8"))
+            return self.record_at(kept.get("run", {}).get("record", ""))
+        except FileNotFoundError:
+            return self.store
+        except ValueError as error:
+            raise ConfigurationError(f"{self.config} is damaged: {error}; restore it from a copy") from error
+
+    def record_at(self, given: str) -> RecordAddress:
+        """The address of the record by the key run.record: the file in this folder if it is empty."""
+        return parse_record_address(given) if given else self.store
 
 
 @dataclass(frozen=True, slots=True)

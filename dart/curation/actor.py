@@ -14,7 +14,6 @@ On restart the new curator rebuilds its state from the record. Leases of rollout
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
@@ -22,6 +21,7 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.record_address import parse_record_address
 from dart.core.records import (
     Batch,
     DecisionKind,
@@ -76,7 +76,7 @@ class CuratorActor(Actor):
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
         curation = self._config.curation
-        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
         self._plan = RunPlan(config=self._config, training_ends_unix_s=self.args["training_ends_unix_s"])
         self._record = RecordClient(self, self._reader)
         self._service = await open_service(

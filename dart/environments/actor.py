@@ -13,7 +13,6 @@ On restart the curator revokes the lease of the dead incarnation and the rollout
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from actors.actor import Actor
@@ -23,6 +22,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.actions import is_action
+from dart.core.record_address import parse_record_address
 from dart.core.records import StoredResult
 from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
@@ -200,12 +200,12 @@ class EnvironmentActor(Actor):
     def _parked_steps(self, lease: RolloutLease) -> tuple[Step, ...]:
         if not lease.parked_steps:
             return ()
-        with StoreReader(Path(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"])) as reader:
             return reader.parked_steps(lease.rollout_id)
 
     def _actions_of(self, pool_id: int) -> tuple[str, ...]:
         """Return the first actions of a demonstration, as many as fit into a request to an engine."""
-        with StoreReader(Path(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"])) as reader:
             answers = [step.answer for step in reader.demonstration(pool_id).steps]
         return first_actions([answer for answer in answers if is_action(answer)])
 

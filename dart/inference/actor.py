@@ -21,6 +21,7 @@ from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
 from dart.core.errors import DartError
+from dart.core.record_address import parse_record_address
 from dart.core.records import Version
 from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
@@ -239,7 +240,7 @@ class RolloutActor(Actor):
 
     async def _first_engine(self) -> Engine:
         """Make an engine of the newest committed version; try again while its checkpoint cannot be read."""
-        with StoreReader(Path(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"])) as reader:
             while True:
                 newest = reader.latest_version()
                 assert newest is not None, (

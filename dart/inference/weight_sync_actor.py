@@ -8,7 +8,6 @@ On restart it reads the newest version from the record, and the versions that ar
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
@@ -16,6 +15,7 @@ from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.record_address import parse_record_address
 from dart.inference.engine_state import EngineState, state_of
 from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
 from dart.store.reader import StoreReader
@@ -54,7 +54,7 @@ class WeightSyncActor(Actor):
 
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
-        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
         """Deadline of a load. With `rollout.weight_update = "drain"` it includes the answers that the engine

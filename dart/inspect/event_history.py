@@ -41,7 +41,7 @@ def read_events(
               and events of engines that load a new version without trouble
     raises    StoreUnavailable
     """
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         recorded = store.find_events(
             since_unix_s=since_unix_s,
             subject=subject,

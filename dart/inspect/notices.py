@@ -63,8 +63,8 @@ def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
     free = f"{size(shutil.disk_usage(paths.root).free)} are free at {paths.root}"
     if "store" in waiting:
         yield (
-            "the store takes no writes now: the disk is full, or another process has locked the record "
-            f"({free}); it continues by itself when that ends"
+            "the store takes no writes now: the disk is full, another process has locked the record, or its "
+            f"server does not answer ({free}); it continues by itself when that ends"
         )
     if "trainer" in waiting:
         yield (

@@ -41,7 +41,7 @@ class CheckpointRow:
 def read_versions(paths: RunPaths) -> list[VersionRow]:
     """Every version, oldest first."""
     engines = serving(rows_of(paths.board))
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         found = store.versions()
     return [
         VersionRow(

@@ -148,7 +148,7 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
         return ""
     attempts = sum(snapshot.faults.values())
     if attempts:
-        with RunBrowser(paths.store) as record:
+        with RunBrowser(paths.record) as record:
             (last,) = record.newest_attempts(1)
         return (
             f"no episode was played: {attempts} attempts failed, the last one of {last.environment} "

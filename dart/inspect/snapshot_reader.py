@@ -39,7 +39,7 @@ class SnapshotReader:
         """
         self.paths = paths
         self.events = known_events
-        self.store = StoreReader(paths.store)
+        self.store = StoreReader(paths.record)
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
 

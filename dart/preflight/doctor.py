@@ -281,7 +281,7 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
     if target.paths is None:
         return
     try:
-        with StoreReader(target.paths.store) as store:
+        with StoreReader(target.paths.record) as store:
             books, damage = store.conservation(), store.integrity(target.config.curation.staleness)
     except DartError as error:
         yield _problem("record", str(error))

@@ -75,7 +75,7 @@ def train(
             config.run.dir,
             resume=resume,
             config_toml=config.to_toml(),
-            make_record=refuse_without_record if resume else partial(begin_record, config),
+            make_record=partial(refuse_without_record if resume else begin_record, config),
         ) as directory,
         ExitStack() as until_concluded,
     ):
@@ -120,7 +120,7 @@ def _definition(
     def tree_of(one: Config) -> RootSpec:
         args = {
             "config": one.model_dump(mode="json"),
-            "store": str(paths.store),
+            "store": str(paths.record),
             "training_ends_unix_s": session.training_ends_unix_s,
         }
         return root_spec(one, args)
@@ -156,10 +156,10 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
 def note_sizes(config: Config, paths: RunPaths) -> None:
     """Record how many environments and engines the run has now, if the numbers have changed."""
     sizes = sizes_in(config)
-    with StoreReader(paths.store) as reader:
+    with StoreReader(paths.record) as reader:
         newest = reader.newest_event(POOLS_SIZED)
     if newest is None or newest.data != sizes:
-        with Store(paths.store, create=False) as store:
+        with Store(paths.record, create=False) as store:
             store.record_event(POOLS_SIZED, "root", sizes)
 
 
@@ -242,8 +242,9 @@ def _refuse_early_end(verdict: str) -> None:
 def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: int) -> TrainResult:
     """Read the result of the run from the record, and check the record."""
     findings = check(paths, config, fresh_since=resumed_at)
-    with contextlib.suppress(StoreUnavailable):  # a full disk: the write-ahead log stays beside the record
-        fold_log(paths.store)
+    if isinstance(record := paths.record, Path):
+        with contextlib.suppress(StoreUnavailable):  # a full disk: the log stays beside the record
+            fold_log(record)
     with SnapshotReader(paths, config) as reader:
         return TrainResult(
             snapshot=reader.read(),

@@ -13,6 +13,7 @@ from actors.board import LIVING, rows_of
 from actors.orphans import Orphan
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
+from dart.core.record_address import RecordAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
@@ -27,11 +28,11 @@ from dart.store.checkpoints import (
     set_aside,
     write_checkpoint,
 )
-from dart.store.errors import StoreUnavailable
+from dart.store.database import database_at
+from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
 from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
-from dart.store.sqlite import connect, found_version, named_errors, schema_of
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
@@ -40,49 +41,68 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
 def begin_record(config: Config, paths: RunPaths) -> None:
     """Create the record of a new run, with the base policy as version 0.
 
-    Raises RunDirectoryError if the directory has a record with work but no configuration, or the database of
-    another program.
+    Raises RunDirectoryError if there is a record with work but no configuration, or the database of another
+    program.
     """
-    _remove_interrupted_start(paths)
-    with Store(paths.store) as store:
+    address = paths.record_at(config.run.record)
+    _remove_interrupted_start(address, paths)
+    with Store(address) as store:
         store.add_version(str(config.training.policy))
 
 
-def _remove_interrupted_start(paths: RunPaths) -> None:
+def _remove_interrupted_start(address: RecordAddress, paths: RunPaths) -> None:
     """Remove the record of a start that was killed before it wrote its configuration.
 
     Such a record holds no work. Raises RunDirectoryError for a record that does.
     """
-    if not paths.store.exists():
+    if isinstance(address, Path) and not address.exists():
         return
-    _refuse_another_program(paths)
-    with Store(paths.store) as store:
+    database = database_at(address)
+    with database.errors(), closing(database.connect(read_only=True)) as connection:
+        version, tables = database.found_version(connection), database.schema_of(connection)
+    if version is None and tables:
+        raise RunDirectoryError(_another_program(address, paths))
+    with Store(address) as store:
         made, issued = len(store.versions()), store.conservation().issued
     if made > 1 or issued:
-        raise RunDirectoryError(
+        raise RunDirectoryError(_work_of_another_run(address, paths, made))
+    database.clear()
+
+
+def _another_program(address: RecordAddress, paths: RunPaths) -> str:
+    if isinstance(address, Path):
+        return (
+            f"run directory {paths.root} holds a {address.name} that is the database of another program: "
+            "choose another directory with --run-dir"
+        )
+    return f"the database {address} holds tables of another program: name an empty database in run.record"
+
+
+def _work_of_another_run(address: RecordAddress, paths: RunPaths, made: int) -> str:
+    if isinstance(address, Path):
+        return (
             f"run directory {paths.root} holds a record of {made} versions and no {paths.config.name}: "
             "restore that file and continue with --resume, or choose another directory with --run-dir"
         )
-    for file in paths.record_files:
-        file.unlink(missing_ok=True)
+    return (
+        f"the database {address} holds the record of a run, with {made} versions: continue that run with "
+        "--resume and its directory, or name an empty database in run.record"
+    )
 
 
-def _refuse_another_program(paths: RunPaths) -> None:
-    """Raise RunDirectoryError for a database whose tables are not those of a record."""
-    with named_errors(paths.store), closing(connect(paths.store, read_only=True)) as connection:
-        is_another = found_version(connection) is None and bool(schema_of(connection))
-    if is_another:
-        raise RunDirectoryError(
-            f"run directory {paths.root} holds a {paths.store.name} that is the database of another program: "
-            "choose another directory with --run-dir"
-        )
-
-
-def refuse_without_record(paths: RunPaths) -> None:
+def refuse_without_record(config: Config, paths: RunPaths) -> None:
     """Raise StoreUnavailable, with the remedy, if a run to resume has no record or an empty one."""
+    address, earlier = paths.record_at(config.run.record), paths.record
     try:
-        require_record(paths.store)
+        require_record(address)
+    except StoreBusy:
+        raise  # the record may be there: its server does not answer, or another process has locked it
     except StoreUnavailable as refused:
+        if address != earlier:
+            raise StoreUnavailable(
+                f"{refused}; nothing was started or changed. The record of this run was {earlier}: name that "
+                "address in run.record"
+            ) from refused
         good, _ = latest_good(paths.checkpoints)
         policy = f" --set training.policy={good.folder}" if good is not None else ""
         raise StoreUnavailable(
@@ -99,13 +119,13 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
 
     Raises StoreUnavailable when there is no record, RecordDamaged for data that contradict themselves.
     """
-    require_record(paths.store)
+    require_record(paths.record)
     cut = _keep_damaged_log(paths)
-    with Store(paths.store, create=False) as store:
+    with Store(paths.record, create=False) as store:
         newest = store.latest_version()
         if newest is None:
             raise StoreUnavailable(
-                f"the record {paths.store} holds no policy version: restore this file from a copy"
+                f"the record {paths.record} holds no policy version: restore it from a copy"
             )
         folders = list_checkpoints(paths.checkpoints)
         refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before a folder is renamed
@@ -114,17 +134,17 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
             store.record_event(LOG_CUT, "store", cut)
     BlobStore(paths.blobs).remove_leftovers()
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))
-    with Store(paths.store, create=False, success_above=config.curation.success_above) as store:
+    with Store(paths.record, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
     return newest.version
 
 
 def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
     """Copy a damaged write-ahead log; return the damage and the path of the copy, or {} if it is whole."""
-    damage = damage_of_log_beside(paths.store)
-    if not damage:
+    record = paths.record
+    if not isinstance(record, Path) or not (damage := damage_of_log_beside(record)):
         return {}
-    return {"damage": damage, "copy": str(keep_copy_of_log(paths.store).relative_to(paths.root))}
+    return {"damage": damage, "copy": str(keep_copy_of_log(record).relative_to(paths.root))}
 
 
 # ---- a newest checkpoint that is damaged ----
@@ -204,7 +224,7 @@ class RunHistory:
 
 def look_back(paths: RunPaths) -> RunHistory:
     """Read the state that the earlier part of the run left. Call it before a new start replaces the board."""
-    with StoreReader(paths.store) as store:
+    with StoreReader(paths.record) as store:
         newest, books = store.latest_version(), store.conservation()
         _, parked = store.parkings()
         return RunHistory(

@@ -8,12 +8,12 @@ On restart it opens the database again; nothing else is needed
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
 from actors.definition import Handler
 from dart.core import messages as m
+from dart.core.record_address import parse_record_address
 from dart.core.run_directory import RunPaths
 from dart.store import step_files
 from dart.store.errors import StoreBusy, StoreConflict
@@ -39,7 +39,7 @@ class StoreActor(Actor):
     """Opens the store at the first call, and carries out calls one at a time."""
 
     def on_start(self) -> None:
-        self._path = Path(self.args["store"])
+        self._path = parse_record_address(self.args["store"])
         self._success_above: float = self.args["config"]["curation"]["success_above"]
         self._open: Store | None = None
         self._pause: m.Paused | None = None

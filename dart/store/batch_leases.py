@@ -16,7 +16,6 @@ from dart.store.errors import StoreConflict
 from dart.store.queries import first, leased_batch, read_batch, scalar
 from dart.store.schema import batches, groups, pool, rollouts, versions
 from dart.store.serialization import Row
-from dart.store.sqlite import sync_log
 from dart.store.writer import RecordWriter
 from dart.telemetry.events import BATCH_REFUSED
 
@@ -133,7 +132,7 @@ class BatchLeases(RecordWriter):
         the disk, as its checkpoint is.
         """
         outcome = self._commit(batch_id, fence, version, checkpoint, metrics)
-        sync_log(self.path)
+        self._database.sync()
         return outcome
 
     def _commit(

@@ -54,10 +54,13 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
     fresh_since   look for stale steps in versions after this one: before, another bound may have held
     Raises StoreUnavailable when the record cannot be read at all.
     """
-    if not paths.store.is_file():
-        return [Finding("it is missing", f"the record {paths.store}")]
-    found = damaged_log(paths)
-    with StoreReader(paths.store) as record:
+    address = paths.record
+    found: list[Finding] = []
+    if isinstance(address, Path):
+        if not address.is_file():
+            return [Finding("it is missing", f"the record {address}")]
+        found += damaged_log(paths)
+    with StoreReader(address) as record:
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)
         found += findings_of("the screenshots", damaged_screenshots, record, paths.blobs, full)
@@ -72,7 +75,7 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
     Raises StoreUnavailable when the record cannot be read.
     """
     folders = list_checkpoints(paths.checkpoints)  # before the record is read: a running run makes more
-    with StoreReader(paths.store) as record:
+    with StoreReader(paths.record) as record:
         versions = record.versions()
     if not versions:
         return -1, checkpoints_ahead(paths, -1, folders)

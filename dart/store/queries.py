@@ -23,8 +23,8 @@ from dart.core.records import (
     TaskStatistics,
 )
 from dart.core.types import RolloutState
+from dart.store.database import Connection, Cursor
 from dart.store.serialization import Row, record_of, screenshots_in
-from dart.store.sqlite import Connection, Cursor
 
 T = TypeVar("T")
 
@@ -184,7 +184,7 @@ def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Curs
 def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
     """The rows that a statement finds, with their columns as attributes."""
     cursor = execute(connection, sql, values)
-    make = _row_of(tuple(column[0] for column in cursor.description))._make
+    make = _row_of(tuple(column[0] for column in cursor.description or ()))._make
     return [make(found) for found in cursor]
 
 

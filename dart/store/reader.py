@@ -4,10 +4,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dart.core.record_address import RecordAddress
 from dart.core.records import (
     NO_EVENTS,
     RECENT_REWARDS,
@@ -27,12 +27,12 @@ from dart.core.records import (
     Version,
 )
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
-from dart.store import queries, record_rules, row_damage, sqlite_checks
+from dart.store import queries, record_rules, row_damage
+from dart.store.database import Connection, database_at
 from dart.store.errors import StoreConflict, StoreUnavailable
-from dart.store.migrations import check_current, refuse_absent
+from dart.store.migrations import check_current
 from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
 from dart.store.serialization import Row, record_of, unpack_steps
-from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
 
@@ -46,17 +46,18 @@ class StoreReader:
     Each method is one transaction and sees one state of the record. Raises StoreUnavailable.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with named_errors(path):
+    def __init__(self, address: RecordAddress) -> None:
+        self.address = address
+        self._database = database_at(address)
+        with self._database.errors():
             self._bare = self._open()
 
     def _open(self) -> Connection:
-        refuse_absent(self.path)
+        self._database.refuse_absent()
         with ExitStack() as on_failure:
-            connection = connect(self.path, read_only=True)
+            connection = self._database.connect(read_only=True)
             on_failure.callback(connection.close)
-            check_current(connection, self.path)
+            check_current(connection, self.address)
             on_failure.pop_all()
             return connection
 
@@ -73,19 +74,19 @@ class StoreReader:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with named_errors(self.path), self._one_state():
+        with self._database.errors(), self._one_state():
             try:
                 yield self._bare
             except (TypeError, ValueError) as error:
                 raise StoreUnavailable(
-                    f"store {self.path} holds a row that cannot be read ({error}): "
+                    f"store {self.address} holds a row that cannot be read ({error}): "
                     "`dartrl doctor --data --full` names every damaged row; restore a copy of the record"
                 ) from error
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
         """Make every query in the block see the same state of the record."""
-        self._bare.execute("BEGIN")
+        self._bare.execute(self._database.begin_reading)
         try:
             yield
         finally:
@@ -108,7 +109,7 @@ class StoreReader:
             found = select(connection, queries.GROUPS, keys=list(group_ids))
             rows = {row.group_id: row for row in found}
             if missing := set(group_ids) - rows.keys():
-                raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
+                raise StoreConflict(f"store {self.address} has no groups {sorted(missing)}")
             played: defaultdict[int, list[Trajectory]] = defaultdict(list)
             for row in select(connection, queries.KEPT_TRAJECTORIES, keys=list(group_ids)):
                 played[row.group_id].append(record_of(Trajectory, row))
@@ -190,15 +191,16 @@ class StoreReader:
         With a staleness bound, also rollouts that were trained too late into versions after `since_version`.
         """
         with self._reading() as connection:
-            references = record_rules.findings_of(
-                "the references", sqlite_checks.broken_references, connection
+            return (
+                *record_rules.violations(connection, staleness_bound, since_version),
+                *record_rules.found_by(self._database.references(), connection),
             )
-            return (*record_rules.violations(connection, staleness_bound, since_version), *references)
 
     def damaged_rows(self, *, full: bool) -> list[record_rules.Finding]:
         """Rows that differ from what was written; without `full` only rows that the run still needs."""
         with self._reading() as connection:
-            return row_damage.damaged_rows(connection, full=full)
+            own = record_rules.found_by(self._database.checks(), connection) if full else ()
+            return [*own, *row_damage.damaged_rows(connection, full=full)]
 
     def screenshots(self, *, full: bool) -> frozenset[str]:
         """sha256 of every screenshot of live groups, parked episodes and demonstrations.
@@ -322,5 +324,5 @@ class StoreReader:
         """The row with this key. Raises StoreConflict if there is none."""
         row = first(self._bare, sql, key=key)
         if row is None:
-            raise StoreConflict(f"store {self.path} has no {kind} {key}")
+            raise StoreConflict(f"store {self.address} has no {kind} {key}")
         return row

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from dart.core.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
 from dart.core.types import RolloutState
-from dart.store.errors import StoreError
+from dart.store.database import Checks, Connection
+from dart.store.errors import StoreBusy, StoreError
 from dart.store.queries import scalar, select
-from dart.store.sqlite import Connection, DatabaseError
+from dart.store.sqlite import DatabaseError
 
 COUNTER = "SELECT value FROM counters WHERE name = :counter"
 STATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
@@ -31,9 +32,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.which}: {self.what}"
-
-
-Check = Callable[[Connection], Iterable[Finding]]
 
 
 class Rule(NamedTuple):
@@ -200,13 +198,13 @@ def violations(
     With a staleness bound K, steps older than K versions that were trained into a version after
     `since_version` count too (invariant fresh).
     """
-    checks: dict[str, Check] = {
+    checks: Checks = {
         "the rollouts": broken_conservation,
         "the longest successes": unlikely_longest_successes,
         "the decisions": unreadable_decisions,
         "the metrics of versions": unreadable_metrics,
     }
-    found = [finding for which, check in checks.items() for finding in findings_of(which, check, connection)]
+    found = list(found_by(checks, connection))
     for which, rule in RULES.items():
         found += findings_of(which, broken, connection, rule)
     if staleness_bound is not None:
@@ -226,10 +224,20 @@ UNREADABLE = (
 """Errors of reading a damaged row: a wrong type, a wrong length, bytes that are no text."""
 
 
+def found_by(checks: Checks, connection: Connection) -> Iterator[Finding]:
+    """The findings of some checks, in their order."""
+    for which, check in checks.items():
+        yield from findings_of(which, check, connection)
+
+
 def findings_of(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
-    """The findings of a check. If the check cannot read `which`, its last finding says so."""
+    """The findings of a check. If the check cannot read `which`, its last finding says so.
+
+    Raises StoreBusy, which says nothing about the data."""
     try:
         yield from check(*values)
+    except StoreBusy:
+        raise  # the database, not the data
     except UNREADABLE as error:
         yield Finding(f"it cannot be read: {error}", which)
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dart.core.types import Demonstration, RolloutState, Trajectory
+from dart.store.database import Connection
 from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, scalars, select
-from dart.store.record_rules import Check, Finding, findings_of
+from dart.store.record_rules import Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
@@ -24,8 +25,6 @@ from dart.store.serialization import (
     record_of,
     unpack_steps,
 )
-from dart.store.sqlite import Connection
-from dart.store.sqlite_checks import damaged_pages, strange_sequences, strange_tables, strange_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,8 @@ def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
 
     full   check every row; else only episodes that may still be trained or replayed
     """
-    checks: dict[str, Check] = {
-        "the database file": damaged_pages,
-        "the tables": strange_tables,
-        "the last numbers of tables": strange_sequences,
-        "the types of values": strange_types,
-    }
     contents = (EVENTS, TRAJECTORIES) if full else (TRAINABLE,)
-    found = [one for which, check in checks.items() if full for one in findings_of(which, check, connection)]
+    found: list[Finding] = []
     for content in (*contents, DEMONSTRATIONS, PARKED):
         found += findings_of(f"the rows of each {content.name}", damaged, connection, content)
     return found

@@ -1,4 +1,4 @@
-"""SQLite as the database of the record: connections, definitions of tables, and errors with remedies.
+"""SQLite as the database of a record: connections, definitions of tables, and errors with remedies.
 
 Statements elsewhere are in the SQL that SQLite and PostgreSQL share (docs/decisions/0019-one-sql-layer.md);
 what only SQLite understands is here and in `dart.store.sqlite_checks`.
@@ -6,7 +6,7 @@ what only SQLite understands is here and in `dart.store.sqlite_checks`.
 With synchronous=NORMAL in WAL mode a commit is a write into the page cache of the operating system. It
 survives any death of the process without an fsync. Only a crash of the machine can lose the last commits; the
 record stays consistent, and what was played since is played again. The commit of an update is synced
-(`sync_log`), because its checkpoint is synced too and must not be newer than the record.
+(`sync`), because its checkpoint is synced too and must not be newer than the record.
 """
 
 import math
@@ -16,18 +16,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dart.store.errors import StoreBusy, StoreUnavailable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-Connection = sqlite3.Connection
-"""Runs statements: text with `:names`, and their values."""
+    from dart.store.database import Checks
 
-Cursor = sqlite3.Cursor
-"""The rows that a statement found."""
+Connection = sqlite3.Connection
 
 DatabaseError = sqlite3.DatabaseError
 
@@ -53,60 +51,122 @@ REMEDIES = {
 }
 
 
-def connect(path: Path, *, read_only: bool, create: bool = True) -> sqlite3.Connection:
-    """A connection without SQLAlchemy; threads may use it one at a time."""
-    mode = "ro" if read_only else "rwc" if create else "rw"
-    uri = f"{path.resolve().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,  # the driver begins no transactions: `BEGIN` is executed explicitly
-        check_same_thread=False,
-    )
-    connection.text_factory = shown_text
-    with ExitStack() as on_failure:
-        on_failure.callback(connection.close)
-        connection.execute("PRAGMA foreign_keys=ON")
-        if not read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-        _see_to_floor(connection)
-        on_failure.pop_all()
-    return connection
+class SqliteDatabase:
+    """A record in a file (`dart.store.database.Database`)."""
 
+    begin_reading = "BEGIN"
+    read_epoch = "SELECT epoch FROM writer"
 
-def _see_to_floor(connection: sqlite3.Connection) -> None:
-    """Add the function `floor` to an SQLite that was built without it."""
-    try:
-        connection.execute("SELECT floor(0.5)")
-    except sqlite3.OperationalError:
-        connection.create_function("floor", 1, math.floor, deterministic=True)
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
+    def connect(self, *, read_only: bool, create: bool = True) -> sqlite3.Connection:
+        """Open a connection without SQLAlchemy; threads may use it one at a time."""
+        mode = "ro" if read_only else "rwc" if create else "rw"
+        uri = f"{self._path.resolve().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            uri,
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,  # the driver begins no transactions: `BEGIN` is executed explicitly
+            check_same_thread=False,
+        )
+        connection.text_factory = shown_text
+        with ExitStack() as on_failure:
+            on_failure.callback(connection.close)
+            connection.execute("PRAGMA foreign_keys=ON")
+            if not read_only:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=NORMAL")
+            _see_to_floor(connection)
+            on_failure.pop_all()
+        return connection
 
-def open_engine(path: Path, *, create: bool = True) -> "Engine":
-    """A SQLAlchemy engine for the file; each transaction takes the write lock when it begins."""
-    from sqlalchemy import create_engine, event
-    from sqlalchemy.pool import NullPool
+    def open_engine(self, *, create: bool = True) -> "Engine":
+        """Make a SQLAlchemy engine for the file; each transaction takes the write lock when it begins."""
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.pool import NullPool
 
-    creator = partial(connect, path, read_only=False, create=create)
-    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    return engine
+        creator = partial(self.connect, read_only=False, create=create)
+        engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        return engine
 
+    def connection_of(self, driver_connection: Any) -> sqlite3.Connection:
+        assert isinstance(driver_connection, sqlite3.Connection)
+        return driver_connection
 
-def found_version(connection: sqlite3.Connection) -> str | None:
-    """The migration that a database is at; None for an empty database."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
-        return None
-    rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    return str(rows[0][0]) if rows else None
+    def is_lost(self, connection: object) -> bool:
+        """A file's connection never ends by itself."""
+        return False
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the driver's errors as StoreUnavailable or StoreBusy, with path and remedy."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            name = getattr(error, "sqlite_errorname", "")
+            for prefix, remedy in REMEDIES.items():
+                if name.startswith(prefix):
+                    kind = StoreBusy if passes(name, self._path) else StoreUnavailable
+                    raise kind(f"store {self._path}: {remedy} ({name}: {error})") from error
+            raise
+        except UnicodeDecodeError as error:  # the message quotes a damaged definition that is no text
+            raise StoreUnavailable(f"store {self._path}: {REMEDIES['SQLITE_CORRUPT']} ({error})") from error
 
-def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """The definitions of a database's tables, indexes and triggers by name, without white space."""
-    rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
-    return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
+    def refuse_absent(self) -> None:
+        """Raise StoreUnavailable for a missing or empty file, whose log SQLite would delete on opening."""
+        again = "put a copy of it back, or start a new run elsewhere"
+        if not self._path.is_file():
+            raise StoreUnavailable(f"store {self._path} does not exist: {again}")
+        if not self._path.stat().st_size:
+            raise StoreUnavailable(f"store {self._path} is empty: {again}")
+
+    @staticmethod
+    def found_version(connection: sqlite3.Connection) -> str | None:
+        """The migration that a database is at; None for an empty database."""
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
+            return None
+        rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        return str(rows[0][0]) if rows else None
+
+    @staticmethod
+    def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+        """The definitions of tables, indexes and triggers by name, without white space."""
+        rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
+        return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
+
+    def sync(self) -> None:
+        """Write every committed transaction to the disk itself (fsync). Raises OSError.
+
+        It is safe to open and close the log here, because SQLite holds no lock on this file.
+        """
+        log = os.open(_beside(self._path, "wal"), os.O_RDONLY)
+        try:
+            os.fsync(log)
+        finally:
+            os.close(log)
+
+    def clear(self) -> None:
+        """Remove the file and SQLite's files beside it."""
+        for file in (self._path, _beside(self._path, "wal"), _beside(self._path, "shm")):
+            file.unlink(missing_ok=True)
+
+    def references(self) -> "Checks":
+        from dart.store.sqlite_checks import broken_references
+
+        return {"the references": broken_references}
+
+    def checks(self) -> "Checks":
+        from dart.store import sqlite_checks
+
+        return {
+            "the database file": sqlite_checks.damaged_pages,
+            "the tables": sqlite_checks.strange_tables,
+            "the last numbers of tables": sqlite_checks.strange_sequences,
+            "the types of values": sqlite_checks.strange_types,
+        }
 
 
 def fold_log(path: Path) -> None:
@@ -115,7 +175,8 @@ def fold_log(path: Path) -> None:
     A log that another process uses stays as it is. Raises StoreUnavailable.
     """
     if path.is_file():  # connecting would create the file
-        with named_errors(path), closing(connect(path, read_only=False)) as connection:
+        database = SqliteDatabase(path)
+        with database.errors(), closing(database.connect(read_only=False)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -124,34 +185,17 @@ def shown_text(content: bytes) -> str:
     return content.decode(errors="backslashreplace")
 
 
-def sync_log(path: Path) -> None:
-    """Write every committed transaction to the disk itself (fsync). Raises OSError.
+def _beside(path: Path, what: str) -> Path:
+    """A file of SQLite beside the database: `wal` or `shm`."""
+    return path.with_name(f"{path.name}-{what}")
 
-    It is safe to open and close the log here, because SQLite holds no lock on this file.
-    """
-    log = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY)
+
+def _see_to_floor(connection: sqlite3.Connection) -> None:
+    """Add the function `floor` to an SQLite that was built without it."""
     try:
-        os.fsync(log)
-    finally:
-        os.close(log)
-
-
-@contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Raise the driver's errors as StoreUnavailable or StoreBusy, with path and remedy."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        name = getattr(error, "sqlite_errorname", "")
-        for prefix, remedy in REMEDIES.items():
-            if name.startswith(prefix):
-                kind = StoreBusy if passes(name, path) else StoreUnavailable
-                raise kind(f"store {path}: {remedy} ({name}: {error})") from error
-        raise
-    except (
-        UnicodeDecodeError
-    ) as error:  # the message quotes a damaged definition, which the driver cannot decode
-        raise StoreUnavailable(f"store {path}: {REMEDIES['SQLITE_CORRUPT']} ({error})") from error
+        connection.execute("SELECT floor(0.5)")
+    except sqlite3.OperationalError:
+        connection.create_function("floor", 1, math.floor, deterministic=True)
 
 
 def passes(name: str, path: Path) -> bool:

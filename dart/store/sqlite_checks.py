@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dart.store.record_rules import Finding
-from dart.store.sqlite import Connection, schema_of
+from dart.store.sqlite import Connection, SqliteDatabase
 
 FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
 """Place of the formats for writing and reading in a database file's header, and their values in WAL mode.
@@ -46,7 +46,7 @@ def damaged_pages(connection: Connection) -> Iterator[Finding]:
 
 def strange_tables(connection: Connection) -> Iterator[Finding]:
     """Tables, indexes and triggers that differ from those that this version makes."""
-    found, wanted = schema_of(connection), expected_schema()
+    found, wanted = SqliteDatabase.schema_of(connection), expected_schema()
     for name in sorted(found.keys() | wanted.keys(), key=str):
         if found.get(name) != wanted.get(name):
             what = "is missing" if name not in found else "is not what this version of dartrl made"
@@ -54,7 +54,7 @@ def strange_tables(connection: Connection) -> Iterator[Finding]:
 
 
 def expected_schema() -> dict[str, str]:
-    """The result of `schema_of` for a new record; imports SQLAlchemy and Alembic."""
+    """The result of `SqliteDatabase.schema_of` for a new record; imports SQLAlchemy and Alembic."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
@@ -65,7 +65,7 @@ def expected_schema() -> dict[str, str]:
         upgrade(connection)
         bare = connection.connection.driver_connection
         assert isinstance(bare, Connection)
-        found = schema_of(bare)
+        found = SqliteDatabase.schema_of(bare)
     engine.dispose()
     return found
 

@@ -4,22 +4,21 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import CursorResult, Executable, Table, bindparam, delete, insert, select, text, update
 from sqlalchemy.exc import DatabaseError
 
+from dart.core.record_address import RecordAddress
 from dart.core.records import GroupState
 from dart.core.types import SUCCESS_ABOVE, RolloutState
 from dart.store import queries
+from dart.store.database import Connection
 from dart.store.migrations import is_to_migrate, require_record, upgrade
 from dart.store.queries import scalars
 from dart.store.reader import StoreReader
 from dart.store.schema import counters, events, groups, parked, rollouts, task_statistics
 from dart.store.serialization import EVENT_COLUMNS, Row, checksum
-from dart.store.sqlite import Connection as BareConnection
-from dart.store.sqlite import named_errors, open_engine
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 NO_MEMBER_PARKED = delete(parked).where(
@@ -42,7 +41,7 @@ class RecordWriter(StoreReader):
 
     def __init__(
         self,
-        path: Path,
+        address: RecordAddress,
         clock: Clock = time.time,
         *,
         create: bool = True,
@@ -54,19 +53,18 @@ class RecordWriter(StoreReader):
         success_above   a reward above it counts as a success in what is stored from now on
         """
         self._clock, self._create, self._success_above = clock, create, success_above
-        super().__init__(path)
+        super().__init__(address)
 
-    def _open(self) -> BareConnection:
+    def _open(self) -> Connection:
         """The connection for both reading and writing."""
         if not self._create:
-            require_record(self.path)
+            require_record(self.address)
         with driver_errors(), ExitStack() as on_failure:
-            engine = open_engine(self.path, create=self._create)
+            engine = self._database.open_engine(create=self._create)
             self._connection = on_failure.enter_context(engine.connect())
-            bare = self._connection.connection.driver_connection
-            assert isinstance(bare, BareConnection)
+            bare = self._database.connection_of(self._connection.connection.driver_connection)
             with self._connection.begin():
-                if is_to_migrate(bare, self.path):
+                if is_to_migrate(bare, self.address):
                     upgrade(self._connection)
             on_failure.pop_all()
             return bare
@@ -80,7 +78,7 @@ class RecordWriter(StoreReader):
         if self._connection.in_transaction():
             yield
             return
-        with named_errors(self.path), driver_errors(), self._connection.begin():
+        with self._database.errors(), driver_errors(), self._connection.begin():
             yield
 
     @contextmanager

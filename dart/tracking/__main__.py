@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     make_private(paths.tracking)
     position = Position(paths.tracking / "position.json")
     with ExitStack() as stack:
-        store = stack.enter_context(RunBrowser(paths.store))
+        store = stack.enter_context(RunBrowser(paths.record))
         writers: dict[str, TrackingWriter] = {
             name: opened(name, paths, config, position) for name in config.tracking.writers
         }

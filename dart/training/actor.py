@@ -20,6 +20,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
+from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.client import write
@@ -61,7 +62,7 @@ class TrainerActor(Actor):
         from dart.training.learner_factory import learner_at
 
         self._config = Config.model_validate(self.args["config"])
-        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()

@@ -31,6 +31,7 @@ from typing import TypeVar
 from dart.config.sections import ContextSettings
 from dart.core.actions import ActionParseError, parse_action
 from dart.core.errors import DartError, DiskError
+from dart.core.record_address import parse_record_address
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import newest_history, newest_past
 from dart.policy.load import load_codec
@@ -199,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Import demonstrations into the record of a run that is not running."
     )
-    parser.add_argument("store", type=Path, help="the run's store.db")
+    parser.add_argument("record", type=parse_record_address, help="address of the run's record")
     parser.add_argument("blobs", type=Path, help="the run's blobs")
     parser.add_argument("policy", type=Path, help="checkpoint whose codec makes the token ids")
     parser.add_argument("folders", type=Path, nargs="+")
@@ -207,7 +208,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
-        with Store(options.store, create=False) as store:
+        with Store(options.record, create=False) as store:
             counts = [
                 import_demonstrations(
                     store.add_demonstrations, folder, options.policy, options.blobs, prompt_spec

@@ -9,6 +9,7 @@ from actors.board import rows_of
 from dart.config.config import Config, load_config
 from dart.core.errors import TemporaryError
 from dart.core.png import png_size
+from dart.core.record_address import RecordAddress
 from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
@@ -34,7 +35,10 @@ class RunView:
 
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
-        self._require(paths.config, paths.store)
+        self._require(paths.config)
+        self._record = paths.record_at(self.config.run.record)
+        if isinstance(self._record, Path):
+            self._require(self._record)
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "RunView":
@@ -61,13 +65,13 @@ class RunView:
 
     @cached_property
     def store(self) -> RunBrowser:
-        return self._resources.enter_context(RunBrowser(self.paths.store))
+        return self._resources.enter_context(RunBrowser(self._record))
 
     @cached_property
     def snapshot(self) -> RunSnapshot:
         self._refuse_earlier_board()
         self._require(self.paths.board, self.paths.root / "session.json")
-        record = self.paths.store, self.paths.store.stat().st_ino
+        record = self._record, self._record.stat().st_ino if isinstance(self._record, Path) else 0
         with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
             snapshot = reader.read()
         _counted[record] = reader.events
@@ -127,8 +131,8 @@ class RunView:
             return None
 
 
-_counted: dict[tuple[Path, int], EventCounts] = {}
-"""Number of events counted so far in each record, by path and inode of the record.
+_counted: dict[tuple[RecordAddress, int], EventCounts] = {}
+"""Number of events counted so far in each record, by its address, and by inode where it is a file.
 
 The next response counts only newer events.
 """

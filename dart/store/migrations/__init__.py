@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dart.core.record_address import RecordAddress
+from dart.store.database import Connection, database_at
 from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
-from dart.store.sqlite import Connection, connect, found_version, named_errors
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -23,9 +24,12 @@ SCHEMA_VERSION = "0009"
 """The newest migration."""
 
 
-def is_to_migrate(connection: Connection, path: Path) -> bool:
+def is_to_migrate(connection: Connection, address: RecordAddress) -> bool:
     """Whether a database that is to be written needs `upgrade` first. Raises StoreTooOld, StoreTooNew."""
-    return found_version(connection) is None or migration_of(connection, path) != SCHEMA_VERSION
+    return (
+        database_at(address).found_version(connection) is None
+        or migration_of(connection, address) != SCHEMA_VERSION
+    )
 
 
 def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
@@ -39,59 +43,50 @@ def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def migration_of(connection: Connection, path: Path) -> str:
+def migration_of(connection: Connection, address: RecordAddress) -> str:
     """The migration that a record is at. Migrations are numbered, so their names order them.
 
     Raises StoreUnavailable for a database that is no record, StoreTooOld and StoreTooNew for a record that
     this version of dartrl can neither read nor migrate.
     """
-    found = found_version(connection)
+    found = database_at(address).found_version(connection)
     if found is None:
         raise StoreUnavailable(
-            f"store {path} has no schema: put a copy of the record back, or start a new run elsewhere"
+            f"store {address} has no schema: put a copy of the record back, or start a new run elsewhere"
         )
     if found < FIRST_VERSION:
         raise StoreTooOld(
-            f"store {path} is at schema {found!r}, this version of dartrl knows {FIRST_VERSION!r} and later: "
-            "continue the run with the version of dartrl that began it, or choose another run directory; "
-            "nothing was changed"
+            f"store {address} is at schema {found!r}, this version of dartrl knows {FIRST_VERSION!r} and "
+            "later: continue the run with the version of dartrl that began it, or choose another run "
+            "directory; nothing was changed"
         )
     if found > SCHEMA_VERSION:
         raise StoreTooNew(
-            f"store {path} is at schema {found!r}, this version of dartrl knows up to {SCHEMA_VERSION!r}: "
+            f"store {address} is at schema {found!r}, this version of dartrl knows up to {SCHEMA_VERSION!r}: "
             "upgrade dartrl, or choose another run directory"
         )
     return found
 
 
-def refuse_absent(path: Path) -> None:
-    """Raise StoreUnavailable for a missing or empty file, of which SQLite would delete the log on opening."""
-    if not path.is_file():
-        raise StoreUnavailable(
-            f"store {path} does not exist: put a copy of it back, or start a new run elsewhere"
-        )
-    if not path.stat().st_size:
-        raise StoreUnavailable(f"store {path} is empty: put a copy of it back, or start a new run elsewhere")
-
-
-def require_record(path: Path) -> None:
-    """Check that a file is a record that can be read or migrated, without changing it.
+def require_record(address: RecordAddress) -> None:
+    """Check that there is a record that can be read or migrated, without changing it.
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """
-    refuse_absent(path)
-    with named_errors(path), closing(connect(path, read_only=True)) as connection:
-        migration_of(connection, path)
+    database = database_at(address)
+    database.refuse_absent()
+    with database.errors(), closing(database.connect(read_only=True)) as connection:
+        migration_of(connection, address)
 
 
-def check_current(connection: Connection, path: Path) -> None:
+def check_current(connection: Connection, address: RecordAddress) -> None:
     """Check that a record is at the newest migration, which a reader cannot run.
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """
-    found = migration_of(connection, path)
+    found = migration_of(connection, address)
     if found != SCHEMA_VERSION:
         raise StoreUnavailable(
-            f"store {path} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "
+            f"store {address} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "
             "which migrates it"
         )

@@ -42,6 +42,17 @@ def test_importing_loads_no_heavy_library(module: str) -> None:
     assert ran.stdout.split() == []
 
 
+@pytest.mark.parametrize("module", ["dart.run.app", "dart.store.store", "dart.web.app", "dart.run.daemon"])
+def test_one_machine_needs_nothing_of_a_cluster(module: str) -> None:
+    program = f"import sys, {module}; print(*({{'ray', 'psycopg', 'obstore'}} & sys.modules.keys()))"
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert ran.stdout.split() == []
+
+
 def test_the_configuration_is_loaded_only_by_commands_that_need_it() -> None:
     program = "import sys, dart.cli.main; print('pydantic' in sys.modules)"
 

@@ -142,7 +142,7 @@ def test_a_task_whose_successes_are_none_by_a_raised_threshold_has_the_global_ca
     world = World(SHORT)
     world.plays(0.6, 0.0, 0.0, 0.0, steps=2)
     assert world.lease().step_cap == 3
-    with Store(world.record.store.path, success_above=0.9) as goes_on:
+    with Store(world.record.store.address, success_above=0.9) as goes_on:
         goes_on.recount_successes()
     world.settings = replace(SHORT, success_above=0.9)
     world.restarted()

@@ -114,7 +114,7 @@ def test_a_run_without_its_record_is_refused_and_nothing_of_it_is_changed(
     damage(paths)
     before = content(paths.root)
     with pytest.raises(DiskError, match=rf"store\.db {word}.*nothing was started or changed"):
-        refuse_without_record(paths)
+        refuse_without_record(config, paths)
     with pytest.raises(DiskError):
         prepare_record(config, paths)
     assert content(paths.root) == before
@@ -129,7 +129,7 @@ def test_a_run_whose_record_cannot_be_migrated_is_refused_and_nothing_of_it_is_c
     connection.close()
     before = content(paths.root)
     with pytest.raises(RunDirectoryError, match=rf"store\.db is at schema '{version}'"):
-        refuse_without_record(paths)
+        refuse_without_record(config, paths)
     with pytest.raises(RunDirectoryError):
         prepare_record(config, paths)
     after = content(paths.root)
@@ -143,7 +143,7 @@ def test_the_remedies_for_a_run_without_its_record_are_true(
 ) -> None:
     copy = paths.store.rename(tmp_path / "copy.db")
     with pytest.raises(DiskError, match=r"put a copy of it back") as refused:
-        refuse_without_record(paths)
+        refuse_without_record(config, paths)
 
     policy = str(refused.value).rpartition("training.policy=")[2].strip()
     other = config.model_copy(update={"training": config.training.model_copy(update={"policy": policy})})
@@ -151,7 +151,7 @@ def test_the_remedies_for_a_run_without_its_record_are_true(
     assert list(missing_policy(other)) == []
 
     copy.rename(paths.store)
-    refuse_without_record(paths)
+    refuse_without_record(config, paths)
     assert prepare_record(config, paths) == 3
 
 

@@ -40,7 +40,7 @@ def test_a_page_lists_what_was_asked_for_newest_first(
     played(record, "a", 0.0, 1.0)
     played(record, "b", 0.0, 1.0)
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         assert [row.rollout_id for row in browser.trajectory_page(wanted)] == expected
         assert len(browser.trajectory_page(wanted, limit=1)) == min(1, len(expected))
 
@@ -50,7 +50,7 @@ def test_a_trained_episode_says_which_version_it_made(record: Store) -> None:
     batch = record.lease_batch([1], 9999.0)
     record.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         fate = browser.fate(first)
         assert fate is not None
         assert (fate.trained_version, fate.group, fate.rollout.state) == (1, (first, second), "trained")
@@ -69,7 +69,7 @@ def test_an_episode_that_failed_shows_its_attempts(record: Store) -> None:
     again = record.reassign_rollout(lease.rollout_id, "env-001", 9999.0)
     assert isinstance(again, RolloutLease)
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         fate = browser.fate(lease.rollout_id)
         assert fate is not None
         assert [(one.attempt, one.environment, one.detail) for one in fate.attempts] == [
@@ -83,7 +83,7 @@ def test_an_episode_that_failed_shows_its_attempts(record: Store) -> None:
 def test_what_was_played_is_counted_by_bin(record: Store) -> None:
     played(record, "a", 0.0, 1.0, 1.0)
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         assert browser.played_over_time(4900.0, 5100.0, 60.0, 0.5) == {1: (3, 2, 6)}
         assert browser.played_over_time(4900.0, 5100.0, 60.0, 0.5, "b") == {}
         assert browser.played_over_time(5001.0, 5100.0, 60.0, 0.5) == {}
@@ -94,7 +94,7 @@ def test_faults_are_counted_by_kind_and_bin(record: Store) -> None:
     lease = record.lease_rollout(group, "env-000", 9999.0)
     record.release_rollout(lease.rollout_id, lease.fence, FaultKind.SYSTEM, "no engine", 5)
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         assert browser.faults_over_time(4000.0, 6000.0, 500.0) == {"system": {2: 1}}
         assert browser.faults_over_time(5001.0, 6000.0, 500.0) == {}
 
@@ -147,7 +147,7 @@ def test_of_very_many_versions_an_even_choice_is_read(record: Store) -> None:
         batch = record.lease_batch([version], 9999.0)
         record.commit_update(batch.batch_id, batch.fence, version, f"checkpoints/{version}", {})
 
-    with RunBrowser(record.path) as browser:
+    with RunBrowser(record.address) as browser:
         assert [one.version for one in browser.versions_between(0.0, 9999.0)] == [1, 2, 3, 4, 5, 6]
         assert [one.version for one in browser.versions_between(0.0, 9999.0, most=3)] == [2, 4, 6]
         assert browser.versions_between(0.0, 1.0) == ()

@@ -117,7 +117,7 @@ def test_an_empty_record_has_nothing_to_thin(store: Store) -> None:
 
 def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store, clock: Hands) -> None:
     play(store, clock, 1800.0)
-    args = {"store": str(store.path), "config": Config().model_dump(mode="json")}
+    args = {"store": str(store.address), "config": Config().model_dump(mode="json")}
     with InMemorySystem(tmp_path) as bench:
         bench.start(StoreActor, "store", args=args)
         bench.advance(EVERY_S + 1.0)

@@ -9,7 +9,7 @@ import pytest
 import dart.store
 from dart.store import sqlite
 from dart.store.queries import scalars
-from dart.store.sqlite import connect
+from dart.store.sqlite import SqliteDatabase
 
 ONLY_SQLITE = ("sqlite.py", "sqlite_checks.py", "write_ahead_log.py", "schema.py")
 """The last one says how SQLite numbers rows, which other databases pass over."""
@@ -47,7 +47,7 @@ def test_no_statement_has_what_only_sqlite_understands(word: str) -> None:
 
 @pytest.mark.slow
 def test_a_list_is_as_many_parameters_as_it_has_items(tmp_path: Path) -> None:
-    connection = connect(tmp_path / "any.db", read_only=False)
+    connection = SqliteDatabase(tmp_path / "any.db").connect(read_only=False)
     numbers = "SELECT 1 AS number UNION SELECT 2 UNION SELECT 3"
     query = f"SELECT number FROM ({numbers}) AS numbers WHERE number IN (:keys)"
     assert scalars(connection, query, keys=[3, 1, 7]) == [1, 3]

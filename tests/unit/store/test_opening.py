@@ -16,7 +16,7 @@ from dart.store import migrations
 from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.schema import metadata
-from dart.store.sqlite import open_engine, schema_of
+from dart.store.sqlite import SqliteDatabase
 from dart.store.store import Store
 
 FIRST_RECORD = Path(__file__).parent / "first_record.sql"
@@ -38,18 +38,18 @@ def upgrade() -> None:
 def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     Store(path).close()
-    with open_engine(path).connect() as connection:
+    with SqliteDatabase(path).open_engine().connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_the_first_migration_makes_the_record_that_was_frozen(tmp_path: Path) -> None:
     """A change of `dart.store.schema` fails here; the docstring of the first migration says what to do."""
     path = tmp_path / "store.db"
-    with open_engine(path).connect() as connection, connection.begin():
+    with SqliteDatabase(path).open_engine().connect() as connection, connection.begin():
         migrations.upgrade(connection, to=migrations.FIRST_VERSION)
     with closing(sqlite3.connect(path)) as made, closing(sqlite3.connect(":memory:")) as frozen:
         frozen.executescript(FIRST_RECORD.read_text())
-        found, wanted = schema_of(made), schema_of(frozen)
+        found, wanted = SqliteDatabase.schema_of(made), SqliteDatabase.schema_of(frozen)
     assert {name: found[name] for name in found if "alembic" not in name} == wanted
 
 

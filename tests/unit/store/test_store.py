@@ -269,7 +269,7 @@ def test_an_update_is_on_the_disk_before_it_is_acknowledged(
     synced: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
     store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
-    assert synced == [store.path.with_name(f"{store.path.name}-wal")]
+    assert synced == [store.address.with_name(f"{store.address.name}-wal")]
 
 
 def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
@@ -379,7 +379,7 @@ def test_what_a_success_is_may_change_and_the_longest_one_follows(store: Store) 
     found = []
     for threshold in (0.5, 0.9, 0.0, 0.5):
         store.close()
-        with Store(store.path, success_above=threshold) as again:
+        with Store(store.address, success_above=threshold) as again:
             if len(found) < 3:
                 reward, steps = ((0.4, 9), (1.0, 3), (0.6, 5))[len(found)]
                 leased = lease(again, group_id)
@@ -428,7 +428,7 @@ def test_the_newest_events_are_found_without_a_walk_through_all_the_others(store
         (float(second), "starved" if second % 5000 == 0 else "load", "a", "{}", b"")
         for second in range(20_000)
     ]
-    with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
+    with contextlib.closing(sqlite3.connect(store.address)) as connection, connection:
         insert = "INSERT INTO events (unix_s, kind, subject, data, checksum) VALUES (?, ?, ?, ?, ?)"
         connection.executemany(insert, rows)
     looked: list[int] = []
@@ -437,7 +437,7 @@ def test_the_newest_events_are_found_without_a_walk_through_all_the_others(store
         looked.append(1)
         return 0
 
-    with StoreReader(store.path) as reader:
+    with StoreReader(store.address) as reader:
         reader._bare.set_progress_handler(looks, 100)
         news = reader.find_events(without=("load",), limit=50)
         since = reader.find_events(since_unix_s=19_990.0)
@@ -448,7 +448,7 @@ def test_the_newest_events_are_found_without_a_walk_through_all_the_others(store
 
 
 def test_a_reader_in_its_own_connection_sees_what_was_committed(store: Store) -> None:
-    with StoreReader(store.path) as reader:
+    with StoreReader(store.address) as reader:
         assert reader.snapshot().groups == ()
         leased = lease(store)
         (group,) = reader.snapshot().groups
@@ -471,7 +471,7 @@ def test_the_newest_event_of_a_kind_is_found_among_others(store: Store) -> None:
     for kind, number in (("load", 1), ("load", 2), ("starved", 3)):
         store.record_event(kind, "trainer", {"number": number})
 
-    with StoreReader(store.path) as reader:
+    with StoreReader(store.address) as reader:
         newest = reader.newest_event("load")
 
         assert newest is not None
@@ -483,7 +483,7 @@ def test_events_that_were_counted_are_not_looked_at_again(store: Store) -> None:
     for kind in ("starved", "paused", "load", "starved"):
         store.record_event(kind, "trainer")
 
-    with StoreReader(store.path) as reader:
+    with StoreReader(store.address) as reader:
         asked: list[str] = []
         known = reader.event_counts(("starved", "paused"))
         assert known.of_kind == {"starved": 2, "paused": 1}
@@ -501,7 +501,7 @@ def test_dropped_groups_and_finished_episodes_are_counted_by_task(store: Store) 
     for task_id, reason in (("click-test", "no_spread"), ("click-test", "stale"), ("click-tab", "no_spread")):
         store.drop_group(ready_group(store, task_id), reason)
 
-    with StoreReader(store.path) as reader:
+    with StoreReader(store.address) as reader:
         assert reader.drops_by_task() == {
             "click-test": {"no_spread": 1, "stale": 1},
             "click-tab": {"no_spread": 1},

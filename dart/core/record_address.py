@@ -1,0 +1,55 @@
+"""Where the record of a run is: in a file (SQLite), or in a database of a PostgreSQL server."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+SCHEMES = ("postgresql", "postgres")
+SECRETS = ("password", "sslpassword")
+"""Parameters of an address that are passwords."""
+NAMES_DATABASE = ("dbname", "service")
+"""Parameters that name the database where the path does not."""
+
+NO_PASSWORD = (
+    "it holds a password, which would be kept in config.toml, logs and the list of processes: leave it out, "
+    "and give it in ~/.pgpass (PGPASSFILE), in PGPASSWORD or in a service file"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A database of a PostgreSQL server, by a URI as libpq reads it, without a password.
+
+    https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS
+    Raises ValueError, whose message never quotes an address with a password.
+    """
+
+    uri: str
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.uri)
+            given = parse_qs(parts.query)
+        except ValueError as error:
+            raise ValueError(f"it is no address: {error}") from error
+        if parts.password is not None or any(name in given for name in SECRETS):
+            raise ValueError(NO_PASSWORD)
+        if parts.scheme not in SCHEMES:
+            raise ValueError(f"expected postgresql://USER@HOST:PORT/DATABASE, got {self.uri!r}")
+        if not parts.path.strip("/") and not any(name in given for name in NAMES_DATABASE):
+            raise ValueError(
+                f"it names no database: expected postgresql://USER@HOST:PORT/DATABASE, got {self.uri!r}; "
+                "each run has a database of its own"
+            )
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+RecordAddress = Path | ServerAddress
+"""Its text is the address again (`parse_record_address`)."""
+
+
+def parse_record_address(text: str) -> RecordAddress:
+    """Read an address from its text: a URI of a PostgreSQL database, else a path. Raises ValueError."""
+    return ServerAddress(text) if "://" in text else Path(text)

@@ -1,0 +1,267 @@
+"""PostgreSQL as the database of a record: connections, translation of parameters, and errors with remedies.
+
+What only PostgreSQL understands is here and in `dart.store.postgresql_checks`.
+
+A commit is acknowledged when it is on the server's disk. Text that PostgreSQL refuses, because it contains
+NUL, is escaped on its way there and back (`escaped`), so that the record loses nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import conninfo, sql
+from psycopg.adapt import Buffer, Loader
+from psycopg.types.string import StrDumperUnknown, TextLoader
+
+from dart.core.record_address import ServerAddress
+from dart.store.errors import StoreBusy, StoreUnavailable
+from dart.store.postgresql_text import escaped, translated, unescaped
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from dart.store.database import Checks
+
+LOCK_TIMEOUT_S = 5.0
+"""How long a statement waits for a lock, which only another writer or a migration can hold."""
+
+IDLE_TIMEOUT_S = 15.0
+"""After this time without a statement the server ends a transaction: its writer is frozen or cut off."""
+
+CONNECTING: Mapping[str, object] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "client_encoding": "UTF8",
+}
+"""Parameters of a connection where the address does not give them: a host that is gone is noticed in 11 s."""
+
+SESSION = "SET extra_float_digits = 3"  # floats keep all 64 bits, whatever the server's default is
+WRITER_SESSION = f"""
+    {SESSION}; SET lock_timeout = {LOCK_TIMEOUT_S * 1000:.0f};
+    SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_S * 1000:.0f};
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
+
+READER_NAME, WRITER_NAME = "dartrl reader", "dartrl writer"
+"""How connections are called in the server's list (`pg_stat_activity`)."""
+
+GONE = "its server does not answer or is starting: check that it runs and can be reached"
+TABLES = (
+    "its tables are not those of this version of dartrl: `dartrl doctor --data --full` names what it can; "
+    "put a copy of the database back, or start a new run with another one"
+)
+PASSING = {
+    "08": GONE,
+    "57P01": "its server is being stopped, or this connection was ended there",
+    "57P02": "its server crashed and is recovering",
+    "57P03": GONE,
+    "53100": "the server's disk is full: free space there, then the run continues",
+    "53200": "the server has no memory left: give it more, or end other programs there",
+    "53300": "the server has no connection left: raise its max_connections, or end other clients",
+    "55P03": f"another session held a lock for {LOCK_TIMEOUT_S:g} s: end it, or wait",
+    "40": "the server ended the transaction because of another one",
+    "25P03": f"its connection was silent for {IDLE_TIMEOUT_S:g} s within a transaction",
+}
+"""Remedies of errors that can pass without repair, by SQLSTATE or its class."""
+
+LASTING = {
+    "28": "the server refuses this user: check user, password (~/.pgpass) and pg_hba.conf",
+    "3D000": "there is no such database: create it (createdb), or correct the name in run.record",
+    "42501": "its user lacks a right: make the user the owner of the database",
+    "42P01": TABLES,
+    "42703": TABLES,
+    "42883": TABLES,
+    "25006": "the server takes no writes: it is a standby; name the primary in run.record",
+    "58": "the server's disk refused to write or read: check the device, and the server's log",
+    "XX": "it is damaged: put a copy of the database back; the server's log says more",
+}
+"""Remedies of errors that need a person, by SQLSTATE or its class."""
+
+REFUSED = {
+    "28": ("password", "authentication failed", "pg_hba.conf", 'role "'),
+    "3D000": ('database "',),
+}
+"""Words in the message of a refused connection, for which the client library has no SQLSTATE."""
+
+
+class PostgresqlConnection:
+    """Runs statements in the SQL that SQLite and PostgreSQL share, with its `:names`."""
+
+    def __init__(self, raw: psycopg.Connection, database: "PostgresqlDatabase") -> None:
+        self.raw = raw
+        self._database = database
+
+    def execute(self, statement: str, values: Mapping[str, Any] | None = None, /) -> psycopg.Cursor:
+        """Run a statement. Raises StoreBusy, StoreUnavailable."""
+        with self._database.errors():
+            return self.raw.execute(translated(statement), values or {})
+
+    def rollback(self) -> None:
+        if not self.raw.closed:
+            with self._database.errors():
+                self.raw.rollback()
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+class PostgresqlDatabase:
+    """A record on a server (`dart.store.database.Database`)."""
+
+    begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    read_epoch = "SELECT epoch FROM writer FOR SHARE"
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+
+    def connect(self, *, read_only: bool, create: bool = True) -> PostgresqlConnection:
+        """Open a connection; threads may use it one at a time. The database itself is never created."""
+        with self.errors():
+            raw = self._connected(READER_NAME if read_only else WRITER_NAME)
+            with ExitStack() as on_failure:
+                on_failure.callback(raw.close)
+                raw.execute(SESSION if read_only else WRITER_SESSION)
+                on_failure.pop_all()
+        return PostgresqlConnection(raw, self)
+
+    def _connected(self, name: str) -> psycopg.Connection:
+        given = conninfo.conninfo_to_dict(str(self._address))
+        asked: dict[str, Any] = {**CONNECTING, "application_name": name, **given}
+        # The driver begins no transactions: `BEGIN` is executed explicitly.
+        raw = psycopg.connect(autocommit=True, **asked)
+        raw.adapters.register_dumper(str, _EscapingDumper)
+        for kind in ("text", "varchar"):
+            raw.adapters.register_loader(kind, _UnescapingLoader)
+        raw.adapters.register_loader("numeric", _SumLoader)
+        return raw
+
+    def open_engine(self, *, create: bool = True) -> "Engine":
+        """Make a SQLAlchemy engine for the database."""
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.pool import NullPool
+
+        creator = partial(self._driver_connection, create=create)
+        engine = create_engine(
+            "postgresql+psycopg://", creator=creator, poolclass=NullPool, use_native_hstore=False
+        )
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(self.begin_writing))
+        return engine
+
+    def _driver_connection(self, *, create: bool) -> psycopg.Connection:
+        return self.connect(read_only=False, create=create).raw
+
+    def connection_of(self, driver_connection: Any) -> PostgresqlConnection:
+        return PostgresqlConnection(driver_connection, self)
+
+    def is_lost(self, connection: PostgresqlConnection) -> bool:
+        """Whether the server, or the way to it, has ended a connection."""
+        return connection.raw.closed
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the driver's errors as StoreUnavailable or StoreBusy, with address and remedy."""
+        try:
+            yield
+        except psycopg.Error as error:
+            named = self._named(error)
+            if named is None:
+                raise
+            raise named from error
+
+    def _named(self, error: psycopg.Error) -> StoreUnavailable | None:
+        state, text = error.sqlstate or "", " ".join(str(error).split())
+        if not state and isinstance(error, psycopg.OperationalError):
+            state = _state_of_refusal(text)
+        for kind, remedies in ((StoreBusy, PASSING), (StoreUnavailable, LASTING)):
+            remedy = remedies.get(state) or remedies.get(state[:2])
+            if remedy is not None:
+                return kind(f"store {self._address}: {remedy} ({text})")
+        return None
+
+    def refuse_absent(self) -> None:
+        """Connecting says what is missing."""
+
+    @staticmethod
+    def found_version(connection: PostgresqlConnection) -> str | None:
+        """The migration that a database is at; None for an empty database."""
+        if connection.execute("SELECT to_regclass('alembic_version')::text").fetchone()[0] is None:
+            return None
+        rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        return str(rows[0][0]) if rows else None
+
+    @staticmethod
+    def schema_of(connection: PostgresqlConnection) -> dict[str, str]:
+        """The columns of each table of the current schema, by the table's name; no extension's."""
+        found = connection.execute("""
+            SELECT pg_class.relname, string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '
+                ORDER BY attnum)
+            FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+            WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT EXISTS (
+                SELECT 1 FROM pg_depend WHERE pg_depend.objid = pg_class.oid AND pg_depend.deptype = 'e')
+            GROUP BY pg_class.relname
+        """)
+        return dict(found.fetchall())
+
+    def sync(self) -> None:
+        """Every commit is synced."""
+
+    def clear(self) -> None:
+        """Drop the tables of the record and the functions of its triggers."""
+        with closing(self.connect(read_only=False)) as connection, self.errors():
+            connection.execute(self.begin_writing)
+            for table in self.schema_of(connection):
+                connection.raw.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier(table)))
+            functions = connection.execute("""
+                SELECT proname FROM pg_proc
+                WHERE pronamespace = current_schema()::regnamespace AND prorettype = 'trigger'::regtype
+            """)
+            for (name,) in functions.fetchall():
+                connection.raw.execute(sql.SQL("DROP FUNCTION {}()").format(sql.Identifier(name)))
+            connection.execute("COMMIT")
+
+    def references(self) -> "Checks":
+        from dart.store.postgresql_checks import broken_references
+
+        return {"the references": broken_references}
+
+    def checks(self) -> "Checks":
+        from dart.store import postgresql_checks
+
+        return {
+            "the pages": postgresql_checks.damaged_pages,
+            "the tables": partial(postgresql_checks.strange_tables, self.open_engine),
+            "the sequences": postgresql_checks.late_sequences,
+        }
+
+
+def _state_of_refusal(message: str) -> str:
+    """The SQLSTATE of a connection that failed, by its message; 08 for a server that was not reached."""
+    if "FATAL" not in message and "fe_sendauth" not in message:
+        return "08000"
+    states = (state for state, words in REFUSED.items() if any(word in message for word in words))
+    return next(states, "08000")
+
+
+class _EscapingDumper(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(escaped(obj))
+
+
+class _UnescapingLoader(TextLoader):
+    def load(self, data: Buffer) -> str:
+        return unescaped(super().load(data))
+
+
+class _SumLoader(Loader):
+    """Reads sums of whole numbers, which PostgreSQL makes `numeric`, as int."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        return float(text) if b"." in text or text == b"NaN" else int(text)
