@@ -284,7 +284,7 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
-    _what_it_would_do(paths)
+    _what_it_would_do(settings, paths)
     require_installation(settings)
     make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log

@@ -57,7 +57,7 @@ class Database(Protocol):
     def connection_of(self, driver_connection: Any) -> Connection:
         """The connection for statements of the reader on a driver's connection of the engine."""
 
-    def is_lost(self, connection: Connection) -> bool:
+    def is_lost(self, connection: Any) -> bool:
         """Whether a connection has ended by itself, and another one must be opened."""
 
     def errors(self) -> AbstractContextManager[None]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import conninfo, sql
 from psycopg.adapt import Buffer, Loader
-from psycopg.types.string import StrDumperUnknown, TextLoader
+from psycopg.pq import TransactionStatus
+from psycopg.types.string import StrDumperUnknown
 
 from dart.core.record_address import ServerAddress
 from dart.store.errors import StoreBusy, StoreUnavailable
@@ -90,17 +91,50 @@ REFUSED = {
 """Words in the message of a refused connection, for which the client library has no SQLSTATE."""
 
 
+DEFINITIONS = """
+    WITH own AS (
+        SELECT oid, relname, relkind FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT EXISTS (
+            SELECT 1 FROM pg_depend WHERE objid = pg_class.oid AND deptype = 'e'))
+    SELECT 'table ' || relname, string_agg(
+        concat_ws(' ', attname, format_type(atttypid, atttypmod), attnotnull, attcollation::regcollation,
+            pg_get_expr(adbin, adrelid)), ', ' ORDER BY attnum)
+    FROM own JOIN pg_attribute ON attrelid = own.oid AND attnum > 0 AND NOT attisdropped
+    LEFT JOIN pg_attrdef ON adrelid = own.oid AND adnum = attnum GROUP BY relname
+    UNION ALL SELECT 'constraint ' || relname || '.' || conname, pg_get_constraintdef(pg_constraint.oid)
+        FROM own JOIN pg_constraint ON conrelid = own.oid
+    UNION ALL SELECT 'index ' || indexrelid::regclass::text, pg_get_indexdef(indexrelid)
+        FROM own JOIN pg_index ON indrelid = own.oid
+    UNION ALL SELECT 'trigger ' || tgname,
+            concat_ws(' ', pg_get_triggerdef(pg_trigger.oid), tgenabled, prosrc)
+        FROM own JOIN pg_trigger ON tgrelid = own.oid AND NOT tgisinternal
+        JOIN pg_proc ON pg_proc.oid = tgfoid
+"""
+"""What the current schema has, without what belongs to extensions."""
+
+
 class PostgresqlConnection:
     """Runs statements in the SQL that SQLite and PostgreSQL share, with its `:names`."""
 
-    def __init__(self, raw: psycopg.Connection, database: "PostgresqlDatabase") -> None:
+    def __init__(self, raw: psycopg.Connection, database: "PostgresqlDatabase", *, read_only: bool) -> None:
         self.raw = raw
         self._database = database
+        self._read_only = read_only
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None, /) -> psycopg.Cursor:
-        """Run a statement. Raises StoreBusy, StoreUnavailable."""
+        """Run a statement. Raises StoreBusy, StoreUnavailable.
+
+        A transaction that only reads goes on after a statement that failed, as SQLite's does: in a new one.
+        """
         with self._database.errors():
+            if self._read_only and self.raw.info.transaction_status == TransactionStatus.INERROR:
+                self.raw.rollback()
+                self.raw.execute(self._database.begin_reading)
             return self.raw.execute(translated(statement), values or {})
+
+    def beside(self, raw: Any) -> "PostgresqlConnection":
+        """Another connection to the same database."""
+        return PostgresqlConnection(raw, self._database, read_only=False)
 
     def rollback(self) -> None:
         if not self.raw.closed:
@@ -129,7 +163,7 @@ class PostgresqlDatabase:
                 on_failure.callback(raw.close)
                 raw.execute(SESSION if read_only else WRITER_SESSION)
                 on_failure.pop_all()
-        return PostgresqlConnection(raw, self)
+        return PostgresqlConnection(raw, self, read_only=read_only)
 
     def _connected(self, name: str) -> psycopg.Connection:
         given = conninfo.conninfo_to_dict(str(self._address))
@@ -158,7 +192,7 @@ class PostgresqlDatabase:
         return self.connect(read_only=False, create=create).raw
 
     def connection_of(self, driver_connection: Any) -> PostgresqlConnection:
-        return PostgresqlConnection(driver_connection, self)
+        return PostgresqlConnection(driver_connection, self, read_only=False)
 
     def is_lost(self, connection: PostgresqlConnection) -> bool:
         """Whether the server, or the way to it, has ended a connection."""
@@ -191,23 +225,18 @@ class PostgresqlDatabase:
     @staticmethod
     def found_version(connection: PostgresqlConnection) -> str | None:
         """The migration that a database is at; None for an empty database."""
-        if connection.execute("SELECT to_regclass('alembic_version')::text").fetchone()[0] is None:
+        ((table,),) = connection.execute("SELECT CAST(to_regclass('alembic_version') AS TEXT)").fetchall()
+        if table is None:
             return None
         rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
         return str(rows[0][0]) if rows else None
 
     @staticmethod
     def schema_of(connection: PostgresqlConnection) -> dict[str, str]:
-        """The columns of each table of the current schema, by the table's name; no extension's."""
-        found = connection.execute("""
-            SELECT pg_class.relname, string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '
-                ORDER BY attnum)
-            FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
-            WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND NOT EXISTS (
-                SELECT 1 FROM pg_depend WHERE pg_depend.objid = pg_class.oid AND pg_depend.deptype = 'e')
-            GROUP BY pg_class.relname
-        """)
-        return dict(found.fetchall())
+        """The definitions of what is in the current schema, by kind and name, without the schema's name."""
+        ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
+        found = connection.execute(DEFINITIONS).fetchall()
+        return {name: definition.replace(f"{schema}.", "") for name, definition in found}
 
     def sync(self) -> None:
         """Every commit is synced."""
@@ -216,7 +245,8 @@ class PostgresqlDatabase:
         """Drop the tables of the record and the functions of its triggers."""
         with closing(self.connect(read_only=False)) as connection, self.errors():
             connection.execute(self.begin_writing)
-            for table in self.schema_of(connection):
+            tables = (name.removeprefix("table ") for name in self.schema_of(connection) if "table " in name)
+            for table in tables:
                 connection.raw.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier(table)))
             functions = connection.execute("""
                 SELECT proname FROM pg_proc
@@ -254,9 +284,9 @@ class _EscapingDumper(StrDumperUnknown):
         return super().dump(escaped(obj))
 
 
-class _UnescapingLoader(TextLoader):
+class _UnescapingLoader(Loader):
     def load(self, data: Buffer) -> str:
-        return unescaped(super().load(data))
+        return unescaped(bytes(data).decode())
 
 
 class _SumLoader(Loader):

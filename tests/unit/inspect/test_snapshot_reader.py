@@ -133,7 +133,7 @@ def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
 
     (told,) = notices(paths, board)
 
-    assert told.startswith("the store takes no writes now: the disk is full, or another process")
+    assert told.startswith("the store takes no writes now: the disk is full, another process")
     assert f" are free at {paths.root}" in told
 
 
