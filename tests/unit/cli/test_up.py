@@ -64,4 +64,4 @@ def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     paths.config.touch()
     with pytest.raises(DiskError, match=r"store\.db does not exist.*nothing was started or changed"):
-        up._what_it_would_do(paths)
+        up._what_it_would_do(load_config(), paths)
