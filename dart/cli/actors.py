@@ -49,14 +49,14 @@ def list_actors(
     state: Annotated[
         str | None,
         typer.Option(
-            help="Only those in this state: starting, running, backoff, quarantined, stopping, stopped, "
-            "failed; or unwell: all that cannot work now, the suspended included."
+            help="Show only actors in this state: starting, running, backoff, quarantined, stopping, stopped, "
+            "failed; or unwell: every actor that cannot work now, also a suspended one."
         ),
     ] = None,
     under: Annotated[
         str | None,
         typer.Option(
-            metavar="SUPERVISOR", help="Only this actor and all actors below it.", autocompletion=offer_actors
+            metavar="SUPERVISOR", help="Show only this actor and all below it.", autocompletion=offer_actors
         ),
     ] = None,
     output: Output = Format.TABLE,

@@ -53,8 +53,8 @@ def up(
         typer.Option(
             "--log",
             metavar="FILE",
-            help="Log into this file, one JSON object per line, instead of standard error; at "
-            "`telemetry.daemon_log_bytes` it is renamed to FILE.1 and a new one begins.",
+            help="Log into this file, one JSON object per line, instead of standard error. At "
+            "`telemetry.daemon_log_bytes` the file is renamed to FILE.1 and a new file begins.",
         ),
     ] = None,
     dry_run: Annotated[

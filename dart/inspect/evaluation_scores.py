@@ -31,7 +31,7 @@ def scores(
 
 
 def final_report(store: StoreReader, config: Config) -> RunReport:
-    """Success before and after training on held-out seeds, with sampled and with greedy answers."""
+    """Return success before and after training on held-out seeds, with sampled and with greedy answers."""
     temperature = config.evaluation.temperature
     sampled = f"sampled at temperature {temperature:g}" if temperature > 0 else "greedy"
     return RunReport(
@@ -48,7 +48,7 @@ def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool
 def _result(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool
 ) -> EvaluationResult:
-    """What one evaluation measured, and which planned episodes have no result and why."""
+    """Return what one evaluation measured, which planned episodes have no result, and why."""
     plan = RunPlan(config=config, training_ends_unix_s=math.inf)
     measured = scores(store, config, phase, is_greedy=is_greedy)
     failed = failures(store, phase)

@@ -101,7 +101,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "notices",
-        "Problems that are not those of one actor, such as a starved trainer or a full disk.",
+        "Number of problems of the run as a whole, such as a starved trainer or a full disk.",
         lambda run: len(run.notices),
     ),
     # learning
@@ -172,7 +172,7 @@ METRICS: tuple[Metric, ...] = (
         "dropped_rollouts",
         "Rollouts that were not trained, by reason.",
         lambda run: run.drops,
-        reason="why they were dropped",
+        reason="why the rollouts were dropped",
     ),
     _gauge(
         "rollouts",

@@ -88,7 +88,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One engine."""
+    """One engine, and the policy version that it serves."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""Read how a run stands from the board and the record, never from the actors, which may hang."""
+"""Read the state of a run from the board and the record. Actors, which may hang, are not asked."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""How much of its time each actor of a run spent on what, and how many actors there were. Pure.
+"""How much time each actor of a run spent in each activity, and how many actors the run had. Pure.
 
 The sources are the load events (`dart.telemetry.load_meter`: totals since an actor started, every few
 seconds) and the events `pools_sized`. Between two load events an actor counts as evenly busy. The

@@ -202,8 +202,8 @@ def disk(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def files(_: CheckTarget) -> Iterator[CheckResult]:
-    """Check how many files a process may open. Only the hard limit counts: a run raises its soft limit to
-    it."""
+    """Check how many files a process may open. Only the hard limit counts: a run raises its soft
+    limit to the hard limit."""
     import resource
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,7 @@
-"""A PostgreSQL server of one's own, for tests, benchmarks and demonstrations on one machine.
+"""Start a PostgreSQL server for tests, benchmarks and demonstrations on one machine.
 
-PostgreSQL refuses to run as root: root's server runs as the user `postgres`, who comes with the package.
+PostgreSQL refuses to run as root. If root starts the server, the server runs as the user `postgres`, which
+the package of PostgreSQL creates.
 """
 
 import os
@@ -15,25 +16,25 @@ from pathlib import Path
 from typing import Any
 
 USER = "postgres"
-"""The superuser of the server, and the user of the operating system that runs it for root."""
+"""The superuser of the databases, and the operating system's user as which root runs the server."""
 
 START_DEADLINE_S = 60.0
-"""After a kill the server first replays its log."""
+"""Longest wait for the server to accept connections; after a kill it first replays its log."""
 STOP_DEADLINE_S = 30.0
 POLL_S = 0.02
 
 SAFE = ()
-"""Settings of a server that keeps what it acknowledged when the machine dies: PostgreSQL's own."""
+"""PostgreSQL's own settings, with which acknowledged data outlive a crash of the machine."""
 FAST = ("fsync=off", "full_page_writes=off")
-"""Settings of a server that keeps what it acknowledged when it is killed; the machine's death loses it."""
+"""Settings with which acknowledged data outlive a kill of the server, but no crash of the machine."""
 
 
 class PostgresqlServer:
-    """A server in `folder`, which is made: its data, its socket and its log.
+    """A PostgreSQL server whose data, socket and log are in `folder`, which must not exist yet.
 
-    settings   of postgresql.conf, as `name=value`
-    port       TCP port on which it listens; None: only on a socket in its folder, which only its user
-               and root can open. There is no password: give a port only on a machine of your own.
+    settings   settings of postgresql.conf, as `name=value`
+    port       TCP port on which the server also listens; None for no port. The server asks for no password,
+               so give a port only on a machine of your own. Only its user and root can open the socket.
     """
 
     def __init__(self, folder: Path, settings: Sequence[str] = FAST, port: int | None = None) -> None:
@@ -65,7 +66,10 @@ class PostgresqlServer:
         return self.folder / "data"
 
     def start(self) -> None:
-        """Start the server and wait until it accepts connections. Raises RuntimeError with its log."""
+        """Start the server and wait until it accepts connections.
+
+        raises   RuntimeError with the end of the server's log if it does not start within START_DEADLINE_S
+        """
         listen = "" if self._port is None else "*"
         settings = (f"listen_addresses={listen}", f"unix_socket_directories={self.folder}", *self._settings)
         options = [word for setting in settings for word in ("-c", setting)]
@@ -91,11 +95,11 @@ class PostgresqlServer:
         return subprocess.run(asked, check=False).returncode == 0
 
     def stop(self) -> None:
-        """End the server and its connections at once, after a checkpoint."""
+        """End all connections and, after a checkpoint, the server."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Kill every process of the server (SIGKILL), as a crash would; `start` recovers it."""
+        """Kill every process of the server with SIGKILL, as a crash would. `start` then recovers the data."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
@@ -109,7 +113,10 @@ class PostgresqlServer:
         self._process = None
 
     def make_database(self, name: str, template: str = "template0") -> str:
-        """Make a database as a copy of another, which nobody may be connected to; returns its address."""
+        """Make a database as a copy of the database `template`, and return its address.
+
+        PostgreSQL refuses this while anything is connected to `template`.
+        """
         self._sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.address(name)
 
@@ -121,7 +128,7 @@ class PostgresqlServer:
         self._run("psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.address("postgres"), "-c", statement)
 
     def address(self, database: str, host: str | None = None) -> str:
-        """The address of a database: on the socket, or by TCP on `host`."""
+        """Return the address of a database: through the socket or, if `host` is given, through TCP."""
         if host is not None:
             return f"postgresql://{USER}@{host}:{self._port}/{database}"
         return f"postgresql://{USER}@/{database}?host={self.folder}&port={self._port or 5432}"
@@ -139,7 +146,7 @@ class PostgresqlServer:
 
 @contextmanager
 def running_server(settings: Sequence[str] = FAST, port: int | None = None) -> Iterator[PostgresqlServer]:
-    """A started server in a temporary folder; both are gone afterwards."""
+    """Start a server in a temporary folder, yield it, and remove both afterwards."""
     with tempfile.TemporaryDirectory(prefix="dartrl-postgresql-", ignore_cleanup_errors=True) as parent:
         Path(parent).chmod(0o711)  # the server's user looks for its folder in there
         server = PostgresqlServer(Path(parent) / "server", settings, port)
@@ -151,7 +158,10 @@ def running_server(settings: Sequence[str] = FAST, port: int | None = None) -> I
 
 
 def server_programs() -> Path:
-    """The folder of initdb, postgres and psql: the newest installed. Raises FileNotFoundError."""
+    """Return the folder with initdb, postgres and psql of the newest PostgreSQL on this machine.
+
+    raises   FileNotFoundError if no PostgreSQL server is installed
+    """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if found:
         return found[-1].parent
@@ -165,5 +175,5 @@ def server_programs() -> Path:
 
 
 def _as_user() -> dict[str, Any]:
-    """How a program of the server is started by root: as its user. Other users start it as themselves."""
+    """Return the arguments with which `subprocess` starts a program as USER if this is root; else none."""
     return {"user": USER, "group": USER, "extra_groups": ()} if os.geteuid() == 0 else {}

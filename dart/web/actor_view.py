@@ -23,7 +23,7 @@ TONES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorView:
-    """One actor as it is shown."""
+    """One actor as a web page shows it."""
 
     actor: ActorRow
     state: str
@@ -33,7 +33,7 @@ class ActorView:
 
 
 def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:
-    """Return an actor as it is shown.
+    """Return an actor as a web page shows it.
 
     is_running   whether the run is running and keeps its board up to date
     """

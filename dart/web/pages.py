@@ -1,7 +1,8 @@
-"""What the pages show: each page as parts, each part a function from a run to HTML. All functions block.
+"""What the pages show: each page as parts, each part a function from a run to HTML.
 
 A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. Tree and
-actors are read from the board alone, so they are right while the record is locked or an actor hangs.
+actors are read from the board alone, so they are right while the record is locked or an actor hangs. The
+functions block, so the event loop runs them in threads (`dart.web.blocking`).
 """
 
 import math

@@ -1,4 +1,7 @@
-"""One run, opened for one HTTP response: its record, its board and its files. All functions block."""
+"""One run, opened for one HTTP response: its record, its board and its files.
+
+Reading blocks, so the event loop does it in threads (`dart.web.blocking`).
+"""
 
 import contextlib
 from functools import cached_property, lru_cache

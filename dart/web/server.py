@@ -29,7 +29,7 @@ WAITING_MOST = 48
 
 
 class BoundedHttp(H11Protocol):
-    """uvicorn's HTTP/1.1, with a deadline for each request to arrive."""
+    """uvicorn's protocol class for HTTP/1.1, with a deadline for each request to arrive."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -202,7 +202,7 @@ class Token:
 
     @property
     def tone(self) -> str:
-        """The class of the style sheet for the probability of the token: `p0` for less than 0.2, to `p4`."""
+        """The class of the style sheet for the token's probability: `p0` below 0.2, to `p4` from 0.8."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
@@ -249,7 +249,7 @@ def views(
     token_texts: Mapping[int, str],
     trained_version: int | None,
 ) -> tuple[StepView, ...]:
-    """Return the steps of one episode as they are shown.
+    """Return the steps of one episode as a web page shows them.
 
     size_of           returns width and height of a screenshot in pixels, given its sha256
     token_texts       text of each token id; a token without a text is shown by its id

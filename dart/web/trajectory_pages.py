@@ -1,6 +1,6 @@
 """Trajectories as pages: the list, one episode step by step, two episodes side by side, one as a file.
 
-All functions block.
+The functions block, so the event loop runs them in threads (`dart.web.blocking`).
 """
 
 import base64
