@@ -49,8 +49,8 @@ def list_actors(
     state: Annotated[
         str | None,
         typer.Option(
-            help="Show only actors in this state: starting, running, backoff, quarantined, stopping, stopped, "
-            "failed; or unwell: every actor that cannot work now, also a suspended one."
+            help="Show only actors in this state: starting, running, backoff, quarantined, stopping, "
+            "stopped, failed; or unwell: every actor that cannot work now, also a suspended one."
         ),
     ] = None,
     under: Annotated[
