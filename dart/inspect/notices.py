@@ -54,7 +54,7 @@ def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
     if event is not None and (copy := paths.root / str(event.data["copy"])).exists():
         yield (
             f"the write-ahead log of the record was damaged ({event.data['damage']}), and the run continued "
-            f"without the transactions in it. The damaged log is {copy}; remove that file to end this notice"
+            f"without the lost transactions. The damaged log is {copy}; remove that file to end this notice"
         )
 
 

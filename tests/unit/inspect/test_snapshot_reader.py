@@ -177,8 +177,8 @@ def test_a_log_that_was_cut_is_told_until_its_copy_is_removed(
     store.record_event(LOG_CUT, "store", {"damage": damage, "copy": copy.name})
     (told,) = notices(paths, board)
     assert told == (
-        f"the write-ahead log of the record was damaged ({damage}), and the run continued without the "
-        f"transactions in it. The damaged log is {copy}; remove that file to end this notice"
+        f"the write-ahead log of the record was damaged ({damage}), and the run continued without the lost "
+        f"transactions. The damaged log is {copy}; remove that file to end this notice"
     )
     copy.unlink()
     assert notices(paths, board) == ()
