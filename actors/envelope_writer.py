@@ -33,7 +33,7 @@ class EnvelopeWriter:
         self.names.add(self.name)
 
     def is_own_name(self, name: str) -> bool:
-        """Whether mail under this name is for the actor."""
+        """Whether `name` is a name of the actor that owns this writer: mail to it is the actor's."""
         if name not in self.names:
             self.learn_name()
         return name in self.names

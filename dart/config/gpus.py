@@ -73,9 +73,10 @@ GpuProblem = tuple[tuple[str, ...], str]
 
 
 def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[GpuProblem]:
-    """Yield a problem if GPUs are dealt to more than they carry.
+    """Yield a problem if a GPU is given to more engines and trainer ranks than fit on it.
 
-    here   the GPUs of the machine; empty: only the GPUs that the configuration names are checked
+    here   the GPUs of this machine, which are dealt out where the configuration names none; empty: only the
+           GPUs that the configuration names are checked
 
     vLLM reserves `rollout.vllm.memory` of a GPU when it starts, so u users of one GPU need at most 1/u each.
     Two ranks of the trainer never share one: NCCL refuses that.

@@ -1,10 +1,11 @@
 """Faults injected into an environment on purpose, by a plan that is a pure function of its seed.
 
 The faults are real where possible: a crash kills the process behind the screen, a hang stops it, a doubled
-action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that have to notice them. Each
-fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect, so that a check can show
-afterwards that no attempt with a fault became a trajectory. Attempts with a fault of a reset are
-the exception: the reset is repeated within the attempt.
+action is sent twice. Silent faults, which raise no error, change what the environment reads from the screen
+or sends to it (`ScreenIO`): the environment's own checks have to notice them. Each fault is written to
+<run_dir>/faults/<environment>.jsonl before it takes effect, so that a check can show afterwards that no
+attempt with a fault became a trajectory. Only after a fault of a reset an attempt goes on, because the
+environment repeats the reset within the attempt.
 """
 
 import asyncio

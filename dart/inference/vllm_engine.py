@@ -166,7 +166,10 @@ class VllmEngine(Engine):
         return last
 
     def _refuse_without_room(self, asked: PendingRequest) -> None:
-        """Raise Unanswerable if vLLM would cut the answer short, because the episode would get reward 0."""
+        """Raise Unanswerable if prompt and longest answer exceed the context length of vLLM.
+
+        vLLM would cut the answer, a cut answer cannot be parsed, and the policy would get reward 0 for it.
+        """
         most = self._rollout.vllm.max_tokens
         if asked.tokens + self._answer_tokens > most:
             raise Unanswerable(

@@ -46,7 +46,10 @@ class ResizeRule:
     max_area_px: int
 
     def shown(self, width_px: int, height_px: int) -> "CoordinateFrame":
-        """Return the coordinate frame of a screenshot that is resized by this rule. Raises FrameError."""
+        """Return the coordinate frame of a screenshot of this size, before it is resized by this rule.
+
+        Raises FrameError if one side is more than MAX_RATIO times the other, or not positive.
+        """
         if min(width_px, height_px) < 1 or max(width_px, height_px) > MAX_RATIO * min(width_px, height_px):
             raise FrameError(
                 f"expected a screenshot with sides in a ratio of at most {MAX_RATIO}, "

@@ -68,7 +68,7 @@ _SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=Tr
 """Characters that a US keyboard types with Shift, each with its key."""
 
 UNICODE_KEYSYMS = 0x01000000
-"""Offset of the keysyms of characters outside Latin-1."""
+"""Added to the Unicode code point of a character outside Latin-1, gives the number of its X11 key symbol."""
 
 COUNTED = ("key_down", "key_up", "button_down", "button_up")
 
