@@ -1,6 +1,7 @@
 """The order of the whole suite: the longest files first, so that two workers end at about the same time.
 And what many tests start from."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -8,7 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from dart.testing.postgresql_server import PostgresqlServer, running_server
 from tests.examples import QUICK
+
+_databases = itertools.count(1)
 
 # How long an example takes is the machine's matter: no property fails for it.
 settings.register_profile("any machine", deadline=None)
@@ -51,3 +55,30 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A running PostgreSQL server; a test that stops it starts it again."""
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def new_database(postgresql: PostgresqlServer) -> Iterator[Callable[[], str]]:
+    """Makes empty databases and returns their addresses; they are dropped after the test."""
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"test_{next(_databases)}")
+        return postgresql.make_database(names[-1])
+
+    yield make
+    for name in names:
+        postgresql.drop_database(name)
+
+
+@pytest.fixture
+def database(new_database: Callable[[], str]) -> str:
+    """The address of an empty database."""
+    return new_database()

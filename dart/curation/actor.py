@@ -41,6 +41,7 @@ from dart.curation.settings import settings_of
 from dart.curation.stall_diagnosis import Playing, RunFacts
 from dart.curation.stall_monitor import CHECK_S, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
+from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit, log_event
 from dart.telemetry.events import (
@@ -76,7 +77,7 @@ class CuratorActor(Actor):
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
         curation = self._config.curation
-        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         self._plan = RunPlan(config=self._config, training_ends_unix_s=self.args["training_ends_unix_s"])
         self._record = RecordClient(self, self._reader)
         self._service = await open_service(

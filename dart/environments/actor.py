@@ -34,6 +34,7 @@ from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
 from dart.store.client import write
 from dart.store.disk_wait import await_room
+from dart.store.patience import IN_HANDLER
 from dart.store.reader import StoreReader
 from dart.store.step_files import discard, send, send_guided
 from dart.telemetry.emit import emit
@@ -200,12 +201,12 @@ class EnvironmentActor(Actor):
     def _parked_steps(self, lease: RolloutLease) -> tuple[Step, ...]:
         if not lease.parked_steps:
             return ()
-        with StoreReader(parse_record_address(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER) as reader:
             return reader.parked_steps(lease.rollout_id)
 
     def _actions_of(self, pool_id: int) -> tuple[str, ...]:
         """Return the first actions of a demonstration, as many as fit into a request to an engine."""
-        with StoreReader(parse_record_address(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER) as reader:
             answers = [step.answer for step in reader.demonstration(pool_id).steps]
         return first_actions([answer for answer in answers if is_action(answer)])
 

@@ -26,6 +26,7 @@ from dart.core.records import Version
 from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
+from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
@@ -240,7 +241,7 @@ class RolloutActor(Actor):
 
     async def _first_engine(self) -> Engine:
         """Make an engine of the newest committed version; try again while its checkpoint cannot be read."""
-        with StoreReader(parse_record_address(self.args["store"])) as reader:
+        with StoreReader(parse_record_address(self.args["store"]), AT_START) as reader:
             while True:
                 newest = reader.latest_version()
                 assert newest is not None, (

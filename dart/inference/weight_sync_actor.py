@@ -18,6 +18,7 @@ from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.inference.engine_state import EngineState, state_of
 from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
+from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import log_event, send_events
@@ -54,7 +55,7 @@ class WeightSyncActor(Actor):
 
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
-        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
         """Deadline of a load. With `rollout.weight_update = "drain"` it includes the answers that the engine

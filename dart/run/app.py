@@ -14,7 +14,7 @@ from typing import Any
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.config.sections import ExperiencePoolSettings, TrackingSettings
-from dart.core.errors import DartError, DiskError, TemporaryError
+from dart.core.errors import DartError, DiskError, RunDirectoryError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
@@ -32,9 +32,8 @@ from dart.run.run_record import begin_record, look_back, prepare_record, refuse_
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.tree import root_spec
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import StoreTakenOver, StoreUnavailable
 from dart.store.integrity import check, listed
-from dart.store.reader import StoreReader
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.telemetry.events import POOLS_SIZED
@@ -85,9 +84,9 @@ def train(
         pool = config.curation.experience_pool
         if pool.enabled:
             fill_pool(pool.folders, config.training.policy, paths, config.context)
-        note_sizes(config, paths)
+        epoch = take_over_record(config, paths)
         session = TimeBudget(paths, config, reserve_s=final_reserve_s(config))
-        definition = _definition(config, paths, session, reread)
+        definition = _definition(config, paths, epoch, session, reread)
         emitter = MainProcess(listener.log, lambda to, content: system.tell(to, content))
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
@@ -115,12 +114,13 @@ def train(
 
 
 def _definition(
-    config: Config, paths: RunPaths, session: TimeBudget, reread: Callable[[], Config] | None
+    config: Config, paths: RunPaths, epoch: int, session: TimeBudget, reread: Callable[[], Config] | None
 ) -> RunDefinition:
     def tree_of(one: Config) -> RootSpec:
         args = {
             "config": one.model_dump(mode="json"),
             "store": str(paths.record),
+            "epoch": epoch,
             "training_ends_unix_s": session.training_ends_unix_s,
         }
         return root_spec(one, args)
@@ -153,14 +153,17 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
         return result.report
 
 
-def note_sizes(config: Config, paths: RunPaths) -> None:
-    """Record how many environments and engines the run has now, if the numbers have changed."""
+def take_over_record(config: Config, paths: RunPaths) -> int:
+    """Become the writer of the record, and note how many environments and engines the run has now.
+
+    Returns the epoch in which this run writes: whatever still runs of an earlier one writes nothing more.
+    """
     sizes = sizes_in(config)
-    with StoreReader(paths.record) as reader:
-        newest = reader.newest_event(POOLS_SIZED)
-    if newest is None or newest.data != sizes:
-        with Store(paths.record, create=False) as store:
+    with Store(paths.record, create=False) as store:
+        newest = store.newest_event(POOLS_SIZED)
+        if newest is None or newest.data != sizes:
             store.record_event(POOLS_SIZED, "root", sizes)
+        return store.epoch
 
 
 def final_reserve_s(config: Config) -> float:
@@ -226,10 +229,12 @@ def _refuse_hung_root(beat_age_s: float) -> None:
 
 
 def _refuse_early_end(verdict: str) -> None:
-    """Raise DiskError or TemporaryError unless the root ended because the run is over."""
+    """Raise DiskError, RunDirectoryError or TemporaryError unless the root ended because the run is over."""
     if verdict.startswith("done"):
         return
     why = verdict or "the root supervisor was killed"
+    if StoreTakenOver.__name__ in why:
+        raise RunDirectoryError(why)
     what = f"{why}; nothing that was stored is lost, continue with --resume"
     if any(
         error in what

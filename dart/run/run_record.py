@@ -35,7 +35,7 @@ from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
-from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
+from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
 
 
 def begin_record(config: Config, paths: RunPaths) -> None:
@@ -62,11 +62,19 @@ def _remove_interrupted_start(address: RecordAddress, paths: RunPaths) -> None:
         version, tables = database.found_version(connection), database.schema_of(connection)
     if version is None and tables:
         raise RunDirectoryError(_another_program(address, paths))
-    with Store(address) as store:
-        made, issued = len(store.versions()), store.conservation().issued
-    if made > 1 or issued:
+    if version is None and not isinstance(address, Path):
+        return
+    with _looked_into(address) as record:
+        made, issued = len(record.versions()), record.conservation().issued
+        is_running = not isinstance(address, Path) and record.newest_event(POOLS_SIZED) is not None
+    if made > 1 or issued or is_running:
         raise RunDirectoryError(_work_of_another_run(address, paths, made))
     database.clear()
+
+
+def _looked_into(address: RecordAddress) -> StoreReader:
+    """A file's record is migrated first; a server's may be that of a run that writes it now."""
+    return Store(address) if isinstance(address, Path) else StoreReader(address)
 
 
 def _another_program(address: RecordAddress, paths: RunPaths) -> str:

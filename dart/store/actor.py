@@ -39,7 +39,7 @@ class StoreActor(Actor):
     """Opens the store at the first call, and carries out calls one at a time."""
 
     def on_start(self) -> None:
-        self._path = parse_record_address(self.args["store"])
+        self._address = parse_record_address(self.args["store"])
         self._success_above: float = self.args["config"]["curation"]["success_above"]
         self._open: Store | None = None
         self._pause: m.Paused | None = None
@@ -94,7 +94,12 @@ class StoreActor(Actor):
 
     def _store(self) -> Store:
         if self._open is None:
-            opened = Store(self._path, create=False, success_above=self._success_above)
+            opened = Store(
+                self._address,
+                create=False,
+                success_above=self._success_above,
+                epoch=self.args.get("epoch"),  # another run's takeover ends this store for good
+            )
             self._open = self.enter_context(opened)
         return self._open
 

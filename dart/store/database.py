@@ -46,7 +46,8 @@ class Database(Protocol):
     begin_reading: str
     """Statement that begins a transaction which sees one state."""
     read_epoch: str
-    """Statement that reads the epoch of the writer and keeps it from changing until the transaction ends."""
+    """Statement that reads the epoch of the writer, which cannot change until the transaction ends, and a
+    mark of this transaction for `was_committed`. Empty where the lock of the run directory is enough."""
 
     def connect(self, *, read_only: bool, create: bool = True) -> Connection:
         """Open a connection without SQLAlchemy; threads may use it one at a time."""
@@ -59,6 +60,12 @@ class Database(Protocol):
 
     def is_lost(self, connection: Any) -> bool:
         """Whether a connection has ended by itself, and another one must be opened."""
+
+    def end_other_writers(self, connection: Any) -> None:
+        """End the connections of earlier writers."""
+
+    def was_committed(self, connection: Any, mark: Any) -> bool:
+        """Whether a transaction whose connection ended was committed. Raises StoreBusy while it is open."""
 
     def errors(self) -> AbstractContextManager[None]:
         """Raise the driver's errors as StoreUnavailable or StoreBusy, with address and remedy."""

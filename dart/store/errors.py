@@ -15,7 +15,7 @@ class StoreUnavailable(StoreError, DiskError):
 
 
 class StoreBusy(StoreUnavailable):
-    """The disk is full, or another process holds the lock. This passes: wait and try again."""
+    """The disk is full, another process holds the lock, or the server is away. This passes: try again."""
 
 
 class StoreTooOld(StoreError, RunDirectoryError):
@@ -24,6 +24,10 @@ class StoreTooOld(StoreError, RunDirectoryError):
 
 class StoreTooNew(StoreError, RunDirectoryError):
     """The database was made by a newer version of dartrl than this one."""
+
+
+class StoreTakenOver(StoreError, RunDirectoryError):
+    """Another process has become the writer of the record. Nothing of the call was kept."""
 
 
 class StoreConflict(StoreError):

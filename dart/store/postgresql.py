@@ -91,6 +91,11 @@ REFUSED = {
 """Words in the message of a refused connection, for which the client library has no SQLSTATE."""
 
 
+END_OTHERS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND application_name = :name
+        AND pid != pg_backend_pid()
+"""
 DEFINITIONS = """
     WITH own AS (
         SELECT oid, relname, relkind FROM pg_class
@@ -150,7 +155,9 @@ class PostgresqlDatabase:
 
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    read_epoch = "SELECT epoch FROM writer FOR SHARE"
+    read_epoch = """
+        SELECT value, CAST(pg_current_xact_id() AS TEXT) FROM counters WHERE name = 'epoch' FOR SHARE
+    """
 
     def __init__(self, address: ServerAddress) -> None:
         self._address = address
@@ -197,6 +204,18 @@ class PostgresqlDatabase:
     def is_lost(self, connection: PostgresqlConnection) -> bool:
         """Whether the server, or the way to it, has ended a connection."""
         return connection.raw.closed
+
+    def end_other_writers(self, connection: PostgresqlConnection) -> None:
+        """End the sessions of other writers, one of which may be frozen and hold locks."""
+        values = {"name": WRITER_NAME}
+        connection.execute(END_OTHERS, values).fetchall()
+
+    def was_committed(self, connection: PostgresqlConnection, mark: str) -> bool:
+        """Whether the transaction with this number was committed. Raises StoreBusy while it is running."""
+        status = connection.execute("SELECT pg_xact_status(CAST(:mark AS xid8))", {"mark": mark}).fetchall()
+        if status == [("in progress",)]:
+            raise StoreBusy(f"store {self._address}: a transaction of an ended connection still runs")
+        return status == [("committed",)]
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -32,6 +32,7 @@ LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
 IS_LIVE = f"groups.state IN {LIVE}"
 KEPT = f"('{RolloutState.STORED}', '{RolloutState.TRAINED}')"
 
+COUNTER = "SELECT value FROM counters WHERE name = :counter"
 OPEN_BATCH = f"SELECT * FROM batches WHERE state = '{BatchState.LEASED}'"
 ONE_BATCH = "SELECT * FROM batches WHERE batch_id = :key"
 BATCH_GROUPS = "SELECT group_id FROM groups WHERE batch_id = :batch_id ORDER BY group_id"

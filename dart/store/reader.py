@@ -29,8 +29,9 @@ from dart.core.records import (
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
 from dart.store import queries, record_rules, row_damage
 from dart.store.database import Connection, database_at
-from dart.store.errors import StoreConflict, StoreUnavailable
+from dart.store.errors import StoreBusy, StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
+from dart.store.patience import IMPATIENT, Patience, patiently
 from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
 from dart.store.serialization import Row, record_of, unpack_steps
 
@@ -46,11 +47,12 @@ class StoreReader:
     Each method is one transaction and sees one state of the record. Raises StoreUnavailable.
     """
 
-    def __init__(self, address: RecordAddress) -> None:
+    def __init__(self, address: RecordAddress, patience: Patience = IMPATIENT) -> None:
         self.address = address
+        self._patience = patience
         self._database = database_at(address)
         with self._database.errors():
-            self._bare = self._open()
+            self._bare = patiently(self._open, patience.open_s)
 
     def _open(self) -> Connection:
         self._database.refuse_absent()
@@ -86,11 +88,26 @@ class StoreReader:
     @contextmanager
     def _one_state(self) -> Iterator[None]:
         """Make every query in the block see the same state of the record."""
-        self._bare.execute(self._database.begin_reading)
+        patiently(self._begin_reading, self._patience.read_s)
         try:
             yield
         finally:
             self._bare.rollback()  # nothing was written
+
+    def _begin_reading(self) -> None:
+        """Begin to read, on a new connection if the one there has ended."""
+        try:
+            self._bare.execute(self._database.begin_reading)
+        except StoreBusy:
+            if not self._database.is_lost(self._bare):
+                raise
+            self._renew()
+            self._bare.execute(self._database.begin_reading)
+
+    def _renew(self) -> None:
+        """Open another connection instead of one that has ended."""
+        self.close()
+        self._bare = self._open()
 
     # for the trainer
 

@@ -10,10 +10,9 @@ from dart.core.records import STALENESS_BOUND, BatchState, Conservation, Decisio
 from dart.core.types import RolloutState
 from dart.store.database import Checks, Connection
 from dart.store.errors import StoreBusy, StoreError
-from dart.store.queries import scalar, select
+from dart.store.queries import COUNTER, scalar, select
 from dart.store.sqlite import DatabaseError
 
-COUNTER = "SELECT value FROM counters WHERE name = :counter"
 STATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
 METRICS = "SELECT version, metrics FROM versions ORDER BY version"
 SHOWN_CHARACTERS = 60

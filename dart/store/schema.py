@@ -36,7 +36,7 @@ counters = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", Number, nullable=False),
-    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; counted apart from rows",
+    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; epoch: writers so far",
 )
 
 groups = Table(

@@ -55,7 +55,7 @@ class SqliteDatabase:
     """A record in a file (`dart.store.database.Database`)."""
 
     begin_reading = "BEGIN"
-    read_epoch = "SELECT epoch FROM writer"
+    read_epoch = ""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,6 +99,12 @@ class SqliteDatabase:
     def is_lost(self, connection: object) -> bool:
         """A file's connection never ends by itself."""
         return False
+
+    def end_other_writers(self, connection: object) -> None:
+        raise NotImplementedError("a file has one writer, whose run directory is locked")
+
+    def was_committed(self, connection: object, mark: object) -> bool:
+        raise NotImplementedError("a file's connection never ends by itself")
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from sqlalchemy import CursorResult, Executable, Table, bindparam, delete, insert, select, text, update
+from sqlalchemy.engine import RootTransaction
 from sqlalchemy.exc import DatabaseError
 
 from dart.core.record_address import RecordAddress
@@ -14,8 +15,10 @@ from dart.core.records import GroupState
 from dart.core.types import SUCCESS_ABOVE, RolloutState
 from dart.store import queries
 from dart.store.database import Connection
+from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.migrations import is_to_migrate, require_record, upgrade
-from dart.store.queries import scalars
+from dart.store.patience import patiently
+from dart.store.queries import COUNTER, scalar, scalars
 from dart.store.reader import StoreReader
 from dart.store.schema import counters, events, groups, parked, rollouts, task_statistics
 from dart.store.serialization import EVENT_COLUMNS, Row, checksum
@@ -33,6 +36,12 @@ DROP_MEMBERS = (
     .values(state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason"))
 )
 
+EPOCH = "epoch"
+"""The counter of writers that have taken the record over."""
+
+OUTCOME_S = 5.0
+"""How long to ask for the outcome of a transaction: less than the store actor's hang deadline, 8 s."""
+
 Clock = Callable[[], float]
 
 
@@ -46,14 +55,23 @@ class RecordWriter(StoreReader):
         *,
         create: bool = True,
         success_above: float = SUCCESS_ABOVE,
+        epoch: int | None = None,
     ) -> None:
         """
         create          make a record where there is none, as only the start of a new run does; if False,
                         raise StoreUnavailable instead
         success_above   a reward above it counts as a success in what is stored from now on
+        epoch           for a server's database: the epoch in which to write; None: begin the next one, which
+                        ends the writing of every earlier writer. Raises StoreTakenOver if it is over
         """
         self._clock, self._create, self._success_above = clock, create, success_above
+        self._epoch = epoch
         super().__init__(address)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this writer writes; 0 where there are none."""
+        return self._epoch or 0
 
     def _open(self) -> Connection:
         """The connection for both reading and writing."""
@@ -66,8 +84,31 @@ class RecordWriter(StoreReader):
             with self._connection.begin():
                 if is_to_migrate(bare, self.address):
                     upgrade(self._connection)
+                if self._epoch is None and self._database.read_epoch:
+                    self._epoch = self._take_over(bare)
+                self._refuse_other_epoch(bare)
             on_failure.pop_all()
             return bare
+
+    def _take_over(self, bare: Connection) -> int:
+        """Begin the next epoch. An earlier writer that is within a transaction finishes it first."""
+        self._database.end_other_writers(bare)
+        self._insert_new(counters, {"name": EPOCH, "value": 0})
+        self._count_up(EPOCH)
+        return int(scalar(bare, COUNTER, counter=EPOCH))
+
+    def _refuse_other_epoch(self, bare: Connection) -> Any:
+        """Raise StoreTakenOver unless the record is in this writer's epoch, which lasts until the transaction
+        ends; returns the mark by which the database knows the transaction."""
+        if not self._database.read_epoch:
+            return None
+        ((epoch, mark),) = bare.execute(self._database.read_epoch).fetchall() or [(0, None)]
+        if epoch != self._epoch:
+            raise StoreTakenOver(
+                f"store {self.address}: another process writes it since epoch {epoch}, this one wrote in "
+                f"epoch {self._epoch}; nothing was written. The later run goes on, this one ends"
+            )
+        return mark
 
     def close(self) -> None:
         self._connection.close()
@@ -78,8 +119,45 @@ class RecordWriter(StoreReader):
         if self._connection.in_transaction():
             yield
             return
-        with self._database.errors(), driver_errors(), self._connection.begin():
+        with self._database.errors(), driver_errors(), self._begin_writing() as transaction:
+            mark = self._refuse_other_epoch(self._bare)
             yield
+            self._end_transaction(transaction, mark)
+
+    def _begin_writing(self) -> RootTransaction:
+        """Begin a transaction, on a new connection if the one there has ended."""
+        if self._database.is_lost(self._bare):
+            self._renew()
+        try:
+            return self._connection.begin()
+        except DatabaseError:
+            if not self._database.is_lost(self._bare):
+                raise
+        self._renew()
+        return self._connection.begin()
+
+    def _end_transaction(self, transaction: RootTransaction, mark: Any) -> None:
+        """Commit. If the connection ends meanwhile, ask the database whether it did.
+
+        Raises StoreBusy if it did not, and StoreUnavailable if it cannot be asked: then callers begin again
+        from what the record holds.
+        """
+        try:
+            transaction.commit()
+        except DatabaseError as error:
+            if not self._database.is_lost(self._bare):
+                raise
+            try:
+                committed = patiently(lambda: self._was_committed(mark), OUTCOME_S)
+            except StoreBusy as busy:
+                raise StoreUnavailable(f"{busy}; whether the last change was kept is not known") from error
+            if not committed:
+                raise StoreBusy(f"store {self.address}: its server ended while it committed") from error
+
+    def _was_committed(self, mark: Any) -> bool:
+        """Whether a transaction of an ended connection was committed. Raises StoreBusy while that is open."""
+        self._renew()
+        return self._database.was_committed(self._bare, mark)
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:

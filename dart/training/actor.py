@@ -25,6 +25,7 @@ from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.client import write
 from dart.store.disk_wait import await_room
+from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
@@ -62,7 +63,7 @@ class TrainerActor(Actor):
         from dart.training.learner_factory import learner_at
 
         self._config = Config.model_validate(self.args["config"])
-        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"])))
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()
