@@ -15,7 +15,7 @@ from benchmarks.actors import machine
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
 from dart.config.injected_faults import InjectedFault
 from dart.environments.fault_injection import Injection
-from dart.store.serialization import unpack_steps
+from dart.store.reader import StoreReader
 
 THROUGHPUT_GOAL = 0.85
 FAULTS_PER_MINUTE = 10.0
@@ -118,13 +118,15 @@ def faulted_and_stored(store: Path, injections: Sequence[Injection]) -> list[tup
 def episodes_of(store: Path) -> list[Episode]:
     """The stored episodes; each begins when its first screen, that after the reset, was observed."""
     query = """
-        SELECT t.environment, t.started_unix_s, s.steps, t.stored_unix_s
-        FROM trajectories t JOIN steps s ON s.rollout_id = t.rollout_id
+        SELECT environment, started_unix_s, steps_sha256, stored_unix_s FROM trajectories
     """
-    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+    with (
+        closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection,
+        StoreReader(store) as reader,
+    ):
         return [
-            Episode(environment, started_unix_s + unpack_steps(packed)[0].observe_ms / 1000, stored_unix_s)
-            for environment, started_unix_s, packed, stored_unix_s in connection.execute(query)
+            Episode(environment, started_unix_s + reader.steps(sha256)[0].observe_ms / 1000, stored_unix_s)
+            for environment, started_unix_s, sha256, stored_unix_s in connection.execute(query)
         ]
 
 

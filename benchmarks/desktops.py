@@ -46,7 +46,7 @@ from benchmarks.actors import BROKEN_OFF
 from benchmarks.chaos_report import Verdict, conclude, faulted_and_stored, verdict_lines
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.fault_injection import read_injections
-from dart.store.serialization import unpack_steps
+from dart.store.reader import StoreReader
 
 CONFIG = runs.REPOSITORY / "configs" / "desktop.toml"
 OUT = Path(__file__).parent / "out" / "desktops.json"
@@ -56,10 +56,7 @@ LATENCY_SCALE = 1.0
 OVERTIME_S = 180.0
 """A run that has not ended this long after it should have hangs."""
 
-EPISODES = """
-    SELECT t.task_id, t.seed, t.reward, s.steps
-    FROM trajectories t JOIN steps s ON s.rollout_id = t.rollout_id
-"""
+EPISODES = "SELECT task_id, seed, reward, steps_sha256 FROM trajectories"
 
 
 def measure(desktops: int, minutes: float, seed: int, folder: Path) -> dict[str, Any]:
@@ -150,11 +147,14 @@ def _sandboxes(folder: Path) -> list[str]:
 
 def figures(run: runs.Run) -> dict[str, Any]:
     """What the record of one run says."""
-    with closing(sqlite3.connect(f"file:{run.paths.store}?mode=ro", uri=True)) as connection:
+    with (
+        closing(sqlite3.connect(f"file:{run.paths.store}?mode=ro", uri=True)) as connection,
+        StoreReader(run.paths.store) as reader,
+    ):
         episodes = [
             (task_id, seed, reward, first.answer, first.screenshot_sha256)
-            for task_id, seed, reward, packed in connection.execute(EPISODES)
-            for first in unpack_steps(packed)[:1]
+            for task_id, seed, reward, sha256 in connection.execute(EPISODES)
+            for first in reader.steps(sha256)[:1]
         ]
         (steps,) = connection.execute("SELECT coalesce(sum(num_steps), 0) FROM trajectories").fetchone()
         spent = dict(connection.execute("SELECT fault_kind, count(*) FROM attempts GROUP BY fault_kind"))

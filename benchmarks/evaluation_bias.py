@@ -101,7 +101,7 @@ class SimulatedEvaluation:
             }
         ).model_dump(mode="json")
         with Store(self._store) as store:
-            store.add_version("base")
+            store.add_version()
         args = {"store": str(self._store), "config": config}
         bench.start(StoreActor, "store", args)
         bench.start(Engine, "rollout-0")

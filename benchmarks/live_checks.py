@@ -26,6 +26,7 @@ from typer.main import get_command
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
+from dart.store.run_blobs import local_blobs
 from dart.store.serialization import unpack_steps
 
 PATIENCE_S = 240.0
@@ -242,7 +243,9 @@ def trajectories_list(ran: Ran, truth: Truth, before: Counts, after: Counts) -> 
 
 def trajectories_show(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]:
     told = ran.json()["trajectory"]
-    kept = unpack_steps(truth.one("SELECT steps FROM steps WHERE rollout_id = ?", told["rollout_id"]))
+    query = "SELECT steps_sha256 FROM trajectories WHERE rollout_id = ?"
+    packed = local_blobs(truth.paths.root).steps.read(truth.one(query, told["rollout_id"]))
+    kept = unpack_steps(packed)
     yield from same("answers", [step["answer"] for step in told["steps"]], [step.answer for step in kept])
 
 

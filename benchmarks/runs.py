@@ -24,7 +24,6 @@ from dart.core.records import Event
 from dart.core.run_directory import RunPaths, mail_dir
 from dart.inspect.utilisation import TimeWindow
 from dart.store.reader import StoreReader
-from dart.store.serialization import unpack_steps
 from dart.telemetry.load_meter import LOAD
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -38,7 +37,7 @@ TRAJECTORIES = """
     LEFT JOIN batches b ON b.batch_id = r.batch_id AND r.state = 'trained'
     LEFT JOIN versions v ON v.version = b.version
 """
-STEPS = "SELECT rollout_id, steps FROM steps"
+STEPS = "SELECT rollout_id, steps_sha256 FROM trajectories"
 
 
 @dataclass(slots=True)
@@ -156,11 +155,14 @@ def load_events(store: Path) -> list[Event]:
 
 def finished_trajectories(store: Path) -> list[FinishedEpisode]:
     """Every stored trajectory, and by which update it was trained."""
-    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+    with (
+        closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection,
+        StoreReader(store) as reader,
+    ):
         versions: dict[int, list[int]] = {}
         tokens: dict[int, int] = {}
-        for rollout_id, packed in connection.execute(STEPS):
-            steps = unpack_steps(packed)
+        for rollout_id, sha256 in connection.execute(STEPS):
+            steps = reader.steps(sha256)
             versions[rollout_id] = [step.policy_version for step in steps]
             tokens[rollout_id] = sum(len(step.token_ids) for step in steps)
         return [

@@ -91,7 +91,7 @@ def fill(paths: RunPaths, config: Config) -> None:
     session |= {"started_unix_s": time.time() - 1.0, "used_before_s": 0.0}
     (paths.root / "session.json").write_text(json.dumps(session))
     with Store(paths.store) as store:
-        store.add_version(str(config.training.policy))
+        store.add_version()
     for pool in POOLS:
         for number in range(REPORTS):
             reports.append(paths.root, _report(pool, time.time() - REPORTS + number))

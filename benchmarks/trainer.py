@@ -43,7 +43,7 @@ from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Tra
 from dart.policy.load import ModelPlacement, device_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.vlm_codec import load_vlm_codec
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.testing.tiny_families import make_tiny_qwen
 from dart.training.learner import Learner, LearnerConfig
 
@@ -109,7 +109,7 @@ class Episodes:
     """Rollouts that nobody sampled: answers of random tokens to screenshots of noise."""
 
     def __init__(self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int) -> None:
-        self.blobs = BlobStore(folder)
+        self.blobs = FolderBlobs(folder)
         self._codec = load_vlm_codec(policy, PromptSpec(context=ContextSettings(screenshots=screenshots)))
         self._size = size
         self._draw = np.random.default_rng(0)
@@ -125,10 +125,7 @@ class Episodes:
         for _ in range(steps):
             made.append(self._step(tuple(past)))
             sha256 = made[-1].screenshot_sha256
-            path = str(self.blobs.path(sha256))
-            past.append(
-                PastStep(screenshot_path=path, screenshot_sha256=sha256, token_ids=made[-1].token_ids)
-            )
+            past.append(PastStep(screenshot_sha256=sha256, token_ids=made[-1].token_ids))
         return Trajectory(
             rollout_id=2 * number + int(reward),
             group_id=number,
@@ -150,7 +147,6 @@ class Episodes:
         Image.fromarray(noise).resize(self._size).save(png, "PNG")
         sha256 = self.blobs.put(png.getvalue())
         request = GenerateRequest(
-            screenshot_path=str(self.blobs.path(sha256)),
             screenshot_sha256=sha256,
             instruction="Write the name into the field and save the document.",
             history=("wait()",) * len(past),
@@ -158,9 +154,7 @@ class Episodes:
             past=past,
         )
         shown = self._codec.shown(request)
-        prompt = self._codec.prompt(
-            request, [self._codec.screen(one.sha256, Path(one.path).read_bytes()) for one in shown]
-        )
+        prompt = self._codec.prompt(request, [self._codec.screen(one, self.blobs.read(one)) for one in shown])
         answer = self._draw.integers(10, 256, ANSWER_TOKENS - 1).tolist()
         return Step(
             screenshot_sha256=sha256,
@@ -244,7 +238,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Figures:
     seconds = []
     for _ in range(options.updates + 1):
         began_s = time.perf_counter()
-        learner.update(groups, episodes.blobs.root)
+        learner.update(groups, episodes.blobs)
         synchronize(device)
         seconds.append(time.perf_counter() - began_s)
     return figures(options, device, ceiling, learner, steps, seconds[1:])

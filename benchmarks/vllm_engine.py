@@ -157,9 +157,9 @@ def kill_worker(processes: Running) -> None:
 def measure(folder: Path) -> Figures:
     """Everything, one after the other."""
     checkpoints, screens = Checkpoints(folder), Screens(folder / "blobs")
-    with engine(checkpoints.first, config_with(dtype="bfloat16")) as made:
+    with engine(checkpoints.first, config_with(dtype="bfloat16"), screens) as made:
         rounded = parity(made, checkpoints, screens, "bfloat16")
-    with engine(checkpoints.first, config_with()) as made:
+    with engine(checkpoints.first, config_with(), screens) as made:
         exact = parity(made, checkpoints, screens, "float32")
         throughputs = [throughput(made, screens, count) for count in IN_FLIGHT]
         update = update_under_load(made, checkpoints, screens)

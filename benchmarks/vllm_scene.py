@@ -20,7 +20,7 @@ from dart.inference.vllm_engine import VllmEngine
 from dart.policy.load import load
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.protocols import Screen
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
 from dart.testing.tiny_families import make_tiny_qwen
@@ -84,14 +84,12 @@ class Screens:
     """Screenshots of noise among the blobs of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self._blobs = BlobStore(folder)
+        self.blobs = FolderBlobs(folder)
 
     def request(self, seed: int, *, temperature: float = 1.0) -> GenerateRequest:
         """The first step of an episode."""
-        path, sha256 = self._screenshot(seed)
         return GenerateRequest(
-            screenshot_path=path,
-            screenshot_sha256=sha256,
+            screenshot_sha256=self._screenshot(seed),
             instruction=f"Click on the button with the number {seed}.",
             history=(),
             temperature=temperature,
@@ -99,26 +97,19 @@ class Screens:
 
     def next(self, request: GenerateRequest, answer: Generation, seed: int) -> GenerateRequest:
         """The step after it."""
-        path, sha256 = self._screenshot(seed)
-        past = PastStep(
-            screenshot_path=request.screenshot_path,
-            screenshot_sha256=request.screenshot_sha256,
-            token_ids=answer.token_ids,
-        )
+        past = PastStep(screenshot_sha256=request.screenshot_sha256, token_ids=answer.token_ids)
         return replace(
             request,
-            screenshot_path=path,
-            screenshot_sha256=sha256,
+            screenshot_sha256=self._screenshot(seed),
             past=(*request.past, past),
             history=(*request.history, answer.answer),
         )
 
-    def _screenshot(self, seed: int) -> tuple[str, str]:
+    def _screenshot(self, seed: int) -> str:
         noise = np.random.default_rng(seed).integers(0, 256, (HEIGHT_PX, WIDTH_PX, 3), dtype=np.uint8)
         png = BytesIO()
         Image.fromarray(noise).save(png, "PNG")
-        sha256 = self._blobs.put(png.getvalue())
-        return str(self._blobs.path(sha256)), sha256
+        return self.blobs.put(png.getvalue())
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +159,7 @@ def scores(
 
 
 @contextmanager
-def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEngine]:
+def engine(folder: Path, config: Config, screens: Screens, *, version: int = 0) -> Iterator[VllmEngine]:
     """An engine in this process, and its processes gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="vllm-") as scratch:
         made = VllmEngine(
@@ -176,6 +167,7 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
             version,
             rollout=config.rollout,
             prompt_spec=prompt_spec_of(config.context),
+            screenshots=screens.blobs,
             seed=0,
             log=Path(scratch) / "engine.log",
             sockets=Path(scratch) / "sockets",
@@ -189,7 +181,9 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
 def rollout_child(config: Config, store: Path, checkpoint: Path) -> ChildSpec:
     """A supervised rollout actor with this engine, as `dart.run.tree` has it; version 0 is in the record."""
     with Store(store) as record:
-        record.add_version(str(checkpoint))
+        record.add_version()
+    training = config.training.model_copy(update={"policy": checkpoint})
+    config = config.model_copy(update={"training": training})
     return ChildSpec(
         id="rollout-0",
         actor="dart.inference.actor:RolloutActor",

@@ -33,7 +33,7 @@ DEMONSTRATION = demonstration_of("never", 1, [step_at(0, number) for number in r
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         store.add_demonstrations([DEMONSTRATION])
         service = at_once(open_service(SETTINGS, LocalRecord(store), on_decision=show))
         service.serving(0)

@@ -10,7 +10,7 @@ from dart.testing.trajectories import trajectory_for
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         group = store.open_group("click-tab", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
         lost = store.lease_rollout(group, "env-000", deadline_unix_s=0.0)
         print(
@@ -39,7 +39,7 @@ def train(store: Store, group: int) -> None:
     first = store.lease_batch([group], deadline_unix_s=600.0)
     second = store.reassign_batch(first.batch_id, deadline_unix_s=600.0)
     for who, batch in (("a trainer that was thought dead", first), ("the trainer", second)):
-        commit = store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
+        commit = store.commit_update(batch.batch_id, batch.fence, 1, {})
         print(f"{who} commits version 1:", commit)
 
 

@@ -13,7 +13,7 @@ from dart.config.config import load_config
 from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, TaskDecision
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 from supervision import reports
@@ -43,9 +43,9 @@ def record_run(root: Path) -> RunPaths:
 
 
 def _record(paths: RunPaths) -> None:
-    blobs = BlobStore(paths.blobs)
+    blobs = FolderBlobs(paths.blobs)
     with Store(paths.store) as store:
-        store.add_version("checkpoints/v000000")
+        store.add_version()
         for task_id in TASKS:
             for reward in (0.0, 1.0):
                 store.record_evaluation(
@@ -72,7 +72,7 @@ def _record(paths: RunPaths) -> None:
                 store.finish_rollout(lease.rollout_id, lease.fence, played)
         batch = store.lease_batch(groups[:2], now_plus(60.0))
         figures = {"staleness_mean": 0.5, "staleness_p95": 1.0, "staleness_max": 1.0, "staleness_bound": 4.0}
-        store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/v000001", figures)
+        store.commit_update(batch.batch_id, batch.fence, 1, figures)
         store.drop_group(groups[2], "no_spread")
         store.add_demonstrations([_demonstration(blobs)])
         store.record_decisions([_decision()])
@@ -87,7 +87,7 @@ def now_plus(seconds: float) -> float:
     return time.time() + seconds
 
 
-def _trajectory(lease: RolloutLease, blobs: BlobStore, reward: float) -> Trajectory:
+def _trajectory(lease: RolloutLease, blobs: FolderBlobs, reward: float) -> Trajectory:
     return Trajectory(
         rollout_id=lease.rollout_id,
         group_id=lease.group_id,
@@ -103,7 +103,7 @@ def _trajectory(lease: RolloutLease, blobs: BlobStore, reward: float) -> Traject
     )
 
 
-def _step(blobs: BlobStore, rollout_id: int, index: int) -> Step:
+def _step(blobs: FolderBlobs, rollout_id: int, index: int) -> Step:
     return Step(
         screenshot_sha256=blobs.put(png(160, 210, 40 * index + rollout_id)),
         prompt_ids=tuple(range(12)),
@@ -118,7 +118,7 @@ def _step(blobs: BlobStore, rollout_id: int, index: int) -> Step:
     )
 
 
-def _demonstration(blobs: BlobStore) -> Demonstration:
+def _demonstration(blobs: FolderBlobs) -> Demonstration:
     return Demonstration(
         pool_id=0,
         task_id=TASKS[0],

@@ -25,7 +25,7 @@ class ScratchRecord(LocalRecord):
             held.enter_context(Store(Path(folder) / "store.db", clock, success_above=success_above))
         )
         weakref.finalize(self, held.close)
-        self.store.add_version("checkpoints/0")
+        self.store.add_version()
 
     @property
     def version(self) -> int:
@@ -51,7 +51,7 @@ class ScratchRecord(LocalRecord):
         )
 
     def commit_update(self, batch: Batch, version: int) -> StoredResult:
-        return self.store.commit_update(batch.batch_id, batch.fence, version, f"checkpoints/{version}", {})
+        return self.store.commit_update(batch.batch_id, batch.fence, version, {})
 
     def add_demonstration(self, task_id: str, seed: int, num_steps: int) -> int:
         """Add one to the experience pool; returns its key."""

@@ -56,11 +56,13 @@ def import_folder(
         from dart.policy.prompt_spec import (
             prompt_spec_of,
         )  # takes seconds; a run that is running is refused before
+        from dart.store.run_blobs import local_blobs
         from dart.training.demonstration_import import import_demonstrations
 
         prompt_spec = prompt_spec_of(config.context)
+        blobs = local_blobs(paths.root)
         added, known = import_demonstrations(
-            store.add_demonstrations, folder, config.training.policy, paths.blobs, prompt_spec
+            store.add_demonstrations, folder, config.training.policy, blobs.screenshots, prompt_spec
         )
         held = [one for one in store.demonstrations() if not one.dropped]
     say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")

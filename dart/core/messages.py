@@ -223,7 +223,6 @@ class LoadVersion:
     With `hold` the engine answers no request from now until `Serve` (weight sync of all engines at once)."""
 
     version: int
-    folder: str
     hold: bool = False
 
 
@@ -268,7 +267,6 @@ class VersionPublished:
     """A new policy version is committed."""
 
     version: int
-    folder: str
 
 
 # ---- batches: trainer and curator ----
@@ -340,22 +338,15 @@ class ReleaseRollout(Call[RolloutChange[Release]]):
 
 
 @message
-class StepFile:
-    """A file with the steps of an episode, which do not fit into a message (`dart.store.step_files`)."""
-
-    path: str
-    sha256: str
-
-
-@message
 class FinishRollout(Call[StoredResult]):
     """Store the finished episode of a rollout, if its lease is still the newest one."""
 
     rollout_id: int
     fence: int
     trajectory: Trajectory
-    """The trajectory without its steps, which are in the file `steps`."""
-    steps: StepFile
+    """The trajectory without its steps, which do not fit into a message."""
+    steps_sha256: str
+    """The blob of its packed steps, which the sender has stored."""
 
 
 @message
@@ -364,7 +355,8 @@ class ParkRollout(Call[Park]):
 
     rollout_id: int
     fence: int
-    steps: StepFile
+    steps_sha256: str
+    """The blob of its packed steps, which the sender has stored."""
     reason: str
     max_resumes: int
     max_attempts: int
@@ -396,7 +388,8 @@ class RecordGuided(Call[Guided]):
     attempt: int
     instruction: str
     reward: float
-    steps: StepFile
+    steps_sha256: str
+    """The blob of its packed steps, which the sender has stored."""
 
 
 @message
@@ -453,7 +446,6 @@ class CommitUpdate(Call[StoredResult]):
     batch_id: int
     fence: int
     version: int
-    checkpoint: str
     metrics: Mapping[str, float]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -212,15 +211,9 @@ class Version:
     """One policy version."""
 
     version: int
-    checkpoint: str
-    """The folder of the checkpoint: of version 0 the base policy, of others relative to the run directory."""
     metrics: Mapping[str, float]
     """The metrics of the update that made it; empty for version 0."""
     created_unix_s: float
-
-    def folder(self, run_dir: Path) -> Path:
-        """Return the folder of this version's checkpoint, which may have been deleted since."""
-        return run_dir / self.checkpoint if self.version > 0 else Path(self.checkpoint)
 
 
 RECENT_REWARDS = 32

@@ -9,7 +9,7 @@ lock is an flock, which every process of the run inherits: it is free when the l
     board         vitals of all actors              report.json   the final table
     control.sock  socket of the control endpoint    session.json  how much of its time is used
     store.db      the record                        curve.png     the learning curve
-    blobs/        screenshots, by content           scratch/      browser profiles, deleted at the end
+    blobs/        screenshots, steps: by hash           scratch/      browser profiles, deleted at the end
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
     signals       the signals to end that the run received
 """
@@ -66,8 +66,6 @@ class RunPaths:
         self.crash = root / "crash"
         self.folders = (self.blobs, self.checkpoints, self.logs, self.crash)
         self.scratch = root / "scratch"
-        self.step_files = self.scratch / "step_files"
-        """Folder with the steps of episodes that the store has not written yet."""
         self.report = root / "report.json"
         self.curve = root / "curve.png"
         self.tracking = root / "tracking"

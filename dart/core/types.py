@@ -1,7 +1,7 @@
 """The data classes of the training system: leases, steps, trajectories, groups and requests.
 
 Messages between actors and the record consist of these frozen classes. They contain no pixels and no weights:
-a screenshot is named by its sha256, a checkpoint by its folder. No torch, no I/O, no clock.
+a screenshot is named by its sha256, a checkpoint by its version. No path, no torch, no I/O, no clock.
 """
 
 from dataclasses import dataclass
@@ -179,7 +179,6 @@ class Group:
 class PastStep:
     """An earlier step of the episode, which the prompt of a new request shows."""
 
-    screenshot_path: str
     screenshot_sha256: str
     token_ids: tuple[int, ...]
     """Tokens of its answer, as they were sampled."""
@@ -189,9 +188,8 @@ class PastStep:
 class GenerateRequest:
     """A request for one answer of the policy. All kinds of policies take the same form of request."""
 
-    screenshot_path: str
-    """PNG on disk; its pixels are the coordinates of the answer."""
     screenshot_sha256: str
+    """A PNG among the run's blobs; its pixels are the coordinates of the answer."""
     instruction: str
     history: tuple[str, ...]
     """The actions of this episode so far in the action grammar, oldest first."""

@@ -11,7 +11,7 @@ On restart the curator revokes the lease of the dead incarnation and the rollout
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -33,10 +33,12 @@ from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
 from dart.store.client import write
-from dart.store.disk_wait import await_room
+from dart.store.disk_wait import in_storage, put_blob
+from dart.store.errors import BlobDamage
 from dart.store.patience import IN_HANDLER
 from dart.store.reader import StoreReader
-from dart.store.step_files import discard, send, send_guided
+from dart.store.run_blobs import local_blobs
+from dart.store.serialization import pack_steps
 from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
@@ -67,8 +69,8 @@ class EnvironmentActor(Actor):
         paths = RunPaths(self.identity.run_dir)
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
-        self._step_files = paths.step_files
-        make_private(paths.scratch, scratch, self._step_files)
+        self._steps = local_blobs(self.identity.run_dir).steps
+        make_private(paths.scratch, scratch)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
@@ -131,14 +133,14 @@ class EnvironmentActor(Actor):
                 self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
-        except (AskError, MailboxFull, NoEngineAnswered) as error:  # the store or the engines, not the task
+        except (AskError, MailboxFull, NoEngineAnswered, BlobDamage) as error:  # not the task
             self._report(work, FaultKind.SYSTEM, str(error))
         except RequestRejected as refused:
             self._report(work, FaultKind.POLICY, str(refused))
 
     async def _carry_out(self, work: Work) -> None:
         try:
-            played = await self._played(work, self._task_of(work))
+            played = await self._played(work)
         except Interrupted as interrupted:
             await self._park(work, interrupted)
             return
@@ -153,18 +155,19 @@ class EnvironmentActor(Actor):
             case m.EvaluationTask():
                 await self._store_evaluation(work, played)
 
-    async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode | None:
+    async def _played(self, work: Work) -> PlayedEpisode | None:
         """Play an episode; None when this environment no longer holds its lease. Raises Interrupted."""
         if self._stopping.is_set:  # the work came while this actor stops: another environment plays it
-            raise Interrupted(task.parked)
+            raise Interrupted(())  # steps that are parked already stay so
+        task = await self._task_of(work)
         try:
-            return await self._player.play(task)
-        except ReplayFailed as failure:
+            return await self._player.play(replace(task, parked=await self._parked_steps(work)))
+        except (ReplayFailed, BlobDamage) as failure:
             assert isinstance(work, RolloutLease), "only rollouts are parked"
             self.log.warning("replay_failed", rollout=work.rollout_id, detail=str(failure))
             if not await self._forget_parked(work, str(failure)):
                 return None
-            return await self._player.play(replace(task, parked=()))
+            return await self._player.play(task)
 
     async def _forget_parked(self, lease: RolloutLease, detail: str) -> bool:
         """Delete the stored steps of a rollout, which is then played from its start; False if the lease has
@@ -182,7 +185,7 @@ class EnvironmentActor(Actor):
         self.log.warning("lease_lost", rollout=lease.rollout_id, fence=lease.fence, verdict=verdict.value)
         return False
 
-    def _task_of(self, work: Work) -> EpisodeTask:
+    async def _task_of(self, work: Work) -> EpisodeTask:
         task = EpisodeTask(
             task_id=work.task_id,
             seed=work.seed,
@@ -192,23 +195,33 @@ class EnvironmentActor(Actor):
         match work:
             case RolloutLease():
                 key = EpisodeKey(rollout_id=work.rollout_id, attempt=work.attempt, fence=work.fence)
-                return replace(task, key=key, parked=self._parked_steps(work))
+                return replace(task, key=key)
             case m.GuidedTask():
-                return replace(task, hint=self._actions_of(work.pool_id))
+                return replace(task, hint=await self._actions_of(work.pool_id))
             case m.EvaluationTask():
                 return replace(task, temperature=work.temperature)
 
-    def _parked_steps(self, lease: RolloutLease) -> tuple[Step, ...]:
-        if not lease.parked_steps:
+    async def _parked_steps(self, work: Work) -> tuple[Step, ...]:
+        """Return the steps from before an episode was interrupted. Raises BlobDamage if they are lost."""
+        if not isinstance(work, RolloutLease) or not work.parked_steps:
             return ()
-        with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER) as reader:
-            return reader.parked_steps(lease.rollout_id)
+        rollout_id = work.rollout_id
+        return await self._read(lambda record: record.parked_steps(rollout_id))
 
-    def _actions_of(self, pool_id: int) -> tuple[str, ...]:
+    async def _actions_of(self, pool_id: int) -> tuple[str, ...]:
         """Return the first actions of a demonstration, as many as fit into a request to an engine."""
-        with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER) as reader:
-            answers = [step.answer for step in reader.demonstration(pool_id).steps]
+        demonstration = await self._read(lambda record: record.demonstration(pool_id))
+        answers = [step.answer for step in demonstration.steps]
         return first_actions([answer for answer in answers if is_action(answer)])
+
+    async def _read(self, read: Callable[[StoreReader], T]) -> T:
+        """Read steps that the record names."""
+
+        def work() -> T:
+            with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER, steps=self._steps) as record:
+                return read(record)
+
+        return await in_storage(self, self._steps, "steps of the record", work)
 
     # ---- results ----
 
@@ -226,11 +239,13 @@ class EnvironmentActor(Actor):
             started_unix_s=played.started_unix_s,
             duration_s=played.duration_s,
         )
-        verdict = await self._send(
-            lambda: send(self._step_files, lease.rollout_id, lease.fence, played.steps),
-            lambda steps: m.FinishRollout(
-                rollout_id=lease.rollout_id, fence=lease.fence, trajectory=trajectory, steps=steps
-            ),
+        verdict = await self._write(
+            m.FinishRollout(
+                rollout_id=lease.rollout_id,
+                fence=lease.fence,
+                trajectory=trajectory,
+                steps_sha256=await self._put(played.steps),
+            )
         )
         self.log.info(
             "trajectory_ended",
@@ -257,17 +272,14 @@ class EnvironmentActor(Actor):
         self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)
 
     async def _store_guided(self, task: m.GuidedTask, played: PlayedEpisode) -> None:
-        verdict = await self._send(
-            lambda: send_guided(
-                self._step_files, task.pool_id, task.attempt, self.identity.name, played.steps
-            ),
-            lambda steps: m.RecordGuided(
+        verdict = await self._write(
+            m.RecordGuided(
                 guide_id=task.pool_id,
                 attempt=task.attempt,
                 instruction=played.instruction,
                 reward=played.reward,
-                steps=steps,
-            ),
+                steps_sha256=await self._put(played.steps),
+            )
         )
         self.log.info(
             "guided_episode_ended",
@@ -287,16 +299,15 @@ class EnvironmentActor(Actor):
         if not isinstance(work, RolloutLease):
             self._report(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
             return
-        verdict = await self._send(
-            lambda: send(self._step_files, work.rollout_id, work.fence, interrupted.steps),
-            lambda steps: m.ParkRollout(
+        verdict = await self._write(
+            m.ParkRollout(
                 rollout_id=work.rollout_id,
                 fence=work.fence,
-                steps=steps,
+                steps_sha256=await self._put(interrupted.steps),
                 reason=f"{self.identity.name} stops",
                 max_resumes=self._config.curation.max_resumes,
                 max_attempts=self._config.curation.max_attempts,
-            ),
+            )
         )
         self.log.info(
             "episode_parked", rollout=work.rollout_id, steps=len(interrupted.steps), verdict=verdict.value
@@ -321,15 +332,9 @@ class EnvironmentActor(Actor):
             self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
 
-    async def _send(
-        self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], m.Call[T]]
-    ) -> T:
-        """Send the store a call whose steps are in a file; the file is removed when the store has replied."""
-        step_file = await await_room(self, "the steps of an episode", write_steps)
-        try:
-            return await self._write(call_with(step_file))
-        finally:
-            discard(step_file)
+    async def _put(self, steps: Sequence[Step]) -> str:
+        """Store the steps of an episode as a blob, before they are reported; returns its sha256."""
+        return await put_blob(self, self._steps, "the steps of an episode", pack_steps(steps))
 
     async def _write(self, call: m.Call[T], to: str = "store") -> T:
         """Send a call and return its result; repeat it while the store restarts or its disk is full.

@@ -23,8 +23,8 @@ from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
 from dart.policy.context import newest_history, newest_past
-from dart.store.blobs import BlobStore
-from dart.store.disk_wait import await_room
+from dart.store.disk_wait import put_blob
+from dart.store.run_blobs import local_blobs
 from dart.telemetry.load_meter import LoadMeter
 
 RESET_ATTEMPTS = 2
@@ -120,7 +120,7 @@ class Player:
         self._environment = environment
         self._limits = config.environments
         self._policy = PolicyClient(actor, config)
-        self._blobs = BlobStore(actor.identity.run_dir / "blobs")
+        self._screenshots = local_blobs(actor.identity.run_dir).screenshots
         self._meter = meter
 
     async def play(self, task: EpisodeTask) -> PlayedEpisode:
@@ -170,7 +170,7 @@ class Player:
         if self.stop_event.is_set:
             raise Interrupted(progress.steps)
         screenshot = progress.observation.screenshot
-        sha256 = await await_room(self._actor, "screenshots", lambda: self._blobs.put(screenshot))
+        sha256 = await put_blob(self._actor, self._screenshots, "screenshots", screenshot)
         generation, generate_ms = await _timed(self._answer(progress, sha256))
         ended, act_ms = await _timed(self._act(generation.answer))
         progress.steps.append(_step(sha256, generation, progress.observe_ms, generate_ms, act_ms))
@@ -184,13 +184,12 @@ class Player:
         """Ask the policy for an answer, and park the screen while that takes long. Raises Interrupted."""
         asked = self._policy.answer(
             GenerateRequest(
-                screenshot_path=str(self._blobs.path(sha256)),
                 screenshot_sha256=sha256,
                 instruction=progress.observation.instruction,
                 history=newest_history([step.answer for step in progress.steps]),
                 temperature=progress.task.temperature,
                 hint=progress.task.hint,
-                past=newest_past([self._past(step) for step in progress.steps]),
+                past=newest_past([_past(step) for step in progress.steps]),
             )
         )
         with self._meter.during("engine_wait_s"):
@@ -203,13 +202,6 @@ class Player:
         if not asked.is_done:
             raise Interrupted(progress.steps)
         return asked.result()
-
-    def _past(self, step: Step) -> PastStep:
-        return PastStep(
-            screenshot_path=str(self._blobs.path(step.screenshot_sha256)),
-            screenshot_sha256=step.screenshot_sha256,
-            token_ids=step.token_ids,
-        )
 
     async def _act(self, answer: str) -> Outcome | None:
         """Apply one answer. Returns how the episode ended, or None when it continues."""
@@ -263,6 +255,10 @@ async def _timed(work: Awaitable[T]) -> tuple[T, float]:
     """Return the result of ``work`` and its duration in milliseconds."""
     started = time.perf_counter()
     return await work, (time.perf_counter() - started) * 1000
+
+
+def _past(step: Step) -> PastStep:
+    return PastStep(screenshot_sha256=step.screenshot_sha256, token_ids=step.token_ids)
 
 
 def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: float, act_ms: float) -> Step:

@@ -12,7 +12,6 @@ On restart it serves the newest committed version, never an older one than is re
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
@@ -23,11 +22,15 @@ from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.record_address import parse_record_address
 from dart.core.records import Version
+from dart.core.run_directory import RunPaths
 from dart.inference.engine_factory import make_engine
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
+from dart.store.checkpoints import LocalCheckpoints
+from dart.store.disk_wait import await_room
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
@@ -67,7 +70,11 @@ class RolloutActor(Actor):
         self._required = -1
         if gpus := assign_gpus(self._config, gpus_here()).engines:
             set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
-        probe = probe_request(self.identity.run_dir / "blobs")  # a full disk fails before the engine starts
+        self._screenshots = local_blobs(self.identity.run_dir).screenshots
+        self._checkpoints = LocalCheckpoints(
+            RunPaths(self.identity.run_dir).checkpoints, self._config.training.policy
+        )
+        probe = await await_room(self, "a probe", lambda: probe_request(self._screenshots))
         self._engine = await self._first_engine()
         self._serving = Serving(
             self,
@@ -188,13 +195,13 @@ class RolloutActor(Actor):
     async def _load(self, call: m.LoadVersion) -> None:
         with self._out_of_routing("load"), self._meter.during("load_s"):
             await self.in_thread(
-                lambda: self._load_and_prove(Path(call.folder), call.version),
+                lambda: self._load_and_prove(call.version),
                 name="load",
                 deadline_s=self._rollout.load_deadline_s + GRACE_S,
             )
 
-    def _load_and_prove(self, folder: Path, version: int) -> None:
-        self._engine.load(folder, version)
+    def _load_and_prove(self, version: int) -> None:
+        self._engine.load(self._checkpoints.policy(version), version)
         self._serving.prove()
 
     def _begin_hold(self, version: int) -> None:
@@ -256,4 +263,5 @@ class RolloutActor(Actor):
                 await self.sleep(RETRY_S)
 
     def _make_engine(self, newest: Version) -> Engine:
-        return make_engine(self._config, newest, self.identity)
+        folder = self._checkpoints.policy(newest.version)
+        return make_engine(self._config, newest.version, folder, self._screenshots, self.identity)

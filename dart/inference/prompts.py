@@ -1,16 +1,15 @@
 """From requests to prompts, and from sampled tokens to recorded answers, for all engines with a model."""
 
-import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.protocol import Unanswerable
-from dart.policy.context import Screenshot
 from dart.policy.protocols import Codec, Prompt, Screen, recorded_prompt
+from dart.store.blobs import BlobStore
+from dart.store.errors import BlobDamage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,9 @@ class Prompts:
     screen, and a click that changes nothing shows the same screen again.
     """
 
-    def __init__(self, codec: Codec, capacity: int = 256) -> None:
+    def __init__(self, codec: Codec, screenshots: BlobStore, capacity: int = 256) -> None:
         self.codec = codec
+        self._screenshots = screenshots
         self._screen = lru_cache(maxsize=capacity)(self._read_screen)
         self._lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class Prompts:
         """Make the prompt of a request, and check every screenshot against its hash.
 
         Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
-        cannot read a screenshot of this size.
+        cannot read a screenshot of this size, and StoreUnavailable when no screenshot can be read.
         """
         with self._lock:
             screens = tuple(self._screen(shown) for shown in self.codec.shown(request))
@@ -77,17 +77,12 @@ class Prompts:
             spans=spans,
         )
 
-    def _read_screen(self, shown: Screenshot) -> Screen:
+    def _read_screen(self, sha256: str) -> Screen:
         try:
-            data = Path(shown.path).read_bytes()
-        except FileNotFoundError as missing:
+            data = self._screenshots.read(sha256)
+        except BlobDamage as damage:
             raise Unanswerable(
-                f"screenshot {shown.path} is missing: an environment must write it before its request"
-            ) from missing
-        found = hashlib.sha256(data).hexdigest()
-        if found != shown.sha256:
-            raise Unanswerable(
-                f"screenshot {shown.path} hashes to {found}, expected {shown.sha256}:"
-                " take the screenshot again, and check the disk that holds the run's blobs"
-            )
-        return self.codec.screen(shown.sha256, data)
+                f"{damage}: an environment must store it before its request; take the screenshot again, and "
+                "check the disk that holds the run's blobs"
+            ) from damage
+        return self.codec.screen(sha256, data)

@@ -4,7 +4,6 @@ import io
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -16,6 +15,7 @@ from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.protocol import Engine, EngineError, Unanswerable
 from dart.store.blobs import BlobStore
+from dart.store.errors import StoreBusy
 from dart.telemetry.load_meter import LoadMeter
 
 GRACE_S = 5.0
@@ -27,6 +27,9 @@ ENGINE_CHECK_S = 0.5
 
 REASON_CHARACTERS = 1000
 """Largest length of the reason why a request cannot be answered: it must fit into mail."""
+
+BUSY_RETRY_S = 1.0
+"""When an environment asks again after the screenshots could not be read."""
 
 PROBE_SIZE_PX = (160, 210)
 """Width and height of a probe's screenshot: the size of a MiniWoB++ page."""
@@ -132,6 +135,11 @@ class Serving:
         except Unanswerable as refusal:
             await self._refuse(batch, str(refusal))
             return
+        except StoreBusy as busy:  # the screenshots cannot be read now
+            self._actor.log.warning("screenshots_busy", reason=str(busy))
+            reason = str(busy)[:REASON_CHARACTERS]
+            self._finish(batch, [m.NoWorkYet(retry_after_s=BUSY_RETRY_S, reason=reason)] * len(batch))
+            return
         self._answered += len(answers)
         self._meter.add("requests", len(answers))
         self._meter.add("tokens", sum(len(answer.token_ids) for answer in answers))
@@ -148,7 +156,9 @@ class Serving:
         self._actor.log.warning("request_refused", reason=why)
         self._finish(batch, [m.CannotAnswer(reason=why[:REASON_CHARACTERS])])
 
-    def _finish(self, batch: list[WaitingRequest], answers: Sequence[Generation | m.CannotAnswer]) -> None:
+    def _finish(
+        self, batch: list[WaitingRequest], answers: Sequence[Generation | m.CannotAnswer | m.NoWorkYet]
+    ) -> None:
         self.in_flight = [one for one in self.in_flight if one not in batch]
         self._show_busy()
         for one, answer in zip(batch, answers, strict=True):
@@ -172,15 +182,12 @@ class Serving:
                     await self._actor.in_thread(self.prove, name="health", deadline_s=self.proof_deadline_s)
 
 
-def probe_request(blobs_dir: Path) -> GenerateRequest:
+def probe_request(screenshots: BlobStore) -> GenerateRequest:
     """Make a request that any engine of this policy can answer; stores its blank screenshot as a blob."""
     picture = io.BytesIO()
     Image.new("RGB", PROBE_SIZE_PX, "white").save(picture, "PNG")
-    blobs = BlobStore(blobs_dir)
-    sha256 = blobs.put(picture.getvalue())
     return GenerateRequest(
-        screenshot_path=str(blobs.path(sha256)),
-        screenshot_sha256=sha256,
+        screenshot_sha256=screenshots.put(picture.getvalue()),
         instruction="Click the button.",
         history=(),
         temperature=1.0,

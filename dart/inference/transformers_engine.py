@@ -16,6 +16,7 @@ from dart.inference.version_check import verify_policy
 from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
+from dart.store.blobs import BlobStore
 
 
 class TransformersEngine(Engine):
@@ -30,12 +31,14 @@ class TransformersEngine(Engine):
         folder: Path,
         version: int,
         *,
+        screenshots: BlobStore,
         threads: int = 1,
         seed: int = 0,
         prompt_spec: PromptSpec | None = None,
         placement: ModelPlacement | None = None,
     ) -> None:
-        """prompt_spec   how a vision-language policy is shown an episode
+        """screenshots   where the screenshots of requests are
+        prompt_spec   how a vision-language policy is shown an episode
         placement     device and precision of its weights
         """
         torch.set_num_threads(threads)
@@ -43,7 +46,7 @@ class TransformersEngine(Engine):
         self._prompt_spec = prompt_spec
         self._placement = placement
         self._policy = self._checked(folder, version)
-        self._prompts = Prompts(self._policy.codec)
+        self._prompts = Prompts(self._policy.codec, screenshots)
         self.version = version
 
     def load(self, folder: Path, version: int) -> None:

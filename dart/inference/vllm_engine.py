@@ -55,6 +55,7 @@ from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
+from dart.store.blobs import BlobStore
 from dart.store.checkpoints import published_hashes
 
 T = TypeVar("T")
@@ -82,6 +83,7 @@ class VllmEngine(Engine):
         *,
         rollout: RolloutSettings,
         prompt_spec: PromptSpec,
+        screenshots: BlobStore,
         seed: int,
         log: Path,
         sockets: Path,
@@ -91,12 +93,13 @@ class VllmEngine(Engine):
         Raises CorruptCheckpoint, CheckpointError or EngineError.
 
         prompt_spec   how the policy is shown an episode and answers
+        screenshots   where the screenshots of requests are
         log           file to which the output of its processes is added
         sockets       folder for the sockets to its processes; those of an earlier engine are removed first
         """
         verify_policy(folder, version)
         self._rollout = rollout
-        self._prompts = Prompts(load_codec(folder, prompt_spec))
+        self._prompts = Prompts(load_codec(folder, prompt_spec), screenshots)
         self._answer_tokens = prompt_spec.context.answer_tokens
         self._layout = layout_of(folder)
         self._log = log

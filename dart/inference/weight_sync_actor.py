@@ -60,7 +60,7 @@ class WeightSyncActor(Actor):
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
         """Deadline of a load. With `rollout.weight_update = "drain"` it includes the answers that the engine
         completes first."""
-        self._newest = m.VersionPublished(version=-1, folder="")
+        self._newest = -1
         self._engines = {name: _Engine(name) for name in self.args["engines"]}
         self._events: list[m.EventDraft] = []
         self._check_record()
@@ -71,7 +71,7 @@ class WeightSyncActor(Actor):
 
     @receives(m.VersionPublished)
     def published(self, call: m.VersionPublished, sender: Sender) -> None:
-        self._set_target(call)
+        self._set_target(call.version)
 
     @receives(m.EngineSuspect)
     def suspect(self, call: m.EngineSuspect, sender: Sender) -> None:
@@ -88,16 +88,15 @@ class WeightSyncActor(Actor):
         assert newest is not None, (
             "the record has no policy version; version 0 should be in it before the tree starts"
         )
-        folder = newest.folder(self.identity.run_dir)
-        self._set_target(m.VersionPublished(version=newest.version, folder=str(folder)))
+        self._set_target(newest.version)
 
-    def _set_target(self, published: m.VersionPublished) -> None:
+    def _set_target(self, version: int) -> None:
         """Begin to sync a version if it is newer than all before; the new version replaces one that still
         waits.
         """
-        if published.version > self._newest.version:
-            self._newest = published
-            self._sync.published(published.version)
+        if version > self._newest:
+            self._newest = version
+            self._sync.published(version)
             self._carry_out()
 
     def _check_board(self) -> None:
@@ -182,7 +181,7 @@ class WeightSyncActor(Actor):
     async def _load(self, load: LoadDecision) -> None:
         engine = self._engines[load.engine]
         began_s, incarnation = self.clock.monotonic_s(), engine.incarnation
-        call = m.LoadVersion(version=load.version, folder=self._newest.folder, hold=load.hold)
+        call = m.LoadVersion(version=load.version, hold=load.hold)
         try:
             reply: Any = await self.ask(engine.name, call, deadline_s=self._load_deadline_s)
         except (AskError, MailboxFull) as error:

@@ -5,9 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from actors.board import rows_of
+from dart.config.config import load_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import serving
-from dart.store.checkpoints import STATE_FILE, list_checkpoints
+from dart.store.checkpoints import STATE_FILE, LocalCheckpoints, list_checkpoints
 from dart.store.reader import StoreReader
 
 
@@ -43,12 +44,14 @@ def read_versions(paths: RunPaths) -> list[VersionRow]:
     engines = serving(rows_of(paths.board))
     with StoreReader(paths.record) as store:
         found = store.versions()
+    base = load_config(paths.config).training.policy
+    folder = LocalCheckpoints(paths.checkpoints, base).policy
     return [
         VersionRow(
             version=one.version,
             created_unix_s=one.created_unix_s,
-            checkpoint=str(one.folder(paths.root)),
-            is_kept=one.folder(paths.root).is_dir(),
+            checkpoint=str(folder(one.version)),
+            is_kept=folder(one.version).is_dir(),
             served_by=tuple(name for name, version in engines.items() if version == one.version),
             metrics=one.metrics,
         )

@@ -31,7 +31,6 @@ from dart.core.actions import (
     parse_action,
 )
 from dart.core.types import GenerateRequest
-from dart.policy.context import Screenshot
 from dart.policy.coordinates import CoordinateFrame
 from dart.policy.protocols import Codec, PixelFrameError, Pixels, Prompt, Screen
 from dart.policy.vocabulary import (
@@ -121,8 +120,8 @@ class PromptCodec(Codec):
             return self._spell(ids)
         return text
 
-    def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        return (Screenshot(request.screenshot_path, request.screenshot_sha256),)
+    def shown(self, request: GenerateRequest) -> tuple[str, ...]:
+        return (request.screenshot_sha256,)
 
     def screen(self, sha256: str, png: bytes) -> Screen:
         return Screen(sha256, load_pixels(png), FRAME)

@@ -8,7 +8,6 @@ and training reads the recorded prompt.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from dart.config.sections import ContextSettings
@@ -23,14 +22,6 @@ MAX_HISTORY_CHARACTERS = 4_000
 
 MAX_HINT_CHARACTERS = 4_000
 """Limit of the characters of a hint's actions in a request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Screenshot:
-    """A screenshot in a prompt, by its file."""
-
-    path: str
-    sha256: str
 
 
 def told_steps(request: GenerateRequest, limits: ContextSettings) -> tuple[PastStep, ...]:
@@ -48,11 +39,11 @@ def shown_flags(request: GenerateRequest, limits: ContextSettings) -> list[bool]
     return [count - index < limits.screenshots for index in range(count)] + [True]
 
 
-def shown_screenshots(request: GenerateRequest, limits: ContextSettings) -> tuple[Screenshot, ...]:
-    """Return the screenshots of the conversation, oldest first; the last one is the current screen."""
+def shown_screenshots(request: GenerateRequest, limits: ContextSettings) -> tuple[str, ...]:
+    """Return the sha256 of the conversation's screenshots, oldest first; the last is the current screen."""
     steps: tuple[PastStep | GenerateRequest, ...] = (*told_steps(request, limits), request)
     return tuple(
-        Screenshot(step.screenshot_path, step.screenshot_sha256)
+        step.screenshot_sha256
         for step, is_shown in zip(steps, shown_flags(request, limits), strict=True)
         if is_shown
     )

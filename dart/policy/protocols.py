@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, PromptImage, Step
-from dart.policy.context import Screenshot
 from dart.policy.coordinates import CoordinateFrame
 
 Pixels = npt.NDArray[np.uint8]
@@ -58,8 +57,9 @@ class Codec(Protocol):
     vocabulary_size: int
     """Number of token ids."""
 
-    def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        """Return the screenshots in the prompt of a request, oldest first; the last is the current one."""
+    def shown(self, request: GenerateRequest) -> tuple[str, ...]:
+        """Return the sha256 of the screenshots in the prompt of a request, oldest first; the last is the
+        current one."""
         ...
 
     def screen(self, sha256: str, png: bytes) -> Screen:

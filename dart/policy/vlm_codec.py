@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from dart.core.actions import ActionParseError, format_action, parse_action
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
-from dart.policy.context import Screenshot, shown_flags, shown_screenshots, told_steps
+from dart.policy.context import shown_flags, shown_screenshots, told_steps
 from dart.policy.coordinates import POINTS_OF, CoordinateFrame, Points, ResizeRule, frame_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, PixelFrameError, Prompt, Screen
@@ -74,7 +74,7 @@ class VisionLanguageCodec(Codec):
 
     # ---- screenshots ----
 
-    def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
+    def shown(self, request: GenerateRequest) -> tuple[str, ...]:
         return shown_screenshots(request, self._context)
 
     def screen(self, sha256: str, png: bytes) -> Screen:

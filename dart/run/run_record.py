@@ -17,12 +17,12 @@ from dart.core.record_address import RecordAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
-from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
     DAMAGED,
     STATE_FILE,
     Checkpoint,
     CheckpointState,
+    checkpoint_name,
     latest_good,
     list_checkpoints,
     set_aside,
@@ -33,6 +33,7 @@ from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
 from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import remove_leftovers
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
@@ -47,7 +48,7 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     address = paths.record_at(config.run.record)
     _remove_interrupted_start(address, paths)
     with Store(address) as store:
-        store.add_version(str(config.training.policy))
+        store.add_version()
 
 
 def _remove_interrupted_start(address: RecordAddress, paths: RunPaths) -> None:
@@ -140,7 +141,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         restore_newest_checkpoint(store, newest, paths)
         if cut:
             store.record_event(LOG_CUT, "store", cut)
-    BlobStore(paths.blobs).remove_leftovers()
+    remove_leftovers(paths.root)
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))
     with Store(paths.record, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
@@ -165,11 +166,11 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
     exists, a notice is shown. Without a good checkpoint nothing changes, and the check of the data refuses
     the run.
     """
-    damage = damage_of(newest, paths)
+    damage = damage_of(newest.version, paths)
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
     if good is None:
         return
-    damaged = newest.folder(paths.root)
+    damaged = paths.checkpoints / checkpoint_name(newest.version)
     damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing
     aside = set_aside(damaged, DAMAGED)
     _copy_as(good, newest.version)

@@ -2,7 +2,8 @@
 
 Receives   every call of the record (`dart.core.messages.Call`), from curator, environments and trainer
 Replies    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
-           another process has locked the database: nothing of the call was kept, the caller repeats it
+           another process has locked the database: nothing of the call was kept, the caller repeats it.
+           Also Paused for a call whose steps cannot be read because the object storage does not answer
 Dies when  the database is damaged, or the disk refuses writes for any other reason
 On restart it opens the database again; nothing else is needed
 """
@@ -14,10 +15,10 @@ from actors.actor import Actor, Sender, receives
 from actors.definition import Handler
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
-from dart.core.run_directory import RunPaths
-from dart.store import step_files
-from dart.store.errors import StoreBusy, StoreConflict
+from dart.store.blobs import SHARDS
+from dart.store.errors import BlobsBusy, StoreBusy, StoreConflict
 from dart.store.event_retention import EVERY_S
+from dart.store.run_blobs import local_blobs
 from dart.store.store import METHODS, Store
 from dart.telemetry.emit import Data, log_event
 from dart.telemetry.events import PAUSED
@@ -46,7 +47,10 @@ class StoreActor(Actor):
         """The reply to every call while the disk refuses writes."""
         self._paused_since_unix_s = self._try_again_s = 0.0
         self._thinned_unix_s: float | None = None
-        self._step_files = RunPaths(self.identity.run_dir).step_files
+        self._lease_s: float = self.args["config"]["curation"]["lease_s"]
+        self._blobs = local_blobs(self.identity.run_dir)
+        self._shard = int(self.clock.unix_s() / EVERY_S) % SHARDS
+        """The shard of the steps' blobs that the next sweep looks at; all of them even if it restarts."""
         self.every(EVERY_S, self._thin)
         self.every(EVERY_S, self._sweep)
 
@@ -59,13 +63,11 @@ class StoreActor(Actor):
         return self._write(lambda store: m.CallResult(value=store.write(call)))
 
     def _sweep(self) -> None:
-        """Remove step files that killed environments have left behind."""
-        older_than_unix_s = self.clock.unix_s() - EVERY_S
-        removed = self._write(
-            lambda store: step_files.sweep(self._step_files, store.is_held, older_than_unix_s)
-        )
-        if isinstance(removed, int) and removed:
-            self.log.info("step_files_swept", removed=removed)
+        """Delete steps that no row names: of killed environments, and of parked episodes that have ended."""
+        shard, self._shard = self._shard, (self._shard + 1) % SHARDS
+        deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))
+        if isinstance(deleted, int) and deleted:
+            self.log.info("steps_swept", deleted=deleted)
 
     def _thin(self) -> None:
         """Delete old events; while the disk refuses writes, leave them for the next time."""
@@ -89,6 +91,9 @@ class StoreActor(Actor):
             return write(store)
         except StoreConflict as conflict:
             return m.Contradiction(text=str(conflict))
+        except BlobsBusy as busy:  # the record itself takes other writes
+            self.log.warning("blobs_busy", reason=str(busy))
+            return m.Paused(reason=str(busy), retry_after_s=RETRY_S)
         except StoreBusy as busy:
             return self._wait_for_the_disk(str(busy))
 
@@ -99,6 +104,7 @@ class StoreActor(Actor):
                 create=False,
                 success_above=self._success_above,
                 epoch=self.args.get("epoch"),  # another run's takeover ends this store for good
+                steps=self._blobs.steps,
             )
             self._open = self.enter_context(opened)
         return self._open

@@ -122,28 +122,25 @@ class BatchLeases(RecordWriter):
             return StoredResult.ACCEPTED
 
     def commit_update(
-        self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
+        self, batch_id: int, fence: int, version: int, metrics: Mapping[str, float]
     ) -> StoredResult:
         """Consume a batch: in one transaction its rollouts become trained and its version is added.
 
-        The checkpoint must be complete on the disk before. Returns DUPLICATE if the same commit is repeated;
+        The checkpoint must be published before. Returns DUPLICATE if the same commit is repeated;
         returns FENCED, and counts it, if the batch was leased again since. Raises StoreConflict for another
         commit of a consumed batch, and for a version that does not follow the newest. The commit is synced to
         the disk, as its checkpoint is.
         """
-        outcome = self._commit(batch_id, fence, version, checkpoint, metrics)
+        outcome = self._commit(batch_id, fence, version, metrics)
         self._database.sync()
         return outcome
 
-    def _commit(
-        self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
-    ) -> StoredResult:
+    def _commit(self, batch_id: int, fence: int, version: int, metrics: Mapping[str, float]) -> StoredResult:
         with self._transaction():
             batch = self._batch(batch_id)
             if self._is_late(batch, fence):
                 return StoredResult.FENCED
             if batch.state == BatchState.CONSUMED and batch.version == version:
-                check_same_commit(first(self._bare, queries.ONE_VERSION, key=version), checkpoint)
                 return StoredResult.DUPLICATE
             if batch.state != BatchState.LEASED:
                 raise StoreConflict(
@@ -153,7 +150,7 @@ class BatchLeases(RecordWriter):
             newest = scalar(self._bare, queries.LAST_VERSION)
             if newest is None or version != newest + 1:
                 raise StoreConflict(f"version {version} does not follow the newest version {newest}")
-            self._insert_version(version, checkpoint, metrics)
+            self._insert_version(version, metrics)
             self._update(batches, batch_id, state=BatchState.CONSUMED.value, version=version)
             self._execute(CONSUME_GROUPS, key=batch_id)
             self._execute(TRAIN_MEMBERS, key=batch_id)
@@ -169,20 +166,18 @@ class BatchLeases(RecordWriter):
             self._count_up("fenced_commits")
         return bool(fence < batch.fence)
 
-    def add_version(self, checkpoint: str, metrics: Mapping[str, float] | None = None) -> StoredResult:
+    def add_version(self, metrics: Mapping[str, float] | None = None) -> StoredResult:
         """Record the base policy as version 0; all others come from `commit_update`."""
         with self._transaction():
-            if (base := first(self._bare, queries.ONE_VERSION, key=0)) is not None:
-                check_same_commit(base, checkpoint)
+            if first(self._bare, queries.ONE_VERSION, key=0) is not None:
                 return StoredResult.DUPLICATE
-            self._insert_version(0, checkpoint, metrics or {})
+            self._insert_version(0, metrics or {})
             return StoredResult.ACCEPTED
 
-    def _insert_version(self, version: int, checkpoint: str, metrics: Mapping[str, float]) -> None:
+    def _insert_version(self, version: int, metrics: Mapping[str, float]) -> None:
         self._execute(
             insert(versions),
             version=version,
-            checkpoint=checkpoint,
             metrics=json.dumps(dict(metrics)),
             created_unix_s=self._clock(),
         )
@@ -192,12 +187,4 @@ def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
     if strangers := sorted(set(group_ids) - set(batch.group_ids)):
         raise StoreConflict(
             f"batch {batch.batch_id} cannot drop groups: it has {batch.group_ids}, not {strangers}"
-        )
-
-
-def check_same_commit(version: Row, checkpoint: str) -> None:
-    if version.checkpoint != checkpoint:
-        raise StoreConflict(
-            f"version {version.version} was committed with checkpoint {version.checkpoint!r}, "
-            f"not {checkpoint!r}"
         )

@@ -1,98 +1,220 @@
-"""Screenshots on disk, each named by the sha256 of its bytes.
+"""The bytes of a run, each named by its sha256: screenshots and the packed steps of episodes.
 
-A blob is written to a temporary file beside its place and then renamed, so that a reader sees all of it or
-nothing, and two writers of the same screenshot do no harm. There is no fsync: what a process has written
-outlives the process. If the machine crashes a blob can be lost, which `read` detects by its hash.
+Messages and rows hold the sha256, never a path, so that any machine can find the bytes in its own way.
+`dart.store.run_blobs` chooses where they are kept. Here they are files of a folder, which all processes of
+one machine share.
+
+A file is written beside its place and then renamed, so that a reader sees all of it or nothing, and two
+writers of the same content do no harm. What a process has written outlives the process. Steps are also synced
+to the disk, because the record names them: a crash of the machine must not leave a row without its steps.
+Screenshots are not: there are many more of them, and a lost one costs only the groups that show it.
 """
 
 import errno
 import hashlib
+import os
+import re
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from dart.core.run_directory import make_private
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavailable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
+SHARDS = 256
+"""Number of the parts of a store: a blob is in the part of the first byte of its sha256."""
 
-class BlobStore:
-    """Content-addressed PNG files: <root>/ab/abcd….png. Any number of processes may share it."""
+SHA256 = re.compile("[0-9a-f]{64}")
 
-    def __init__(self, root: Path, *, read_only: bool = False) -> None:
-        self.root = root
-        if read_only:
-            return
-        try:
-            make_private(root)
-            for first in range(256):
-                (root / f"{first:02x}").mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise unavailable(root, error) from error
+
+@dataclass(frozen=True, slots=True)
+class BlobKind:
+    """What the blobs of one store are."""
+
+    name: str
+    """As messages call one of them."""
+    folder: str
+    """Their place below the blobs of a run."""
+    suffix: str
+    without: str
+    """What is lost without one of them."""
+    is_synced: bool = False
+    """Whether a file is written to the disk itself before `put` returns."""
+
+
+SCREENSHOTS = BlobKind(
+    "screenshot", "", ".png", "the groups that name it are dropped instead of trained", is_synced=False
+)
+STEPS = BlobKind("packed steps", "steps", ".steps", "the episode cannot be trained or shown", is_synced=True)
+
+
+class BlobEntry(NamedTuple):
+    """A stored blob, as a listing shows it."""
+
+    sha256: str
+    put_unix_s: float
+    """When it was put last, by the clock of the machine that keeps it."""
+
+
+class BlobStore(Protocol):
+    """Content-addressed bytes of one kind. Any number of processes may share them."""
+
+    is_remote: bool
+    """Whether calls wait for another machine, so that an actor makes them in a thread."""
+
+    def put(self, content: bytes) -> str:
+        """Store bytes durably and return their sha256 in hex. Raises StoreUnavailable or StoreBusy."""
+
+    def read(self, sha256: str) -> bytes:
+        """The bytes of a blob. Raises BlobMissing, BlobCorrupt, StoreUnavailable or StoreBusy."""
+
+    def exists(self, sha256: str) -> bool:
+        """Whether a blob is stored, without a check of its bytes. Raises StoreUnavailable or StoreBusy."""
+
+    def delete(self, sha256: str) -> None:
+        """Remove a blob, if it is stored. Raises StoreUnavailable or StoreBusy."""
+
+    def entries(self, shard: int) -> Iterator[BlobEntry]:
+        """The blobs of one shard, 0 to `SHARDS` - 1. Raises StoreUnavailable or StoreBusy."""
+
+    def place(self, sha256: str) -> str:
+        """Where a blob is, for people: a path or an address."""
+
+
+class FolderBlobs:
+    """Files <root>/ab/abcd….png of one machine, whether or not the folder exists yet."""
+
+    is_remote = False
+
+    def __init__(self, root: Path, kind: BlobKind = SCREENSHOTS) -> None:
+        self.root, self.kind = root, kind
 
     def path(self, sha256: str) -> Path:
         """The path of a blob, whether or not the file exists."""
-        return self.root / sha256[:2] / f"{sha256}.png"
+        return self.root / sha256[:2] / f"{sha256}{self.kind.suffix}"
+
+    def place(self, sha256: str) -> str:
+        return str(self.path(sha256))
 
     def put(self, content: bytes) -> str:
-        """Store a screenshot and return its sha256 in hex.
+        """Store a blob and return its sha256 in hex.
 
-        A screenshot that is stored already is written again only if its file has another size.
+        A blob that is stored already is written again only if its file has another size. A sweep then sees it
+        as new: its time is set to now.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
-        if not is_file_of(path, len(content)):
-            write_whole(path, content)
+        if not self._is_renewed(path, len(content)):
+            self._make_folder(path.parent)
+            write_whole(path, content, is_synced=self.kind.is_synced)
         return sha256
 
+    def _is_renewed(self, path: Path, size_bytes: int) -> bool:
+        """Whether a whole file exists; a crash of the machine can cut a file."""
+        try:
+            if path.stat().st_size != size_bytes:
+                return False
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise unavailable(path, error) from error
+        return True
+
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            if not folder.exists():
+                make_private(self.root, folder)
+        except OSError as error:
+            raise unavailable(folder, error) from error
+
     def read(self, sha256: str) -> bytes:
-        """The bytes of a blob. Raises BlobMissing or BlobCorrupt."""
         path = self.path(sha256)
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
-            raise BlobMissing(
-                sha256,
-                f"screenshot {path} is missing: restore it from a copy of the run's blobs folder; "
-                "without it the groups that name it are dropped instead of trained",
-            ) from error
+            raise missing(self.kind, sha256, str(path)) from error
         except OSError as error:
             raise unavailable(path, error) from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != sha256:
-            raise BlobCorrupt(
-                sha256,
-                f"screenshot {path} has {len(content)} bytes with sha256 {found}: delete it and restore a "
-                "copy; without it the groups that name it are dropped instead of trained",
-            )
-        return content
+        return checked(self.kind, sha256, str(path), content)
+
+    def exists(self, sha256: str) -> bool:
+        return self.path(sha256).is_file()
+
+    def delete(self, sha256: str) -> None:
+        try:
+            self.path(sha256).unlink(missing_ok=True)
+        except OSError as error:
+            raise unavailable(self.path(sha256), error) from error
+
+    def entries(self, shard: int) -> Iterator[BlobEntry]:
+        for path in (self.root / f"{shard:02x}").glob(f"*{self.kind.suffix}"):
+            if SHA256.fullmatch(path.stem):
+                try:
+                    yield BlobEntry(path.stem, path.stat().st_mtime)
+                except FileNotFoundError:
+                    continue  # deleted meanwhile
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of killed writers. Call it only while no process writes."""
-        for left_over in self.root.glob("*/.*.part"):
+        for left_over in self.root.glob("??/.*.part"):
             left_over.unlink()
 
 
-def is_file_of(path: Path, size_bytes: int) -> bool:
-    """Whether a file of this size exists; a crash of the machine can cut a file."""
-    try:
-        return path.stat().st_size == size_bytes
-    except FileNotFoundError:
-        return False
+def missing(kind: BlobKind, sha256: str, place: str) -> BlobMissing:
+    """The error for a blob that is not where it should be."""
+    return BlobMissing(
+        sha256,
+        f"{kind.name} {place} is missing: restore it from a copy of the run's blobs; "
+        f"without it {kind.without}",
+    )
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that no reader sees a part of it. Raises StoreUnavailable, leaving nothing behind."""
+def checked(kind: BlobKind, sha256: str, place: str, content: bytes) -> bytes:
+    """Return the bytes of a blob. Raises BlobCorrupt if they have another sha256."""
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise BlobCorrupt(
+            sha256,
+            f"{kind.name} {place} has {len(content)} bytes with sha256 {found}: delete it and restore a "
+            f"copy; without it {kind.without}",
+        )
+    return content
+
+
+def write_whole(path: Path, content: bytes, *, is_synced: bool = False) -> None:
+    """Write a file so that no reader sees a part of it. Raises StoreUnavailable, leaving nothing behind.
+
+    is_synced   return only when the disk itself has the file and its name
+    """
     temporary = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
             temporary = Path(file.name)
             file.write(content)
+            if is_synced:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
+        if is_synced:
+            sync_folder(path.parent)
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise unavailable(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk itself. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def unavailable(path: Path, error: OSError) -> StoreUnavailable:

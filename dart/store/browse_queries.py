@@ -160,7 +160,9 @@ class RunBrowser(StoreReader):
 
     def trajectory(self, rollout_id: int) -> Trajectory | None:
         """A finished episode with its steps; None when the rollout has none, or does not exist."""
-        return self._first(Trajectory, ONE_TRAJECTORY, key=rollout_id)
+        with self._reading() as connection:
+            row = first(connection, ONE_TRAJECTORY, key=rollout_id)
+        return None if row is None else self._with_steps(Trajectory, row)
 
     def fate(self, rollout_id: int) -> Fate | None:
         """One rollout with what is known about it; None if no rollout has this number."""

@@ -10,8 +10,8 @@ from dart.core.types import Demonstration, Step
 from dart.store import queries
 from dart.store.errors import StoreConflict
 from dart.store.queries import first, scalars
-from dart.store.schema import group_demonstrations, pool, pool_steps
-from dart.store.serialization import Row, check_demonstration, content_sha256, demonstration_row, pack_steps
+from dart.store.schema import group_demonstrations, pool
+from dart.store.serialization import Row, check_demonstration, content_sha256, demonstration_row
 from dart.store.writer import RecordWriter
 
 SELF_ROLLED = "self-rolled"
@@ -37,10 +37,8 @@ class DemonstrationWriter(RecordWriter):
             self._update(pool, known.pool_id, dropped=False, lacks_thought=demonstration.lacks_thought)
             return bool(known.dropped)
         self._know_task(demonstration.task_id)
-        packed = pack_steps(demonstration.steps)
-        row = demonstration_row(demonstration, packed, added_unix_s=self._clock())
-        pool_id = self._insert(pool, **row)
-        self._execute(insert(pool_steps), pool_id=pool_id, steps=packed)
+        sha256 = self._put_steps(demonstration.steps)
+        self._insert(pool, **demonstration_row(demonstration, sha256, added_unix_s=self._clock()))
         return True
 
     def record_guided(

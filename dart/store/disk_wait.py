@@ -1,4 +1,4 @@
-"""Waiting for free space before a screenshot, a step file or a checkpoint is written.
+"""Waiting for free space, or for the object storage, before a blob or a checkpoint is written.
 
 For the database itself the store actor waits (`dart.store.actor`).
 """
@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 
 from actors.actor import Actor
 from dart.core.errors import DiskError
-from dart.store.blobs import NO_ROOM
+from dart.store.blobs import NO_ROOM, BlobStore
 from dart.store.errors import StoreBusy
 from dart.telemetry.emit import Data, emit
 from dart.telemetry.events import PAUSED
@@ -17,6 +17,9 @@ from dart.telemetry.events import PAUSED
 T = TypeVar("T")
 
 ROOM_RETRY_S = 1.0
+
+STORAGE_DEADLINE_S = 60.0
+"""Deadline of one try with object storage. It gives up sooner by itself (`dart.store.object_storage`)."""
 
 
 @overload
@@ -52,6 +55,23 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
             actor.set_ready(True)
             _say_it_goes_on(actor, what, actor.clock.monotonic_s() - began_s)
         return done
+
+
+async def put_blob(actor: Actor, blobs: BlobStore, what: str, content: bytes) -> str:
+    """Store a blob and return its sha256; while there is no room, or its storage does not answer, wait.
+
+    what   the blobs of this kind, for the log
+    """
+    return await in_storage(actor, blobs, what, lambda: blobs.put(content))
+
+
+async def in_storage(actor: Actor, blobs: BlobStore, what: str, work: Callable[[], T]) -> T:
+    """Do work with blobs, in a thread if they are on another machine; repeat it as `await_room` does."""
+    if not blobs.is_remote:
+        return await await_room(actor, what, work)
+    return await await_room(
+        actor, what, lambda: actor.in_thread(work, name=what, deadline_s=STORAGE_DEADLINE_S)
+    )
 
 
 def is_no_room(error: BaseException) -> bool:

@@ -3,6 +3,8 @@
 All errors but StoreConflict are also one of the errors of `dart.core.errors` that a person can correct.
 """
 
+from collections.abc import Iterable
+
 from dart.core.errors import DiskError, RunDirectoryError
 
 
@@ -15,7 +17,11 @@ class StoreUnavailable(StoreError, DiskError):
 
 
 class StoreBusy(StoreUnavailable):
-    """The disk is full, another process holds the lock, or the server is away. This passes: try again."""
+    """The disk is full, another process holds the lock, or a server is away. This passes: try again."""
+
+
+class BlobsBusy(StoreBusy):
+    """The object storage of the blobs does not answer. This passes, unless its address is wrong."""
 
 
 class StoreTooOld(StoreError, RunDirectoryError):
@@ -35,7 +41,7 @@ class StoreConflict(StoreError):
 
 
 class BlobDamage(StoreError, DiskError):
-    """A screenshot that the record names cannot be read."""
+    """A screenshot, or the steps of an episode, that the record names cannot be read."""
 
     def __init__(self, sha256: str, message: str) -> None:
         super().__init__(message)
@@ -43,8 +49,20 @@ class BlobDamage(StoreError, DiskError):
 
 
 class BlobMissing(BlobDamage):
-    """A screenshot that the record names is not on disk."""
+    """A blob that the record names is not stored."""
 
 
 class BlobCorrupt(BlobDamage):
-    """A screenshot's bytes do not have the sha256 that is its name."""
+    """A blob's bytes do not have the sha256 that is its name."""
+
+
+class StepsLost(StoreError, DiskError):
+    """The steps of some episodes or demonstrations of groups cannot be read."""
+
+    def __init__(self, group_ids: Iterable[int], pool_ids: Iterable[int], why: Iterable[BlobDamage]) -> None:
+        """
+        group_ids   the groups that have them
+        pool_ids    the demonstrations whose steps they are
+        """
+        super().__init__("; ".join(map(str, why)))
+        self.group_ids, self.pool_ids = tuple(sorted(group_ids)), tuple(sorted(pool_ids))

@@ -5,7 +5,6 @@ They run when a run is resumed, when it ends, and on demand. They only read.
 
 import os
 import random
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from dart.config.config import Config
 from dart.core.errors import DiskError, NotRunningError
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths, holder
-from dart.store.blobs import BlobStore
+from dart.store.blobs import SHA256, BlobStore
 from dart.store.checkpoints import (
     STATE_FILE,
     CorruptCheckpoint,
+    checkpoint_name,
     latest_good,
     list_checkpoints,
     load_checkpoint,
@@ -25,9 +25,8 @@ from dart.store.checkpoints import (
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding, findings_of
+from dart.store.run_blobs import local_blobs
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
-
-SHA256 = re.compile("[0-9a-f]{64}")
 
 SAMPLE = 2000
 """Number of screenshots that a check reads if it does not read all; each check draws others."""
@@ -60,10 +59,11 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
         if not address.is_file():
             return [Finding("it is missing", f"the record {address}")]
         found += damaged_log(paths)
-    with StoreReader(address) as record:
+    blobs = local_blobs(paths.root)
+    with StoreReader(address, steps=blobs.steps) as record:
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)
-        found += findings_of("the screenshots", damaged_screenshots, record, paths.blobs, full)
+        found += findings_of("the screenshots", damaged_screenshots, record, blobs.screenshots, full)
     found += findings_of("the checkpoints", lambda: check_checkpoints(paths, full)[1])
     return found
 
@@ -117,15 +117,14 @@ def listed(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def damaged_screenshots(record: StoreReader, folder: Path, full: bool) -> Iterator[Finding]:
-    """Screenshots that are not on disk, or whose bytes do not have the sha256 that is their name."""
-    blobs = BlobStore(folder, read_only=True)
+def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> Iterator[Finding]:
+    """Screenshots that are not stored, or whose bytes do not have the sha256 that is their name."""
     named = sorted(record.screenshots(full=full))
     for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
         if not SHA256.fullmatch(sha256):
             yield Finding("the record names it, but this is no sha256", f"screenshot {sha256!r}")
             continue
-        which = f"screenshot {blobs.path(sha256)}"
+        which = f"screenshot {blobs.place(sha256)}"
         try:
             blobs.read(sha256)
         except BlobMissing:
@@ -141,8 +140,8 @@ def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path
 
     A folder that the run has pruned meanwhile is no finding.
     """
-    own = newest.folder(paths.root)
-    damage = damage_of(newest, paths)
+    own = paths.checkpoints / checkpoint_name(newest.version)
+    damage = damage_of(newest.version, paths)
     found = [Finding(damage, f"checkpoint {own}", newest_remedy(paths, newest.version))] if damage else []
     return found + [
         Finding(
@@ -154,9 +153,9 @@ def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path
     ]
 
 
-def damage_of(version: Version, paths: RunPaths) -> str:
+def damage_of(version: int, paths: RunPaths) -> str:
     """What is wrong with the checkpoint of a version; always empty for the base policy."""
-    return checkpoint_damage(version.folder(paths.root), version.version) if version.version > 0 else ""
+    return checkpoint_damage(paths.checkpoints / checkpoint_name(version), version) if version > 0 else ""
 
 
 def newest_remedy(paths: RunPaths, version: int) -> str:

@@ -7,7 +7,6 @@ Each is in the SQL that SQLite and PostgreSQL share (decision 19).
 
 from collections import defaultdict, namedtuple
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from dart.core.records import (
 )
 from dart.core.types import RolloutState
 from dart.store.database import Connection, Cursor
-from dart.store.serialization import Row, record_of, screenshots_in
+from dart.store.serialization import Row, record_of
 
 T = TypeVar("T")
 
@@ -59,13 +58,10 @@ USED_DEMONSTRATIONS = """
     SELECT group_demonstrations.* FROM group_demonstrations
     JOIN groups ON groups.group_id = group_demonstrations.group_id
 """
-TRAJECTORIES = """
-    SELECT trajectories.*, steps.steps FROM trajectories
-    LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id
-"""
-ONE_TRAJECTORY = f"{TRAJECTORIES} WHERE trajectories.rollout_id = :key"
+ONE_TRAJECTORY = "SELECT * FROM trajectories WHERE rollout_id = :key"
 KEPT_TRAJECTORIES = f"""
-    {TRAJECTORIES} JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+    SELECT trajectories.* FROM trajectories
+    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     WHERE trajectories.group_id IN (:keys) AND rollouts.state IN {KEPT}
     ORDER BY trajectories.rollout_id
 """
@@ -136,32 +132,35 @@ DEMONSTRATIONS = """
 POOL_IDS_OF_GROUP = "SELECT pool_id FROM group_demonstrations WHERE group_id = :key"
 IN_POOL = "SELECT * FROM pool WHERE pool_id = :key"
 SAME_CONTENT = "SELECT * FROM pool WHERE content_sha256 = :sha256"
-ONE_DEMONSTRATION = """
-    SELECT pool.*, pool_steps.steps FROM pool
-    LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id WHERE pool.pool_id = :key
-"""
 INJECTED = """
-    SELECT group_demonstrations.group_id, pool.*, pool_steps.steps FROM group_demonstrations
+    SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
     JOIN pool ON pool.pool_id = group_demonstrations.pool_id
-    LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id
     WHERE group_demonstrations.group_id IN (:keys)
     ORDER BY group_demonstrations.group_id, pool.pool_id
 """
-PARKED_STEPS = "SELECT steps FROM parked WHERE rollout_id = :key"
+PARKED_STEPS = "SELECT steps_sha256 FROM parked WHERE rollout_id = :key"
 PARKED_NOW = "SELECT count(*) FROM parked"
 REPLAYED_STEPS = """
-    SELECT pool_steps.steps FROM pool_steps
-    JOIN pool ON pool.pool_id = pool_steps.pool_id WHERE NOT pool.dropped
-    UNION ALL SELECT parked.steps FROM parked
+    SELECT steps_sha256 FROM pool WHERE NOT dropped UNION ALL SELECT steps_sha256 FROM parked
 """
 STEPS_NEEDED = f"""
-    SELECT steps.steps FROM steps
-    JOIN rollouts ON rollouts.rollout_id = steps.rollout_id
+    SELECT trajectories.steps_sha256 FROM trajectories
+    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     JOIN groups ON groups.group_id = rollouts.group_id
     WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
     UNION ALL {REPLAYED_STEPS}
 """
-ALL_STEPS = f"SELECT steps.steps FROM steps UNION ALL {REPLAYED_STEPS}"
+ALL_STEPS = f"SELECT steps_sha256 FROM trajectories UNION ALL {REPLAYED_STEPS}"
+NAMED_STEPS = " UNION ".join(
+    f"SELECT steps_sha256 FROM {table} WHERE steps_sha256 IN (:sha256s)"
+    for table in ("trajectories", "pool", "parked")
+)
+"""Of some blobs of steps, those that a row names."""
+
+OLDEST_LEASE = f"""
+    SELECT min(deadline_unix_s) FROM rollouts
+    WHERE state = '{RolloutState.LEASED}' AND environment IS NOT NULL
+"""
 
 
 # ---- asking ----
@@ -299,14 +298,3 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
         )
         for row in select(connection, TASKS)
     )
-
-
-def screenshots_of(connection: Connection, steps: str) -> frozenset[str]:
-    """sha256 of every screenshot in the packed steps that a query finds.
-
-    Damaged steps are left out, because `row_damage` names them."""
-    found: set[str] = set()
-    for (packed,) in connection.execute(steps):
-        with suppress(ValueError):
-            found |= screenshots_in(packed)
-    return frozenset(found)

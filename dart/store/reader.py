@@ -3,7 +3,8 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -28,12 +29,14 @@ from dart.core.records import (
 )
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
 from dart.store import queries, record_rules, row_damage
+from dart.store.blobs import BlobStore
 from dart.store.database import Connection, database_at
-from dart.store.errors import StoreBusy, StoreConflict, StoreUnavailable
+from dart.store.errors import BlobDamage, StepsLost, StoreBusy, StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
 from dart.store.patience import IMPATIENT, Patience, patiently
 from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
-from dart.store.serialization import Row, record_of, unpack_steps
+from dart.store.run_blobs import local_blobs
+from dart.store.serialization import Row, record_of, screenshots_in, unpack_steps
 
 T = TypeVar("T")
 
@@ -44,12 +47,20 @@ ALL = 2**31 - 1
 class StoreReader:
     """Read-only view of a record that another process may be writing.
 
-    Each method is one transaction and sees one state of the record. Raises StoreUnavailable.
+    Each method is one transaction and sees one state of the record; steps are read after it. Raises
+    StoreUnavailable, and for steps what `BlobStore.read` raises.
     """
 
-    def __init__(self, address: RecordAddress, patience: Patience = IMPATIENT) -> None:
+    def __init__(
+        self, address: RecordAddress, patience: Patience = IMPATIENT, *, steps: BlobStore | None = None
+    ) -> None:
+        """
+        steps   the steps of the run's episodes; None: a folder beside a record that is a file. A reader of a
+                server's record needs it for what has steps
+        """
         self.address = address
         self._patience = patience
+        self._given_steps = steps
         self._database = database_at(address)
         with self._database.errors():
             self._bare = patiently(self._open, patience.open_s)
@@ -76,14 +87,26 @@ class StoreReader:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with self._database.errors(), self._one_state():
-            try:
-                yield self._bare
-            except (TypeError, ValueError) as error:
-                raise StoreUnavailable(
-                    f"store {self.address} holds a row that cannot be read ({error}): "
-                    "`dartrl doctor --data --full` names every damaged row; restore a copy of the record"
-                ) from error
+        with self._database.errors(), self._one_state(), self._readable():
+            yield self._bare
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise StoreUnavailable, with the remedy, for a row whose values are not those of its record."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            raise StoreUnavailable(
+                f"store {self.address} holds a row that cannot be read ({error}): "
+                "`dartrl doctor --data --full` names every damaged row; restore a copy of the record"
+            ) from error
+
+    @property
+    def _steps(self) -> BlobStore:
+        if self._given_steps is None:
+            assert isinstance(self.address, Path), f"the steps of {self.address} have no place"
+            self._given_steps = local_blobs(self.address.parent).steps
+        return self._given_steps
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
@@ -121,28 +144,52 @@ class StoreReader:
             return queries.leased_batch(connection)
 
     def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
-        """The groups with their stored or trained trajectories, in the order of `group_ids`."""
+        """The groups with their stored or trained trajectories, in the order of `group_ids`.
+
+        Raises StepsLost, which names the groups whose steps cannot be read.
+        """
         with self._reading() as connection:
             found = select(connection, queries.GROUPS, keys=list(group_ids))
             rows = {row.group_id: row for row in found}
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.address} has no groups {sorted(missing)}")
+            kept = select(connection, queries.KEPT_TRAJECTORIES, keys=list(group_ids))
+            injected = select(connection, queries.INJECTED, keys=list(group_ids))
+        steps = self._steps_of(kept, injected)
+        with self._readable():
             played: defaultdict[int, list[Trajectory]] = defaultdict(list)
-            for row in select(connection, queries.KEPT_TRAJECTORIES, keys=list(group_ids)):
-                played[row.group_id].append(record_of(Trajectory, row))
-            injected: defaultdict[int, list[Demonstration]] = defaultdict(list)
-            for row in select(connection, queries.INJECTED, keys=list(group_ids)):
-                injected[row.group_id].append(record_of(Demonstration, row))
-            return tuple(
-                Group(
-                    group_id=group_id,
-                    task_id=rows[group_id].task_id,
-                    seed=rows[group_id].seed,
-                    trajectories=tuple(played[group_id]),
-                    injected=tuple(injected[group_id]),
-                )
-                for group_id in group_ids
+            for row in kept:
+                played[row.group_id].append(record_of(Trajectory, row, steps=steps[row.steps_sha256]))
+            shown: defaultdict[int, list[Demonstration]] = defaultdict(list)
+            for row in injected:
+                shown[row.group_id].append(record_of(Demonstration, row, steps=steps[row.steps_sha256]))
+        return tuple(
+            Group(
+                group_id=group_id,
+                task_id=rows[group_id].task_id,
+                seed=rows[group_id].seed,
+                trajectories=tuple(played[group_id]),
+                injected=tuple(shown[group_id]),
             )
+            for group_id in group_ids
+        )
+
+    def _steps_of(self, kept: Sequence[Row], injected: Sequence[Row]) -> dict[str, tuple[Step, ...]]:
+        """The steps that trajectories and demonstrations of groups name. Raises StepsLost."""
+        found: dict[str, tuple[Step, ...]] = {}
+        lost: dict[str, BlobDamage] = {}
+        for sha256 in dict.fromkeys(row.steps_sha256 for row in (*kept, *injected)):
+            try:
+                found[sha256] = self.steps(sha256)
+            except BlobDamage as damage:
+                lost[sha256] = damage
+        if lost:
+            raise StepsLost(
+                {row.group_id for row in (*kept, *injected) if row.steps_sha256 in lost},
+                {row.pool_id for row in injected if row.steps_sha256 in lost},
+                lost.values(),
+            )
+        return found
 
     # for the curator and environments
 
@@ -170,9 +217,21 @@ class StoreReader:
 
     def parked_steps(self, rollout_id: int) -> tuple[Step, ...]:
         """The parked steps of a rollout, oldest first; empty if it is not parked."""
-        with self._reading() as connection:
-            packed = scalar(connection, queries.PARKED_STEPS, key=rollout_id)
-            return () if packed is None else unpack_steps(packed)
+        sha256 = self._value(queries.PARKED_STEPS, key=rollout_id)
+        return () if sha256 is None else self.steps(sha256)
+
+    # steps
+
+    def steps(self, sha256: str) -> tuple[Step, ...]:
+        """The steps in a blob, checked by its hash. Raises BlobMissing, BlobCorrupt, StoreUnavailable."""
+        with self._readable():
+            return unpack_steps(self._steps.read(sha256))
+
+    def _with_steps(self, cls: type[T], row: Row) -> T:
+        """A record with the steps that its row names."""
+        steps = self.steps(row.steps_sha256)
+        with self._readable():
+            return record_of(cls, row, steps=steps)
 
     def task_statistics(self, recent_rewards: int = RECENT_REWARDS) -> tuple[TaskStatistics, ...]:
         """Statistics of every task that had a group, a decision or a demonstration, by name."""
@@ -191,7 +250,8 @@ class StoreReader:
     def demonstration(self, pool_id: int) -> Demonstration:
         """One demonstration with its steps."""
         with self._reading():
-            return record_of(Demonstration, self._one(queries.ONE_DEMONSTRATION, "demonstration", pool_id))
+            row = self._one(queries.IN_POOL, "demonstration", pool_id)
+        return self._with_steps(Demonstration, row)
 
     # for checks, commands and pages
 
@@ -217,15 +277,33 @@ class StoreReader:
         """Rows that differ from what was written; without `full` only rows that the run still needs."""
         with self._reading() as connection:
             own = record_rules.found_by(self._database.checks(), connection) if full else ()
-            return [*own, *row_damage.damaged_rows(connection, full=full)]
+            return [*own, *row_damage.damaged_rows(connection, self._steps, full=full)]
 
     def screenshots(self, *, full: bool) -> frozenset[str]:
         """sha256 of every screenshot of live groups, parked episodes and demonstrations.
 
         full   also of all other trajectories
+        Damaged steps are left out, because `damaged_rows` names them.
         """
         with self._reading() as connection:
-            return queries.screenshots_of(connection, queries.ALL_STEPS if full else queries.STEPS_NEEDED)
+            sha256s = scalars(connection, queries.ALL_STEPS if full else queries.STEPS_NEEDED)
+        found: set[str] = set()
+        for sha256 in set(sha256s):
+            with suppress(ValueError, BlobDamage):
+                found |= screenshots_in(self._steps.read(sha256))
+        return frozenset(found)
+
+    def unnamed_steps(self, sha256s: Collection[str]) -> frozenset[str]:
+        """Those of some blobs of steps that no row names."""
+        with self._reading() as connection:
+            return frozenset(sha256s).difference(
+                scalars(connection, queries.NAMED_STEPS, sha256s=list(sha256s))
+            )
+
+    def oldest_lease_deadline_unix_s(self) -> float | None:
+        """The earliest deadline of the leases that environments hold; None if they hold none."""
+        deadline: float | None = self._value(queries.OLDEST_LEASE)
+        return deadline
 
     def totals(
         self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE

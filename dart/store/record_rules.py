@@ -106,11 +106,13 @@ RULES = {
         """,
     ),
     "the steps": Rule(
-        "rollout {rollout_id}",
-        "its trajectory has none of its {num_steps} steps",
+        "{what} {key}",
+        "its steps are named {steps_sha256!r}, which is no sha256",
         """
-        SELECT trajectories.rollout_id, trajectories.num_steps FROM trajectories
-        LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id WHERE steps.rollout_id IS NULL
+        SELECT 'rollout' AS what, rollout_id AS key, steps_sha256 FROM trajectories
+        WHERE length(steps_sha256) != 64
+        UNION ALL SELECT 'rollout', rollout_id, steps_sha256 FROM parked WHERE length(steps_sha256) != 64
+        UNION ALL SELECT 'demonstration', pool_id, steps_sha256 FROM pool WHERE length(steps_sha256) != 64
         """,
     ),
     "the parked episodes": Rule(

@@ -14,14 +14,13 @@ from dart.core.types import FaultKind, RolloutLease, RolloutState, Step, Traject
 from dart.store import queries
 from dart.store.errors import StoreConflict
 from dart.store.queries import first, scalar
-from dart.store.schema import attempts, groups, parked, rollouts, steps, trajectories
+from dart.store.schema import attempts, groups, parked, rollouts, trajectories
 from dart.store.serialization import (
     PARKED_COLUMNS,
     Row,
     check_steps,
     check_trajectory,
     checksum,
-    pack_steps,
     record_of,
     trajectory_row,
 )
@@ -171,8 +170,13 @@ class RolloutLeases(RecordWriter):
     def _forget_steps(self, rollout_id: int) -> None:
         self._execute(delete(parked).where(parked.c.rollout_id == rollout_id))
 
-    def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> StoredResult:
-        """Store the finished episode of a lease: steps, reward and state in one transaction."""
+    def finish_rollout(
+        self, rollout_id: int, fence: int, trajectory: Trajectory, steps_sha256: str = ""
+    ) -> StoredResult:
+        """Store the finished episode of a lease: the name of its steps, reward and state in one transaction.
+
+        steps_sha256   the blob of its steps; empty: this call stores it, before the row that names it
+        """
         with self._transaction():
             rollout = self._rollout(rollout_id)
             if rollout.stored_fence == fence:
@@ -182,10 +186,10 @@ class RolloutLeases(RecordWriter):
                 return StoredResult.FENCED
             check_trajectory(trajectory)
             check_same_rollout(rollout, trajectory)
-            packed, num_steps = pack_steps(trajectory.steps), len(trajectory.steps)
-            row = trajectory_row(trajectory, packed, fence=fence, stored_unix_s=self._clock())
+            num_steps = len(trajectory.steps)
+            sha256 = steps_sha256 or self._put_steps(trajectory.steps)
+            row = trajectory_row(trajectory, sha256, fence=fence, stored_unix_s=self._clock())
             self._execute(insert(trajectories), **row)
-            self._execute(insert(steps), rollout_id=rollout_id, steps=packed)
             self._forget_steps(rollout_id)
             success_steps = num_steps if trajectory.reward > self._success_above else 0
             counted = {"num_steps": num_steps, "success_steps": success_steps}
@@ -201,12 +205,15 @@ class RolloutLeases(RecordWriter):
         reason: str,
         max_resumes: int,
         max_attempts: int | None = None,
+        steps_sha256: str = "",
     ) -> Park:
         """Keep the steps of an episode that must be interrupted, so that an environment can play it on.
 
         `steps` are all steps since the episode began. If more steps are parked already, because the episode
         was interrupted while they were replayed, those are kept. An episode that was parked `max_resumes`
         times is not parked again: its attempt is spent, and after `max_attempts` its rollout is dropped.
+
+        steps_sha256   the blob of the steps; empty: this call stores it
         """
         check_steps(f"parked rollout {rollout_id}", steps)
         with self._transaction():
@@ -217,7 +224,7 @@ class RolloutLeases(RecordWriter):
                 detail = f"parked {rollout.resumes} times, {max_resumes} are allowed: {reason}"
                 self._end_attempt(rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
                 return Park.REFUSED
-            self._keep_steps(rollout, steps, reason)
+            self._keep_steps(rollout, steps, steps_sha256, reason)
             self._update(rollouts, rollout_id, environment=None, resumes=rollout.resumes + 1)
             return Park.PARKED
 
@@ -233,11 +240,11 @@ class RolloutLeases(RecordWriter):
         self._count_up("fenced")
         return Park.FENCED
 
-    def _keep_steps(self, rollout: Row, steps: Sequence[Step], reason: str) -> None:
-        """Write the steps of an episode that is parked, unless more steps are parked already."""
+    def _keep_steps(self, rollout: Row, steps: Sequence[Step], steps_sha256: str, reason: str) -> None:
+        """Name the steps of an episode that is parked, unless more steps are parked already."""
         about = {"fence": rollout.fence, "reason": reason, "parked_unix_s": self._clock()}
         played = {
-            "steps": pack_steps(steps),
+            "steps_sha256": steps_sha256 or self._put_steps(steps),
             "num_steps": len(steps),
             "oldest_version": min((step.policy_version for step in steps), default=None),
         }

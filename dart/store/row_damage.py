@@ -1,16 +1,17 @@
 """Finds rows that are not what was written.
 
 `dart.store.record_rules` checks whether rows agree with each other. Here each row is checked by itself: by
-its checksum and by reading it.
+its checksum, and by reading it with the steps that it names.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dart.core.types import Demonstration, RolloutState, Trajectory
+from dart.core.types import Demonstration, RolloutState, Step, Trajectory
+from dart.store.blobs import BlobStore
 from dart.store.database import Connection
-from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, scalars, select
+from dart.store.queries import IN_POOL, IS_LIVE, ONE_TRAJECTORY, scalars, select
 from dart.store.record_rules import Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
@@ -39,16 +40,17 @@ class Content:
     """Query for one row."""
     columns: Sequence[str]
     """The columns from which the checksum is computed."""
-    read: Callable[[Row], object]
-    """Reads a row back. Raises an error that `record_rules.findings_of` turns into a finding."""
+    read: Callable[[Row, tuple[Step, ...]], object]
+    """Reads a row back, with its steps. Raises an error that `record_rules.findings_of` makes a finding."""
+    has_steps: bool = True
 
 
 TRAJECTORIES = Content(
     "trajectory of rollout",
-    "SELECT rollout_id FROM trajectories",
+    "SELECT rollout_id FROM trajectories ORDER BY rollout_id",
     ONE_TRAJECTORY,
     TRAJECTORY_COLUMNS,
-    lambda row: check_trajectory(record_of(Trajectory, row)),
+    lambda row, steps: check_trajectory(record_of(Trajectory, row, steps=steps)),
 )
 TRAINABLE = replace(
     TRAJECTORIES,
@@ -57,32 +59,34 @@ TRAINABLE = replace(
         JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
         JOIN groups ON groups.group_id = rollouts.group_id
         WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
+        ORDER BY trajectories.rollout_id
     """,
 )
 DEMONSTRATIONS = Content(
     "demonstration",
-    "SELECT pool_id FROM pool",
-    ONE_DEMONSTRATION,
+    "SELECT pool_id FROM pool ORDER BY pool_id",
+    IN_POOL,
     DEMONSTRATION_COLUMNS,
-    lambda row: check_demonstration(record_of(Demonstration, row)),
+    lambda row, steps: check_demonstration(record_of(Demonstration, row, steps=steps)),
 )
 PARKED = Content(
     "parked episode of rollout",
-    "SELECT rollout_id FROM parked",
+    "SELECT rollout_id FROM parked ORDER BY rollout_id",
     "SELECT * FROM parked WHERE rollout_id = :key",
     PARKED_COLUMNS,
-    lambda row: check_steps("parked steps", unpack_steps(row.steps)),
+    lambda row, steps: check_steps("parked steps", steps),
 )
 EVENTS = Content(
     "event",
     "SELECT event_id FROM events",
     "SELECT * FROM events WHERE event_id = :key",
     EVENT_COLUMNS,
-    lambda row: json.loads(row.data),
+    lambda row, steps: json.loads(row.data),
+    has_steps=False,
 )
 
 
-def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
+def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> list[Finding]:
     """Rows that are not what was written, as far as the record can say.
 
     full   check every row; else only episodes that may still be trained or replayed
@@ -90,20 +94,22 @@ def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
     contents = (EVENTS, TRAJECTORIES) if full else (TRAINABLE,)
     found: list[Finding] = []
     for content in (*contents, DEMONSTRATIONS, PARKED):
-        found += findings_of(f"the rows of each {content.name}", damaged, connection, content)
+        found += findings_of(f"the rows of each {content.name}", damaged, connection, content, steps)
     return found
 
 
-def damaged(connection: Connection, content: Content) -> Iterator[Finding]:
+def damaged(connection: Connection, content: Content, steps: BlobStore) -> Iterator[Finding]:
     """Rows that have another checksum than when they were written, or that cannot be read back."""
     for key in scalars(connection, content.keys):
         which = f"{content.name} {key}"
-        yield from findings_of(which, _damage_of, connection, content, key, which)
+        yield from findings_of(which, _damage_of, connection, content, steps, key, which)
 
 
-def _damage_of(connection: Connection, content: Content, key: int, which: str) -> Iterable[Finding]:
+def _damage_of(
+    connection: Connection, content: Content, steps: BlobStore, key: int, which: str
+) -> Iterable[Finding]:
     (row,) = select(connection, content.row, key=key)
     if row.checksum != checksum(row._asdict(), content.columns):
         return [Finding("it is not what was stored: its checksum is another one", which)]
-    content.read(row)
+    content.read(row, unpack_steps(steps.read(row.steps_sha256)) if content.has_steps else ())
     return []

@@ -31,6 +31,19 @@ Text = String().with_variant(String(collation="C"), "postgresql")
 
 metadata = MetaData()
 
+
+def steps_sha256(index: bool = False) -> Column[str]:
+    """The column that names the blob of an episode's packed steps. No row is written without it."""
+    return Column(
+        "steps_sha256",
+        Text,
+        nullable=False,
+        server_default="",
+        index=index,
+        comment="blob of its packed steps",
+    )
+
+
 counters = Table(
     "counters",
     metadata,
@@ -101,29 +114,22 @@ trajectories = Table(
     Column("duration_s", Float, nullable=False),
     Column("fence", Number, nullable=False, comment="the lease under which it was played"),
     Column("stored_unix_s", Float, nullable=False, index=True),
-    Column("checksum", LargeBinary, nullable=False, comment="of this row and its steps"),
+    Column("checksum", LargeBinary, nullable=False, comment="of this row"),
+    steps_sha256(index=True),
 )
 Index("trajectories_by_task", trajectories.c.task_id, trajectories.c.stored_unix_s)
-
-steps = Table(
-    "steps",
-    metadata,
-    Column("rollout_id", Number, ForeignKey("trajectories.rollout_id"), primary_key=True),
-    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
-    comment="apart from trajectories, whose other columns are read far more often",
-)
 
 parked = Table(
     "parked",
     metadata,
     Column("rollout_id", Number, ForeignKey("rollouts.rollout_id"), primary_key=True),
     Column("fence", Number, nullable=False, comment="the lease under which it was parked"),
-    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
     Column("num_steps", Number, nullable=False),
     Column("oldest_version", Number, comment="null where there are no steps"),
     Column("reason", Text, nullable=False),
     Column("parked_unix_s", Float, nullable=False),
-    Column("checksum", LargeBinary, nullable=False, comment="of the steps"),
+    Column("checksum", LargeBinary, nullable=False, comment="of what describes the steps"),
+    steps_sha256(),
     comment="steps of interrupted episodes; deleted when the episode or the attempt ends",
 )
 
@@ -141,7 +147,7 @@ pool = Table(
     Column("uses", Number, nullable=False, comment="number of its rows in group_demonstrations"),
     Column("dropped", Boolean, nullable=False),
     Column("added_unix_s", Float, nullable=False),
-    Column("checksum", LargeBinary, nullable=False, comment="of what never changes, steps included"),
+    Column("checksum", LargeBinary, nullable=False, comment="of what never changes"),
     Column(
         "lacks_thought",
         Boolean,
@@ -151,15 +157,9 @@ pool = Table(
     ),
     Column("guide_id", Number, comment="the demonstration that was its hint, if the policy played it itself"),
     Column("rolls", Number, nullable=False, server_default="0", comment="episodes played with it as a hint"),
+    steps_sha256(),
     sqlite_autoincrement=True,
     comment="demonstrations of the experience pool",
-)
-
-pool_steps = Table(
-    "pool_steps",
-    metadata,
-    Column("pool_id", Number, ForeignKey("pool.pool_id"), primary_key=True),
-    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
 )
 
 group_demonstrations = Table(
@@ -229,7 +229,6 @@ versions = Table(
     "versions",
     metadata,
     Column("version", Number, primary_key=True, autoincrement=False),
-    Column("checkpoint", Text, nullable=False),
     Column("metrics", Text, nullable=False, comment="JSON object of the update's figures"),
     Column("created_unix_s", Float, nullable=False),
 )
@@ -273,9 +272,7 @@ KEPT_TWICE = (
     batches,
     versions,
     evaluations,
+    parked,
 )
 for _table in KEPT_TWICE:
     Index(f"copy_of_{_table.name}", *_table.columns).ddl_if(dialect="sqlite")
-Index("copy_of_parked", *(column for column in parked.columns if column is not parked.c.steps)).ddl_if(
-    dialect="sqlite"
-)

@@ -1,8 +1,8 @@
 """Trajectories and demonstrations as rows of tables and back, unchanged (train-what-was-sampled).
 
-The steps of an episode are one MessagePack array of maps, in the record and in the file that brings them to
-the store: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum is computed from the values as
-columns hold them, so that it can be computed again from the row alone.
+The steps of an episode are one MessagePack array of maps, a blob that its row names by sha256: integers take
+1 to 5 bytes, floats keep all 64 bits. A checksum is computed from the values as columns hold them, so that it
+can be computed again from the row alone; with the sha256 it covers the steps.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ Row = Any
 """A row of the record: its columns as attributes."""
 
 TRAJECTORY_COLUMNS = (
-    *(field.name for field in dataclasses.fields(Trajectory)),
+    *(field.name.replace("steps", "steps_sha256") for field in dataclasses.fields(Trajectory)),
     "num_steps",
     "oldest_version",
     "fence",
@@ -42,11 +42,11 @@ DEMONSTRATION_COLUMNS = (
     "num_steps",
     "content_sha256",
     "added_unix_s",
-    "steps",
+    "steps_sha256",
 )
-"""The columns of `pool` that never change, and the steps."""
+"""The columns of `pool` that never change."""
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
-PARKED_COLUMNS = ("steps", "num_steps", "oldest_version")
+PARKED_COLUMNS = ("steps_sha256", "num_steps", "oldest_version")
 """The columns of `parked` that describe its steps."""
 
 
@@ -81,8 +81,6 @@ def _makers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _maker(hint: Any) -> Callable[[Any], Any]:
-    if hint == tuple[Step, ...]:
-        return unpack_steps
     if get_origin(hint) is Mapping:
         return _read_json
     if hint in (bool, float) or (isinstance(hint, type) and issubclass(hint, Enum)):
@@ -94,27 +92,29 @@ def _read_json(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_unix_s: float) -> Values:
-    """Make a row of the table `trajectories`; `packed` has its steps, which the table `steps` holds."""
+def trajectory_row(trajectory: Trajectory, steps_sha256: str, *, fence: int, stored_unix_s: float) -> Values:
+    """Make a row of the table `trajectories`, which names the blob of its steps."""
     row = row_of(trajectory, "steps") | {
+        "steps_sha256": steps_sha256,
         "num_steps": len(trajectory.steps),
         "oldest_version": min(step.policy_version for step in trajectory.steps),
         "fence": fence,
         "stored_unix_s": stored_unix_s,
     }
-    return row | {"checksum": checksum(row | {"steps": packed}, TRAJECTORY_COLUMNS)}
+    return row | {"checksum": checksum(row, TRAJECTORY_COLUMNS)}
 
 
-def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix_s: float) -> Values:
-    """Make a row of the table `pool`; `packed` has its steps, which the table `pool_steps` holds."""
+def demonstration_row(demonstration: Demonstration, steps_sha256: str, *, added_unix_s: float) -> Values:
+    """Make a row of the table `pool`, which names the blob of its steps."""
     row = row_of(demonstration, "pool_id", "steps") | {
+        "steps_sha256": steps_sha256,
         "num_steps": len(demonstration.steps),
         "content_sha256": content_sha256(demonstration),
         "uses": 0,
         "dropped": False,
         "added_unix_s": added_unix_s,
     }
-    return row | {"checksum": checksum(row | {"steps": packed}, DEMONSTRATION_COLUMNS)}
+    return row | {"checksum": checksum(row, DEMONSTRATION_COLUMNS)}
 
 
 def content_sha256(demonstration: Demonstration) -> str:

@@ -16,13 +16,16 @@ from sqlalchemy import insert, text
 
 from dart.core import messages as m
 from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
-from dart.store import schema, step_files
+from dart.core.types import Step
+from dart.store import schema
 from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
+from dart.store.errors import BlobDamage, StoreConflict
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
 from dart.store.rollout_leases import RolloutLeases
 from dart.store.serialization import row_of
+from dart.store.steps_sweep import deletes_before_unix_s, sweep
 
 T = TypeVar("T")
 
@@ -84,17 +87,40 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
         return cast(T, result)
 
     def _arguments_of(self, call: Any) -> dict[str, Any]:
-        """The fields of a call by name, with the steps that its step file holds.
+        """The fields of a call by name, with the steps that it names.
 
-        The file is not read if the lease of its rollout has ended, because it may have been removed.
+        They are not read if the lease of their rollout has ended, because they may have been deleted.
         """
         given = {field.name: getattr(call, field.name) for field in fields(call)}
-        if isinstance(call, m.FinishRollout | m.ParkRollout | m.RecordGuided):
-            is_needed = isinstance(call, m.RecordGuided) or self.is_held(call.rollout_id, call.fence)
-            given["steps"] = step_files.opened(call.steps) if is_needed else ()
-        if isinstance(call, m.FinishRollout):
-            given["trajectory"] = replace(call.trajectory, steps=given.pop("steps"))
+        match call:
+            case m.FinishRollout():
+                given["trajectory"] = replace(call.trajectory, steps=self._reported_steps(call))
+            case m.ParkRollout():
+                given["steps"] = self._reported_steps(call)
+            case m.RecordGuided():
+                given["steps"] = self._sent_steps(given.pop("steps_sha256"))
         return given
+
+    def _reported_steps(self, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
+        is_held = self.is_held(call.rollout_id, call.fence)
+        return self._sent_steps(call.steps_sha256) if is_held else ()
+
+    def _sent_steps(self, sha256: str) -> tuple[Step, ...]:
+        """The steps that a call names. Raises StoreConflict if they are not stored whole."""
+        try:
+            return self.steps(sha256)
+        except BlobDamage as damage:
+            raise StoreConflict(f"{damage}; it must be stored before it is reported") from damage
+
+    def sweep_steps(self, shard: int, lease_s: float) -> int:
+        """Delete blobs of steps that no row names and no sender can still report; returns how many.
+
+        shard     the part of the blobs to look at
+        lease_s   how long a lease lasts
+        """
+        oldest = self.oldest_lease_deadline_unix_s()
+        before_unix_s = deletes_before_unix_s(self._clock(), oldest, lease_s)
+        return sweep(self._steps, shard, before_unix_s, self.unnamed_steps)
 
     def recount_successes(self) -> None:
         """Find the longest success of every task again, by this store's `success_above`, which may be new."""

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,8 +12,9 @@ from sqlalchemy.exc import DatabaseError
 
 from dart.core.record_address import RecordAddress
 from dart.core.records import GroupState
-from dart.core.types import SUCCESS_ABOVE, RolloutState
+from dart.core.types import SUCCESS_ABOVE, RolloutState, Step
 from dart.store import queries
+from dart.store.blobs import BlobStore
 from dart.store.database import Connection
 from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.migrations import is_to_migrate, require_record, upgrade
@@ -21,7 +22,7 @@ from dart.store.patience import patiently
 from dart.store.queries import COUNTER, scalar, scalars
 from dart.store.reader import StoreReader
 from dart.store.schema import counters, events, groups, parked, rollouts, task_statistics
-from dart.store.serialization import EVENT_COLUMNS, Row, checksum
+from dart.store.serialization import EVENT_COLUMNS, Row, checksum, pack_steps
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 NO_MEMBER_PARKED = delete(parked).where(
@@ -56,6 +57,7 @@ class RecordWriter(StoreReader):
         create: bool = True,
         success_above: float = SUCCESS_ABOVE,
         epoch: int | None = None,
+        steps: BlobStore | None = None,
     ) -> None:
         """
         create          make a record where there is none, as only the start of a new run does; if False,
@@ -63,10 +65,11 @@ class RecordWriter(StoreReader):
         success_above   a reward above it counts as a success in what is stored from now on
         epoch           for a server's database: the epoch in which to write; None: begin the next one, which
                         ends the writing of every earlier writer. Raises StoreTakenOver if it is over
+        steps           see `StoreReader`
         """
         self._clock, self._create, self._success_above = clock, create, success_above
         self._epoch = epoch
-        super().__init__(address)
+        super().__init__(address, steps=steps)
 
     @property
     def epoch(self) -> int:
@@ -83,7 +86,7 @@ class RecordWriter(StoreReader):
             bare = self._database.connection_of(self._connection.connection.driver_connection)
             with self._connection.begin():
                 if is_to_migrate(bare, self.address):
-                    upgrade(self._connection)
+                    upgrade(self._connection, lambda: self._steps)
                 if self._epoch is None and self._database.read_epoch:
                     self._epoch = self._take_over(bare)
                 self._refuse_other_epoch(bare)
@@ -188,6 +191,10 @@ class RecordWriter(StoreReader):
         """Change columns of the row with this key."""
         (column,) = table.primary_key
         self._execute(update(table).where(column == key).values(values))
+
+    def _put_steps(self, steps: Sequence[Step]) -> str:
+        """Store steps as a blob; returns its sha256."""
+        return self._steps.put(pack_steps(steps))
 
     def _count_up(self, counter: str) -> None:
         self._execute(COUNT_UP, counter=counter)

@@ -25,13 +25,16 @@ from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.client import write
 from dart.store.disk_wait import await_room
+from dart.store.errors import StepsLost
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
+    DAMAGED_STEPS,
     MAX_REFUSED_IN_A_ROW,
     REFUSED,
     Blame,
@@ -63,14 +66,16 @@ class TrainerActor(Actor):
         from dart.training.learner_factory import learner_at
 
         self._config = Config.model_validate(self.args["config"])
-        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
+        self._blobs = local_blobs(self.identity.run_dir)
+        address = parse_record_address(self.args["store"])
+        self._reader = self.enter_context(StoreReader(address, AT_START, steps=self._blobs.steps))
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()
         assert newest is not None, (
             "the record has no policy version; version 0 should be in it before the tree starts"
         )
-        self._learner = learner_at(self._config, newest, self._checkpoints)
+        self._learner = learner_at(self._config, newest.version, self._checkpoints)
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
         """A future that succeeds when the current update has ended; None between updates."""
@@ -115,7 +120,9 @@ class TrainerActor(Actor):
                     return reply
 
     async def _update(self, batch: Batch) -> None:
-        groups = self._reader.groups_to_trajectories(batch.group_ids)
+        groups = await self._groups_of(batch)
+        if groups is None:
+            return
         staleness = staleness_of(groups, self._learner.version)
         self._assert_fresh(staleness, batch.batch_id)
         report = await self._train(batch, groups)
@@ -124,13 +131,24 @@ class TrainerActor(Actor):
         bound = {STALENESS_BOUND: float(self._config.curation.staleness)}
         metrics = _metrics(report, staleness, groups) | bound
         with self._load.during("blocked_s"):
-            folder = await await_room(self, f"checkpoint {self._learner.version}", self._save)
-            await self._commit(batch, folder, metrics)
+            await await_room(self, f"checkpoint {self._learner.version}", self._save)
+            await self._commit(batch, metrics)
         self.log.info("update_committed", **metrics)
         self._publish()
-        self.tell("weight_sync", m.VersionPublished(version=self._learner.version, folder=str(folder)))
+        self.tell("weight_sync", m.VersionPublished(version=self._learner.version))
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
+
+    async def _groups_of(self, batch: Batch) -> tuple[Group, ...] | None:
+        """Read the groups of a batch; None when steps of it are lost and the batch was refused."""
+        try:
+            return await await_room(
+                self, "the steps of a batch", lambda: self._reader.groups_to_trajectories(batch.group_ids)
+            )
+        except StepsLost as lost:
+            found = Blame(group_ids=lost.group_ids, pool_ids=lost.pool_ids, reason=DAMAGED_STEPS)
+            await self._refuse(batch, found, str(lost))
+            return None
 
     async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> UpdateSummary | None:
         """Make the update and return its report; None when the batch cannot be trained and was refused."""
@@ -139,10 +157,8 @@ class TrainerActor(Actor):
             tries += 1
             try:
                 with self._load.during("update_s"):
-                    report = await self.in_thread(
-                        lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
-                        name="update",
-                        deadline_s=self._config.training.update_deadline_s,
+                    report = await await_room(
+                        self, "the screenshots of a batch", lambda: self._updated(groups)
                     )
             except REFUSED as error:
                 if can_retry(error, tries):
@@ -157,6 +173,13 @@ class TrainerActor(Actor):
                 return None
             self._refused_in_a_row = 0
             return report
+
+    def _updated(self, groups: tuple[Group, ...]) -> Future[UpdateSummary]:
+        return self.in_thread(
+            lambda: self._learner.update(groups, self._blobs.screenshots),
+            name="update",
+            deadline_s=self._config.training.update_deadline_s,
+        )
 
     async def _refuse(self, batch: Batch, found: Blame, detail: str) -> None:
         """Record that the batch is refused. The curator reads this when the trainer next asks for a batch."""
@@ -178,16 +201,10 @@ class TrainerActor(Actor):
             deadline_s=self._config.training.checkpoint_deadline_s,
         )
 
-    async def _commit(self, batch: Batch, folder: Path, metrics: dict[str, float]) -> None:
+    async def _commit(self, batch: Batch, metrics: dict[str, float]) -> None:
         """Commit the new version to the record, durably. Raises BatchTaken."""
         version = self._learner.version
-        call = m.CommitUpdate(
-            batch_id=batch.batch_id,
-            fence=batch.fence,
-            version=version,
-            checkpoint=str(folder.relative_to(self.identity.run_dir)),
-            metrics=metrics,
-        )
+        call = m.CommitUpdate(batch_id=batch.batch_id, fence=batch.fence, version=version, metrics=metrics)
         if await write(self, call) == StoredResult.FENCED:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 

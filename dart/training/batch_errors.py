@@ -20,6 +20,10 @@ MAX_REFUSED_IN_A_ROW = 3
 blame then, and not the data."""
 
 
+DAMAGED_STEPS = "damaged_steps"
+"""Reason of a batch that was refused because steps of it could not be read from the record."""
+
+
 class MalformedStep(ValueError):
     """A recorded step has different numbers of token ids, log-probs and entropies."""
 
@@ -69,8 +73,8 @@ class Blame:
     pool_ids: tuple[int, ...] = ()
     """Keys of the demonstrations that must not be trained."""
     reason: str
-    """The reason that is recorded: `damaged_screenshot`, `malformed_step`, `nothing_to_learn` or
-    `not_finite`."""
+    """The reason that is recorded: `damaged_screenshot`, `damaged_steps`, `malformed_step`,
+    `nothing_to_learn` or `not_finite`."""
 
 
 def can_retry(error: Refused, tries: int) -> bool:

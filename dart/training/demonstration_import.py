@@ -38,6 +38,7 @@ from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Codec, PixelFrameError, Screen
 from dart.store.blobs import BlobStore
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.training.demonstration_format import (
     FILE,
@@ -60,23 +61,22 @@ def import_demonstrations(
     add: Callable[[Sequence[Demonstration]], int],
     folder: Path,
     policy: Path,
-    blobs: Path,
+    screenshots: BlobStore,
     prompt_spec: PromptSpec | None = None,
 ) -> tuple[int, int]:
     """Add the demonstrations of a folder to the pool, all of them or none.
 
     add           `add_demonstrations` of the store
     policy        checkpoint whose codec makes the token ids
-    blobs         folder of the run's screenshots
+    screenshots   where the run's screenshots go
     prompt_spec   settings of a vision-language policy's prompts
 
     Returns how many were new and how many the pool held already. Raises BadDemonstrations, which names the
     line, CheckpointError or StoreUnavailable.
     """
-    blob_store = BlobStore(blobs)
     demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec))
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
-        blob_store.put(screenshot_path(folder, name).read_bytes())
+        screenshots.put(screenshot_path(folder, name).read_bytes())
     added = add(demonstrations)
     return added, len(demonstrations) - added
 
@@ -136,19 +136,17 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
     past: list[PastStep] = []
     for played in episode.steps:
         screen = screen_of(played.screenshot_sha256)
-        path = str(screenshot_path(folder, screen.sha256))
         request = GenerateRequest(
-            screenshot_path=path,
             screenshot_sha256=screen.sha256,
             instruction=episode.instruction,
             history=newest_history(history),
             temperature=1.0,
             past=newest_past(past),
         )
-        prompt = codec.prompt(request, [screen_of(shown.sha256) for shown in codec.shown(request)])
+        prompt = codec.prompt(request, [screen_of(shown) for shown in codec.shown(request)])
         token_ids = _answer_ids(played, episode.instruction, screen, codec)
         history.append(codec.decode_action(token_ids, episode.instruction, screen.frame))
-        past.append(PastStep(screenshot_path=path, screenshot_sha256=screen.sha256, token_ids=token_ids))
+        past.append(PastStep(screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(
             screenshot_sha256=screen.sha256,
             prompt_ids=prompt.token_ids,
@@ -201,17 +199,18 @@ def main() -> None:
         description="Import demonstrations into the record of a run that is not running."
     )
     parser.add_argument("record", type=parse_record_address, help="address of the run's record")
-    parser.add_argument("blobs", type=Path, help="the run's blobs")
+    parser.add_argument("run_dir", type=Path, help="the run directory")
     parser.add_argument("policy", type=Path, help="checkpoint whose codec makes the token ids")
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--context", default="{}", help="the section [context] as JSON")
     options = parser.parse_args()
     try:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
-        with Store(options.record, create=False) as store:
+        blobs = local_blobs(options.run_dir)
+        with Store(options.record, create=False, steps=blobs.steps) as store:
             counts = [
                 import_demonstrations(
-                    store.add_demonstrations, folder, options.policy, options.blobs, prompt_spec
+                    store.add_demonstrations, folder, options.policy, blobs.screenshots, prompt_spec
                 )
                 for folder in options.folders
             ]

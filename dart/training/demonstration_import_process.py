@@ -29,7 +29,7 @@ def fill_pool(
     """
     if not folders:
         return 0, 0
-    command = [sys.executable, "-m", "dart.training.demonstration_import", paths.record, paths.blobs, policy]
+    command = [sys.executable, "-m", "dart.training.demonstration_import", paths.record, paths.root, policy]
     try:
         ended = subprocess.run(
             [str(part) for part in (*command, *folders, "--context", context.model_dump_json())],

@@ -20,6 +20,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.core.types import Group
+from dart.store.blobs import BlobStore
 from dart.training.update_report import UpdateSummary
 
 KEY_VARIABLE = "DARTRL_RANKS_KEY"
@@ -90,9 +91,9 @@ class DistributedLearner:
         self.version: int = self._receive()
         self._folder.cleanup()  # the ranks have read it; a killed trainer must leave nothing behind
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
+    def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """See `dart.training.learner.Learner.update`. Also raises RankDied."""
-        report: UpdateSummary = self._ask(("update", (groups, blobs_dir)))
+        report: UpdateSummary = self._ask(("update", (groups, screenshots)))
         self.version = report.version
         return report
 

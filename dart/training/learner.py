@@ -118,7 +118,7 @@ class Learner:
         self._ranks.shard(frozen.module)
         return frozen.score
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateReport:
+    def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateReport:
         """Train on the groups' steps once and make the next version.
 
         Raises NothingToLearn, NonFiniteUpdate, MalformedStep, ForeignPrompt, BlobMissing, BlobCorrupt; after
@@ -132,7 +132,7 @@ class Learner:
                 f"none of the {len(groups)} groups has both different rewards and a step to train on; "
                 "the batch is dropped"
             )
-        screens = self._screens(kept, blobs_dir)
+        screens = self._screens(kept, screenshots)
         scored = self._scored(kept, screens)
         try:
             figures = self._optimize(scored, screens, len(kept) / samples.steps)
@@ -179,11 +179,10 @@ class Learner:
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
 
-    def _screens(self, samples: Sequence[StepSample], blobs_dir: Path) -> dict[str, Screen]:
+    def _screens(self, samples: Sequence[StepSample], screenshots: BlobStore) -> dict[str, Screen]:
         """Decode every screenshot of the batch once, by sha256, and check each prompt against them."""
         names = {name for sample in samples for name in screenshots_of(sample.step)}
-        blobs = BlobStore(blobs_dir)
-        screens = {name: self._policy.codec.screen(name, blobs.read(name)) for name in sorted(names)}
+        screens = {name: self._policy.codec.screen(name, screenshots.read(name)) for name in sorted(names)}
         for sample in samples:
             self._policy.check_prompt(sample.step, screens)
         return screens

@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
-from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
-from dart.store.checkpoints import load_checkpoint, remove_leftovers, set_aside_uncommitted
+from dart.store.blobs import BlobStore
+from dart.store.checkpoints import (
+    checkpoint_name,
+    load_checkpoint,
+    remove_leftovers,
+    set_aside_uncommitted,
+)
 from dart.training.update_report import UpdateSummary
 
 if TYPE_CHECKING:
@@ -21,22 +26,22 @@ class AnyLearner(Protocol):
 
     version: int
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
+    def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """Make the next version and return its figures. After an error nothing has changed."""
 
     def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
 
 
-def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner:
+def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     """Return the learner of the newest committed version.
 
     A newer checkpoint belongs to an update that was never committed. It is renamed, and its batch, which is
     still leased, is trained again. Raises CorruptCheckpoint when the committed checkpoint is damaged.
     """
     remove_leftovers(checkpoints)
-    set_aside_uncommitted(checkpoints, newest.version)
-    resume = load_checkpoint(newest.folder(checkpoints.parent)) if newest.version > 0 else None
+    set_aside_uncommitted(checkpoints, newest)
+    resume = load_checkpoint(checkpoints / checkpoint_name(newest)) if newest > 0 else None
     if config.training.ranks > 1:
         from dart.training.distributed_learner import DistributedLearner
 

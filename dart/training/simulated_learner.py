@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dart.config.sections import SimulationSettings
 from dart.core.types import Group
+from dart.store.blobs import BlobStore
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.advantage import step_advantages
 from dart.training.update_report import UpdateSummary
@@ -33,7 +34,7 @@ class SimulatedLearner:
         self._wait = wait
         self.version = 0 if resume is None else resume.state.version
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
+    def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """Wait as long as an update on the groups takes, and count the next version. Reads no screenshots."""
         started = time.perf_counter()
         with_spread = [group for group in groups if step_advantages(group) is not None]

@@ -19,8 +19,10 @@ from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
 from dart.inspect.logs import LogLine, parse
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
-from dart.store.blobs import BlobStore
 from dart.store.browse_queries import RunBrowser
+from dart.store.checkpoints import LocalCheckpoints
+from dart.store.errors import StoreError
+from dart.store.run_blobs import RunBlobs, local_blobs
 from dart.web.step_views import token_texts
 from supervision import reports
 from supervision.reports import SupervisorReport
@@ -61,6 +63,11 @@ class RunView:
     def pid(self) -> int | None:
         """Pid of the main process, 0 before the process has written it; None if the run is not running."""
         return holder(self.paths.root)
+
+    @cached_property
+    def blobs(self) -> RunBlobs:
+        """The screenshots and steps of the run."""
+        return local_blobs(self.paths.root)
 
     @cached_property
     def config(self) -> Config:
@@ -122,15 +129,15 @@ class RunView:
         if self.config.rollout.engine in ("simulated", "oracle"):
             return {}
         newest = self.store.latest_version()
-        folders = [self.config.training.policy, *([newest.folder(self.paths.root)] if newest else [])]
+        folder = LocalCheckpoints(self.paths.checkpoints, self.config.training.policy).policy
+        folders = [folder(version) for version in (0, newest.version if newest else 0)]
         return next((texts for folder in folders if (texts := token_texts(folder))), {})
 
     def size_of(self, sha256: str) -> tuple[int, int] | None:
-        """Read width and height of a screenshot in pixels; None if the screenshot is missing or no PNG."""
+        """Read width and height of a screenshot in pixels; None if it cannot be read or is no PNG."""
         try:
-            with BlobStore(self.paths.blobs, read_only=True).path(sha256).open("rb") as file:
-                return png_size(file.read(PNG_HEAD_BYTES))
-        except (OSError, ValueError):
+            return png_size(self.blobs.screenshots.read(sha256)[:PNG_HEAD_BYTES])
+        except (StoreError, ValueError):
             return None
 
 

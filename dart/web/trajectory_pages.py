@@ -159,12 +159,11 @@ def trajectory_html(run: RunView, rollout_id: int) -> str:
     raises   UsageError if the run has no such rollout
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
-    blobs = BlobStore(run.paths.blobs, read_only=True)
     return render(
         "export.html",
         episode=EpisodePage(run, rollout_id),
         run_name=run.paths.root.name,
-        screenshot=partial(_as_data, blobs),
+        screenshot=partial(_as_data, run.blobs.screenshots),
         style=style,
         script=script,
         policy=f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'",

@@ -16,7 +16,7 @@ from dart import __version__
 from dart.config.config import load_config
 from dart.core.records import DecisionKind, TaskDecision
 from dart.core.run_directory import claimed
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.store import Store
 from dart.testing.trajectories import demonstration_of, step_at
 from supervision import reports
@@ -190,7 +190,7 @@ def ended_run(tmp_path: Path) -> Path:
     run = tmp_path / "run"
     text = load_config(REPOSITORY / "configs" / "smoke.toml", [f"run.dir={str(run)!r}"]).to_toml()
     with claimed(run, resume=False, config_toml=text) as held, Store(held.paths.store) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         store.record_decisions((FEWER,))
         store.add_demonstrations([DEMONSTRATION])
     return run
@@ -251,7 +251,7 @@ def test_the_pool_of_a_running_run_is_not_written_and_the_message_says_how_to(en
 
 
 def test_the_doctor_finds_what_is_missing_and_says_what_to_do(ended_run: Path) -> None:
-    lost = BlobStore(ended_run / "blobs").path(DEMONSTRATION.steps[0].screenshot_sha256)
+    lost = FolderBlobs(ended_run / "blobs").path(DEMONSTRATION.steps[0].screenshot_sha256)
 
     found = dartrl("doctor", "--data", "--run-dir", ended_run, "--json")
     lost.write_bytes(b"")

@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 
 KILLS = 8
 WRITER = """
 import hashlib, sys
 from pathlib import Path
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 
-blobs = BlobStore(Path(sys.argv[1]))
+blobs = FolderBlobs(Path(sys.argv[1]))
 number = int(sys.argv[2])
 while True:
     sha256 = blobs.put(hashlib.sha256(str(number).encode()).digest() * 40_000)
@@ -38,7 +38,7 @@ def write_until_killed(folder: Path, first: int, after_s: float) -> list[str]:
 
 
 def test_a_killed_writer_leaves_whole_screenshots_and_what_nobody_reads(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     moments = random.Random(0)
     for number in range(KILLS):
         told = write_until_killed(tmp_path, 1_000_000 * number, moments.uniform(0.0, 0.03))

@@ -10,7 +10,7 @@ import pytest
 
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -65,7 +65,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Path) -> Non
 
 
 def test_a_screenshot_that_does_not_fit_leaves_nothing_behind(small_disk: Path) -> None:
-    blobs = BlobStore(small_disk / "blobs")
+    blobs = FolderBlobs(small_disk / "blobs")
     with pytest.raises(StoreUnavailable, match=r"No space left on device.*free space there"):
         blobs.put(b"0" * DISK_BYTES)
     assert [path for path in blobs.root.rglob("*") if path.is_file()] == []

@@ -28,7 +28,7 @@ from dart.core.types import FaultKind
 
 store = Store(Path(sys.argv[1]))
 acknowledged = open(sys.argv[2], "a", buffering=1)
-store.add_version("checkpoints/0")
+store.add_version()
 while True:
     if (batch := store.open_batch()) is None:
         live = store.snapshot().groups
@@ -43,7 +43,7 @@ while True:
         store.lease_batch([group_id], 60.0)
         batch = store.open_batch()
     version = store.latest_version().version + 1
-    store.commit_update(batch.batch_id, 1, version, f"checkpoints/{version}", {"loss": 0.5})
+    store.commit_update(batch.batch_id, 1, version, {"loss": 0.5})
     print("committed", version, file=acknowledged)
 """
 

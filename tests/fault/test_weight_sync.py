@@ -32,9 +32,7 @@ WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
 ASKERS = 8
 LOAD_S = 0.4
 
-REQUEST = GenerateRequest(
-    screenshot_path="", screenshot_sha256="", instruction="", history=(), temperature=1.0
-)
+REQUEST = GenerateRequest(screenshot_sha256="", instruction="", history=(), temperature=1.0)
 
 PATIENCE_S = 40.0
 
@@ -136,11 +134,12 @@ class Scene:
     def checkpoint(self, version: int) -> Path:
         learner = SimulatedLearner(Config().simulation)
         learner.version = version
-        return learner.save(self.folder / "checkpoints")
+        return learner.save(RunPaths(self.processes.system.run_dir).checkpoints)
 
-    def publish(self, version: int, folder: Path | None = None) -> None:
-        where = str(folder or self.checkpoint(version))
-        self.processes.system.tell("weight_sync", m.VersionPublished(version=version, folder=where))
+    def publish(self, version: int, *, is_written: bool = True) -> None:
+        if is_written:
+            self.checkpoint(version)
+        self.processes.system.tell("weight_sync", m.VersionPublished(version=version))
 
     def engines(self) -> dict[str, EngineRow]:
         """The engines as `dartrl status` shows them."""
@@ -226,7 +225,7 @@ def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) ->
         }
     )
     with Store(tmp_path / "record.db") as store:
-        store.add_version("base")
+        store.add_version()
     told = {
         "config": config.model_dump(mode="json"),
         "store": str(tmp_path / "record.db"),
@@ -354,7 +353,7 @@ def test_a_version_that_cannot_be_loaded_leaves_the_old_one_serving_and_the_next
     with playing(tmp_path) as scene:
         torn = scene.checkpoint(1)
         (torn / "weights.json").write_text("torn")
-        scene.publish(1, torn)
+        scene.publish(1, is_written=False)
         scene.await_answers(20 * ASKERS)
         scene.publish(2)
         scene.await_all_at(2)

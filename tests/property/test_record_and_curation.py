@@ -65,7 +65,7 @@ def new_record() -> Path:
     """A record with version 0 and two demonstrations of one task, made once."""
     path = Path(tempfile.mkdtemp()) / "store.db"
     with Store(path) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         store.add_demonstrations([demonstration(seed) for seed in (1, 2)])
     return path
 

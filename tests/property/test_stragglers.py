@@ -65,7 +65,7 @@ class Simulation:
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
-        self.store.commit_update(batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
+        self.store.commit_update(batch.batch_id, batch.fence, self.version, {})
         self.committed_at[self.version] = now
         at_once(self.service.committed(self.version))
 
@@ -82,7 +82,7 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
         lease_s=1000.0,
     )
     with Store(folder / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         simulation = Simulation(store, at_once(open_service(rules, LocalRecord(store))), Random(seed))
         for now in range(TICKS):
             simulation.tick(now)

@@ -29,7 +29,7 @@ from dart.policy.load import ModelPlacement, load
 from dart.policy.lora import ADAPTER_FILE
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
 from dart.training.distributed_learner import DistributedLearner, RankDied
 from dart.training.learner import Learner
@@ -74,25 +74,26 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "blobs")
+def blobs(tmp_path: Path) -> FolderBlobs:
+    return FolderBlobs(tmp_path / "blobs")
 
 
 @pytest.fixture
-def group(tiny_qwen: Path, blobs: BlobStore) -> Group:
+def group(tiny_qwen: Path, blobs: FolderBlobs) -> Group:
     """Four episodes of one step each, really sampled; two of them succeed."""
     picture = io.BytesIO()
     noise = np.random.default_rng(0).integers(0, 256, (210, 160, 3), dtype=np.uint8)
     Image.fromarray(noise).save(picture, "PNG")
     sha256 = blobs.put(picture.getvalue())
     asked = GenerateRequest(
-        screenshot_path=str(blobs.path(sha256)),
         screenshot_sha256=sha256,
         instruction="Click the button.",
         history=(),
         temperature=1.0,
     )
-    answers = TransformersEngine(tiny_qwen, 0, seed=1, prompt_spec=READING).generate([asked] * 4)
+    answers = TransformersEngine(tiny_qwen, 0, screenshots=blobs, seed=1, prompt_spec=READING).generate(
+        [asked] * 4
+    )
     trajectories = tuple(
         Trajectory(
             rollout_id=number,
@@ -178,7 +179,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     kind: tuple[str, ...],
     tiny_qwen: Path,
     group: Group,
-    blobs: BlobStore,
+    blobs: FolderBlobs,
     configured: Configured,
     stack: ExitStack,
     tmp_path: Path,
@@ -186,7 +187,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     config, log = configured(2, *kind), tmp_path / "ranks.log"
     one = alone(configured(1, *kind))
     ranked = stack.enter_context(closing(DistributedLearner(config, None, log)))
-    wanted, made = one.update([group], blobs.root), ranked.update([group], blobs.root)
+    wanted, made = one.update([group], blobs.root), ranked.update([group], blobs)
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
     assert_same(made, wanted)
@@ -198,20 +199,20 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     assert len(ranks) == 2
     os.kill(ranks[1].pid, signal.SIGKILL)
     with pytest.raises(RankDied, match="a rank of the trainer ended"):
-        ranked.update([group], blobs.root)
+        ranked.update([group], blobs)
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
     again = stack.enter_context(closing(DistributedLearner(config, folder, log)))
     assert again.version == 1
     bad = with_foreign_step(group)
     with pytest.raises(ForeignPrompt) as refused:
-        again.update([bad], blobs.root)
+        again.update([bad], blobs)
     assert refused.value.step == bad.trajectories[0].steps[0]
     single = alone(configured(1, *kind), resume=folder)
-    wanted = one.update([group], blobs.root)
+    wanted = one.update([group], blobs)
     assert wanted.kl > 0
-    assert_same(again.update([group], blobs.root), wanted)
-    assert_same(single.update([group], blobs.root), wanted)
+    assert_same(again.update([group], blobs), wanted)
+    assert_same(single.update([group], blobs), wanted)
     second = one.save(tmp_path / "alone")
     assert_close(again.save(tmp_path / "ranked"), second, config)
     assert_close(single.save(tmp_path / "single"), second, config)
@@ -224,16 +225,16 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
 def test_two_ranks_go_on_from_what_one_process_wrote(
     kind: tuple[str, ...],
     group: Group,
-    blobs: BlobStore,
+    blobs: FolderBlobs,
     configured: Configured,
     stack: ExitStack,
     tmp_path: Path,
 ) -> None:
     one = alone(configured(1, *kind))
-    one.update([group], blobs.root)
+    one.update([group], blobs)
     folder = one.save(tmp_path / "alone")
     config = configured(2, *kind)
     ranked = stack.enter_context(closing(DistributedLearner(config, folder, tmp_path / "ranks.log")))
     assert ranked.version == 1
-    assert_same(ranked.update([group], blobs.root), one.update([group], blobs.root))
+    assert_same(ranked.update([group], blobs.root), one.update([group], blobs))
     assert_close(ranked.save(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)

@@ -14,6 +14,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm`
 from actors.process import is_alive
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, rollout_child
 from dart.core import messages as m
+from dart.core.run_directory import RunPaths
 from dart.core.types import Generation
 from tests.fault.actors_under_test import Running, eventually, pool, started
 
@@ -73,7 +74,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("actor")
     child = rollout_child(config_with(), folder / "record.db", Checkpoints(folder).first)
     with started(pool("rollout_pool", child)) as processes:
-        scene = Scene(processes, Screens(folder / "blobs"))
+        scene = Scene(processes, Screens(RunPaths(processes.system.run_dir).blobs))
         scene.await_up()
         yield scene
 

@@ -42,8 +42,8 @@ def screens(folder: Path) -> Screens:
 
 
 @pytest.fixture(scope="module")
-def shared(checkpoints: Checkpoints) -> Iterator[VllmEngine]:
-    with engine(checkpoints.first, config_with()) as made:
+def shared(checkpoints: Checkpoints, screens: Screens) -> Iterator[VllmEngine]:
+    with engine(checkpoints.first, config_with(), screens) as made:
         yield made
 
 
@@ -149,7 +149,7 @@ def test_an_output_head_that_is_the_embedding_changes_along_with_it(screens: Scr
     tied = Checkpoints(tmp_path, is_tied=True)
     published = tied.publish(1)
     requests = [screens.request(seed) for seed in range(4)]
-    with engine(tied.first, config_with()) as made:
+    with engine(tied.first, config_with(), screens) as made:
         for folder, version in ((tied.first, 0), (published, 1)):
             if version:
                 made.load(folder, version)
@@ -162,7 +162,7 @@ def test_weights_change_under_load_and_every_token_is_of_the_version_it_says(
     checkpoints: Checkpoints, screens: Screens
 ) -> None:
     requests = [screens.request(seed) for seed in range(IN_FLIGHT)]
-    folders, answers = changed_under_load(checkpoints, requests, "swap")
+    folders, answers = changed_under_load(checkpoints, screens, requests, "swap")
     assert any(len(answer.spans) > 1 for answer in answers)
     for request, answer in zip(requests, answers, strict=True):
         begin = 0
@@ -176,7 +176,7 @@ def test_a_draining_engine_ends_what_is_under_way_before_its_weights_change(
     checkpoints: Checkpoints, screens: Screens
 ) -> None:
     requests = [screens.request(seed) for seed in range(IN_FLIGHT)]
-    folders, answers = changed_under_load(checkpoints, requests, "drain")
+    folders, answers = changed_under_load(checkpoints, screens, requests, "drain")
     for request, answer in zip(requests, answers, strict=True):
         [span] = spans_in(answer)
         off = scores(folders[span.version], [request], [answer]).differences
@@ -184,12 +184,12 @@ def test_a_draining_engine_ends_what_is_under_way_before_its_weights_change(
 
 
 def changed_under_load(
-    checkpoints: Checkpoints, requests: list[GenerateRequest], way: str
+    checkpoints: Checkpoints, screens: Screens, requests: list[GenerateRequest], way: str
 ) -> tuple[dict[int, Path], list[Generation]]:
     """New weights again and again while these requests are answered, every one of them."""
     folders = {0: checkpoints.first} | {version: checkpoints.publish(version) for version in VERSIONS}
     config = config_with(answer_tokens=LONG_ANSWER, weight_update=way)
-    with engine(checkpoints.first, config) as made, ThreadPoolExecutor(IN_FLIGHT) as pool:
+    with engine(checkpoints.first, config, screens) as made, ThreadPoolExecutor(IN_FLIGHT) as pool:
         made.generate(requests)  # their prompts and screenshots are in the caches when they are asked again
         asked = [pool.submit(made.generate, [request]) for request in requests]
         for version in VERSIONS:

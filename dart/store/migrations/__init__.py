@@ -4,6 +4,7 @@ Alembic is imported only if there is something to migrate, so that a restarted s
 in milliseconds.
 """
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,14 @@ from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 if TYPE_CHECKING:
     import sqlalchemy
 
+    from dart.store.blobs import BlobStore
+
 HERE = Path(__file__).parent
 
 FIRST_VERSION = "0009"
 """The first migration; older records are refused."""
 
-SCHEMA_VERSION = "0009"
+SCHEMA_VERSION = "0010"
 """The newest migration."""
 
 
@@ -32,14 +35,20 @@ def is_to_migrate(connection: Connection, address: RecordAddress) -> bool:
     )
 
 
-def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
-    """Run the migrations up to `to`, in the caller's transaction."""
+def upgrade(
+    connection: "sqlalchemy.Connection", steps: "Callable[[], BlobStore] | None" = None, to: str = "head"
+) -> None:
+    """Run the migrations up to `to`, in the caller's transaction.
+
+    steps   returns where the steps of a record go that has them in its rows; not needed for an empty database
+    """
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
     config.attributes["connection"] = connection
+    config.attributes["steps"] = steps
     command.upgrade(config, to)
 
 

@@ -12,13 +12,13 @@ from dart.testing.trajectories import trajectory_for
 def trained(path: Path) -> None:
     """A record of one update on one group of two."""
     with Store(path) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         group_id = store.open_group("click-test", 1, 2, 5, 0)
         for number in range(2):
             lease = store.lease_rollout(group_id, f"env-{number:03d}", 1e12)
             store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, float(number)))
         batch = store.lease_batch([group_id], 1e12)
-        store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {"trajectories": 2.0})
+        store.commit_update(batch.batch_id, batch.fence, 1, {"trajectories": 2.0})
 
 
 def test_a_sound_record_has_nothing_lost_or_doubled(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_damaged_record_is_told_in_words(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     trained(path)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DELETE FROM steps")
+        connection.execute("UPDATE trajectories SET steps_sha256 = ''")
         connection.commit()
 
     assert any("steps" in text for text in runs.audit(path)["violations"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.run_directory import claimed, make_private
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 
 
@@ -37,14 +37,14 @@ def test_a_run_directory_and_its_folders_are_private_from_their_first_moment(
 ) -> None:
     root = tmp_path / "runs" / "new"
     with claimed(root, resume=False, config_toml="") as held:
-        BlobStore(held.paths.blobs)
+        sha256 = FolderBlobs(held.paths.blobs).put(b"a screenshot")
         write_checkpoint(
             held.paths.checkpoints,
             CheckpointState(version=1, learner={}),
             lambda folder: (folder / "weights").write_text("") and None,
         )
     inside = {mode for path, mode in made.items() if path.is_relative_to(root)}
-    assert {root, root / "logs", root / "blobs" / "00"} <= made.keys()
+    assert {root, root / "logs", FolderBlobs(root / "blobs").path(sha256).parent} <= made.keys()
     assert inside == {0o700}
     assert made[root.parent] == 0o755, "others may pass, and not change what lies there"
 

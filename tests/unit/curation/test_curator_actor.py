@@ -80,7 +80,7 @@ class System:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("base")
+        store.add_version()
     with InMemorySystem(tmp_path) as found:
         yield found
 
@@ -322,7 +322,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
             lease = store.lease_rollout(group_id, ENV, 1e12)
             store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
         batch = store.lease_batch((group_id,), 1e12)
-        store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
+        store.commit_update(batch.batch_id, batch.fence, 1, {})
     measured.bench.kill("curator")
     measured.start_curator(training_ends_unix_s=0.0)
     slot = measured.bench.board.find(ENGINE)

@@ -33,7 +33,7 @@ SETTINGS = CuratorSettings(
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "store.db", clock=lambda: NOW) as opened:
-        opened.add_version("checkpoints/0")
+        opened.add_version()
         yield opened
 
 
@@ -158,7 +158,7 @@ def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(
 ) -> None:
     batch = ready_batch(service, store)
     assert isinstance(at_once(service.work("env-000")), NoWorkYet)
-    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, {})
     at_once(service.committed(1))
     assert isinstance(at_once(service.batch()), NoWorkYet)
     assert isinstance(at_once(service.work("env-000")), NoWorkYet), (
@@ -172,7 +172,7 @@ def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(
     service: CurationService, store: Store
 ) -> None:
     batch = ready_batch(service, store)
-    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, {})
     assert isinstance(at_once(service.batch()), NoWorkYet)
     assert service.curator.trainer_version == 1
 
@@ -182,7 +182,7 @@ def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
     service: CurationService, store: Store, version: int
 ) -> None:
     batch = ready_batch(service, store)
-    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, {})
     at_once(service.committed(1))
     at_once(service.committed(version))
     assert service.curator.trainer_version == 1
@@ -210,7 +210,7 @@ def test_a_lowered_bound_gives_the_open_batch_back_and_judges_its_groups_anew(st
     service = reopened(store, wide)
     first = ready_batch(service, store)
     played(service, store, 0.0, 1.0)
-    store.commit_update(first.batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(first.batch_id, 1, 1, {})
     at_once(service.committed(1))
     service.serving(1)
     for number in (0, 1):
@@ -240,7 +240,7 @@ def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store)
     service = reopened(store, replace(SETTINGS, staleness_bound=1))
     batch = ready_batch(service, store)
     played(service, store, 0.0, 1.0)
-    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, {})
     reopened(store, SETTINGS)
     assert store.totals(now_unix_s=NOW).drops == {"stale": 2}
 

@@ -61,7 +61,7 @@ WAITS = RunFacts(trainer_waits_because="1 of 4 groups are ready", playing=PLAYIN
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "store.db") as opened:
-        opened.add_version("checkpoints/0")
+        opened.add_version()
         yield opened
 
 

@@ -18,9 +18,10 @@ from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
 from dart.environments.protocol import WrappedEnvironment
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
-from dart.store import step_files
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
+from dart.store.serialization import unpack_steps
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.load_meter import LOAD
@@ -363,7 +364,12 @@ class PausedStore(Actor):
         if self.is_gone:
             self.is_gone = False
             await self.sleep(1e6)
-        self.stored.append((call.rollout_id, len(step_files.opened(call.steps))))
+        self.stored.append(
+            (
+                call.rollout_id,
+                len(unpack_steps(local_blobs(self.identity.run_dir).steps.read(call.steps_sha256))),
+            )
+        )
         return m.CallResult(value="accepted")
 
     @receives(m.RecordEvents)

@@ -13,6 +13,7 @@ from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
+from dart.store.blobs import FolderBlobs
 from dart.training.demonstration_format import screenshot_path
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -46,7 +47,6 @@ def demonstrated(folder: Path) -> dict[str, str]:
 def greedy_answers(policy: Path, folder: Path, answers: dict[str, str]) -> list[str]:
     asked = [
         GenerateRequest(
-            screenshot_path=str(screenshot_path(folder, sha256)),
             screenshot_sha256=sha256,
             instruction="Click the box.",
             history=(),
@@ -54,7 +54,11 @@ def greedy_answers(policy: Path, folder: Path, answers: dict[str, str]) -> list[
         )
         for sha256 in answers
     ]
-    return [made.answer for made in TransformersEngine(policy, 0, prompt_spec=READING).generate(asked)]
+    blobs = FolderBlobs(folder / "blobs")
+    for sha256 in answers:
+        blobs.put(screenshot_path(folder, sha256).read_bytes())
+    engine = TransformersEngine(policy, 0, screenshots=blobs, prompt_spec=READING)
+    return [made.answer for made in engine.generate(asked)]
 
 
 def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_path: Path) -> None:

@@ -18,11 +18,14 @@ from dart.inference.actor import RolloutActor
 from dart.inference.engine_processes import EngineDied, EngineWedged
 from dart.inference.protocol import Engine, Unanswerable
 from dart.inference.serving import ENGINE_CHECK_S
-from dart.store.checkpoints import CorruptCheckpoint
+from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
 
 NAME = "rollout-0"
+CORRUPT = 13
+"""A version whose checkpoint is damaged."""
+
 PATIENCE_S = 20.0
 HEALTH_EVERY_S = 10.0
 
@@ -72,7 +75,7 @@ class OpenEngine(Engine):
         ]
 
     def load(self, folder: Path, version: int) -> None:
-        if "corrupt" in folder.name:
+        if folder.name in ("corrupt", checkpoint_name(CORRUPT)):
             raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
         self.version = version
 
@@ -102,7 +105,7 @@ class Pool:
         self.bench = bench
         store = folder / "record.db"
         with Store(store) as opened:
-            opened.add_version("v0")
+            opened.add_version()
         config = Config.model_validate({"rollout": {"vllm": {"health_every_s": HEALTH_EVERY_S}} | rollout})
         bench.start(
             RolloutWithOpenEngine,
@@ -119,8 +122,8 @@ class Pool:
         self.bench.settle()
         return asked
 
-    def load(self, version: int, folder: str = "good") -> Future[Any]:
-        asked = self.bench.ask(NAME, m.LoadVersion(version=version, folder=folder), deadline_s=1000.0)
+    def load(self, version: int) -> Future[Any]:
+        asked = self.bench.ask(NAME, m.LoadVersion(version=version), deadline_s=1000.0)
         self.bench.settle()
         return asked
 
@@ -136,9 +139,7 @@ class Pool:
 
 
 def _request(name: str) -> GenerateRequest:
-    return GenerateRequest(
-        screenshot_path="", screenshot_sha256="", instruction=name, history=(), temperature=1.0
-    )
+    return GenerateRequest(screenshot_sha256="", instruction=name, history=(), temperature=1.0)
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_a_draining_engine_changes_its_weights_when_nothing_is_under_way(
 def test_a_checkpoint_it_refuses_stops_nothing_that_is_under_way(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of()
     [kept] = pool.request("kept")
-    [failed] = pool.finish(pool.load(1, folder="corrupt"))
+    [failed] = pool.finish(pool.load(CORRUPT))
     assert failed.version == 0
     assert "sha256 2" in failed.reason
     pool.engine.gate("kept").set()

@@ -19,7 +19,6 @@ def engine(success: float) -> OracleEngine:
 
 def request(history: tuple[str, ...] = (), instruction: str = INSTRUCTION) -> GenerateRequest:
     return GenerateRequest(
-        screenshot_path="x",
         screenshot_sha256="x",
         instruction=instruction,
         history=history,

@@ -17,12 +17,15 @@ from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.actor import HOLD_LOADS, RETRY_S, RolloutActor
 from dart.inference.protocol import Engine, Unanswerable
-from dart.store.checkpoints import CorruptCheckpoint
+from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
 
 NAME = "rollout-0"
+CORRUPT = 13
+"""A version whose checkpoint is damaged."""
+
 PATIENCE_S = 20.0
 HOLD_S = HOLD_LOADS * Config().rollout.load_deadline_s
 
@@ -48,7 +51,7 @@ class TableEngine(Engine):
 
     def load(self, folder: Path, version: int) -> None:
         self.loads.append(version)
-        if "corrupt" in folder.name:
+        if folder.name in ("corrupt", checkpoint_name(CORRUPT)):
             raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
         self.version = version
 
@@ -67,7 +70,7 @@ def answer(version: int) -> Generation:
 class RolloutWithTable(RolloutActor):
     def _make_engine(self, newest: Version) -> Engine:
         engine = TableEngine(-1)
-        engine.load(Path(newest.checkpoint), newest.version)
+        engine.load(self._checkpoints.policy(newest.version), newest.version)
         return engine
 
 
@@ -84,10 +87,10 @@ class Pool:
         self.settings = rollout
         self.asked: dict[str, Future[Any]] = {}
 
-    def start(self, checkpoint: str) -> None:
+    def start(self, policy: str = "v0") -> None:
         with Store(self.store) as store:
-            store.add_version(checkpoint)
-        config = Config.model_validate({"rollout": self.settings})
+            store.add_version()
+        config = Config.model_validate({"rollout": self.settings, "training": {"policy": policy}})
         args = {"config": config.model_dump(mode="json"), "store": str(self.store), "engines": [NAME]}
         self.bench.start(RolloutWithTable, NAME, args)
         self.bench.settle()
@@ -104,7 +107,6 @@ class Pool:
     def request(self, *names: str) -> None:
         for name in names:
             request = GenerateRequest(
-                screenshot_path="",
                 screenshot_sha256="",
                 instruction=name,
                 history=("test",),
@@ -113,8 +115,8 @@ class Pool:
             self.asked[name] = self.bench.ask(NAME, m.Generate(request=request), deadline_s=1000.0)
         self.bench.settle()
 
-    def load(self, version: int, *, folder: str = "good", hold: bool = False) -> Future[Any]:
-        call = m.LoadVersion(version=version, folder=folder, hold=hold)
+    def load(self, version: int, *, hold: bool = False) -> Future[Any]:
+        call = m.LoadVersion(version=version, hold=hold)
         answer = self.bench.ask(NAME, call, deadline_s=1000.0)
         self.bench.settle()
         return answer
@@ -145,7 +147,7 @@ def test_a_swap_takes_place_between_two_batches_and_waiting_requests_get_the_new
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of(weight_update="swap")
-    pool.start("v0")
+    pool.start()
     pool.block("first")
     pool.request("second", "third")
     loaded = pool.load(1)
@@ -163,7 +165,7 @@ def test_a_drain_answers_what_is_there_with_the_old_weights_and_takes_nothing_ne
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of(weight_update="drain", max_batch=2)
-    pool.start("v0")
+    pool.start()
     pool.block("first")
     pool.request("second", "third", "fourth")
     loaded = pool.load(1)
@@ -179,7 +181,7 @@ def test_of_a_batch_only_the_request_that_cannot_be_answered_is_refused(
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of()
-    pool.start("v0")
+    pool.start()
     pool.block("first")
     pool.request("good", "bad", "better")
     pool.unblock()
@@ -195,7 +197,7 @@ def test_whoever_holds_answers_nothing_until_all_engines_have_the_version(
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of(sync="all_at_once")
-    pool.start("v0")
+    pool.start()
     pool.block("under way")
     pool.request("waiting")
     loaded = pool.load(1, hold=True)
@@ -212,7 +214,7 @@ def test_whoever_holds_answers_nothing_until_all_engines_have_the_version(
 
 def test_a_hold_that_nobody_ends_ends_by_itself(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of(sync="all_at_once")
-    pool.start("v0")
+    pool.start()
     pool.finish(pool.load(1, hold=True))
     pool.request("waiting")
     pool.bench.advance(HOLD_S + 1.0)
@@ -225,8 +227,8 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy_in_routing_and
     pool_of: Callable[..., Pool], hold: bool
 ) -> None:
     pool = pool_of()
-    pool.start("v0")
-    failed = pool.load(1, folder="corrupt", hold=hold)
+    pool.start()
+    failed = pool.load(CORRUPT, hold=hold)
     pool.finish(failed)
     assert failed.result().version == 0
     assert "sha256 2" in failed.result().reason
@@ -237,7 +239,7 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy_in_routing_and
 
 def test_a_version_it_has_already_is_not_loaded_again(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of()
-    pool.start("v0")
+    pool.start()
     newer, older = pool.load(3), pool.load(2)
     pool.finish(newer, older)
     assert older.result() == m.VersionLoaded(version=3)
@@ -248,7 +250,7 @@ def test_an_engine_older_than_required_turns_requests_away_until_it_has_loaded(
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of()
-    pool.start("v0")
+    pool.start()
     gatekeeper = pool.bench.start(Gatekeeper, "weight_sync")
     pool.block("under way")
     pool.request("waiting")
@@ -272,7 +274,7 @@ def test_an_engine_somebody_doubts_is_out_of_routing_until_it_gave_a_real_answer
     pool_of: Callable[..., Pool],
 ) -> None:
     pool = pool_of()
-    pool.start("v0")
+    pool.start()
     pool.block("under way")
     proved = pool.bench.ask(NAME, m.Probe(), deadline_s=1000.0)
     pool.bench.settle()
@@ -285,7 +287,7 @@ def test_an_engine_somebody_doubts_is_out_of_routing_until_it_gave_a_real_answer
 
 def test_how_busy_it_was_is_counted_by_time_and_by_slots(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of(max_batch=4)
-    pool.start("v0")
+    pool.start()
     pool.block("one")
     pool.request("two", "three")
     pool.bench.advance(10.0)  # one of four slots
@@ -308,14 +310,14 @@ def test_a_first_policy_that_cannot_be_read_ends_the_actor(pool_of: Callable[...
 def test_a_later_version_that_cannot_be_read_at_the_start_is_waited_for(
     pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = [Version(version=1, checkpoint="corrupt", metrics={}, created_unix_s=0.0)]
+    newest = [Version(version=CORRUPT, metrics={}, created_unix_s=0.0)]
     monkeypatch.setattr(StoreReader, "latest_version", lambda reader: newest[-1])
     pool = pool_of()
-    pool.start("v0")
+    pool.start()
     pool.bench.advance(3 * RETRY_S)
     assert not pool.is_in_routing
-    newest.append(replace(newest[0], version=2, checkpoint="good"))
+    newest.append(replace(newest[0], version=CORRUPT + 1))
     pool.bench.advance(2 * RETRY_S)
     pool.request("first")
-    assert pool.versions("first") == [2]
+    assert pool.versions("first") == [CORRUPT + 1]
     assert pool.is_in_routing

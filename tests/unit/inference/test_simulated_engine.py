@@ -11,6 +11,7 @@ from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, parse_action
 from dart.core.types import GenerateRequest, Group, Outcome, Step, Trajectory
 from dart.inference.simulated_engine import SimulatedEngine
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CorruptCheckpoint, load_checkpoint
 from dart.training.simulated_learner import SimulatedLearner
 
@@ -34,9 +35,7 @@ def engine(seed: int = 0, *, waits: Waits | None = None) -> SimulatedEngine:
 
 
 def request(temperature: float = 1.0) -> GenerateRequest:
-    return GenerateRequest(
-        screenshot_path="none", screenshot_sha256="0", instruction="", history=(), temperature=temperature
-    )
+    return GenerateRequest(screenshot_sha256="0", instruction="", history=(), temperature=temperature)
 
 
 def trajectory(rollout_id: int, reward: float, steps: int) -> Trajectory:
@@ -105,7 +104,7 @@ def test_the_seed_of_the_model_decides_its_answers() -> None:
 
 def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_others(tmp_path: Path) -> None:
     learner = SimulatedLearner(SIMULATED, wait=Waits())
-    learner.update([group((1.0, 2), (0.0, 3))], tmp_path)
+    learner.update([group((1.0, 2), (0.0, 3))], FolderBlobs(tmp_path))
     folder = learner.save(tmp_path)
     waits = Waits()
     model = engine(waits=waits)
@@ -125,7 +124,7 @@ def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_othe
 def test_an_update_takes_a_base_and_so_much_for_each_step_of_groups_with_spread(tmp_path: Path) -> None:
     waits = Waits()
     learner = SimulatedLearner(SIMULATED, wait=waits)
-    report = learner.update([group((1.0, 2), (0.0, 3)), group((1.0, 7), (1.0, 7))], tmp_path)
+    report = learner.update([group((1.0, 2), (0.0, 3)), group((1.0, 7), (1.0, 7))], FolderBlobs(tmp_path))
     assert waits.seconds == pytest.approx([1.05])
     assert (report.version, report.samples, report.tokens) == (1, 5, 15)
     assert (report.groups, report.groups_without_spread, report.mean_reward) == (2, 1, 0.75)
@@ -134,7 +133,7 @@ def test_an_update_takes_a_base_and_so_much_for_each_step_of_groups_with_spread(
 def test_a_simulated_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     learner = SimulatedLearner(SIMULATED, wait=Waits())
     for _ in range(3):
-        learner.update([group((1.0, 1), (0.0, 1))], tmp_path)
+        learner.update([group((1.0, 1), (0.0, 1))], FolderBlobs(tmp_path))
     folder = learner.save(tmp_path)
     assert folder.name == "v000003"
     again = SimulatedLearner(SIMULATED, resume=load_checkpoint(folder), wait=Waits())

@@ -1,4 +1,3 @@
-import hashlib
 import io
 import shutil
 from pathlib import Path
@@ -19,6 +18,7 @@ from dart.policy.modeling import new_policy
 from dart.policy.sampling import answer_scores, teacher_forced
 from dart.policy.small_policy import SmallPolicy, load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,11 +55,8 @@ def request(
     noise = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
     png = io.BytesIO()
     Image.fromarray(noise).save(png, "PNG")
-    path = folder / f"{seed}-{width}.png"
-    path.write_bytes(png.getvalue())
     return GenerateRequest(
-        screenshot_path=str(path),
-        screenshot_sha256=hashlib.sha256(png.getvalue()).hexdigest(),
+        screenshot_sha256=FolderBlobs(folder).put(png.getvalue()),
         instruction=INSTRUCTION,
         history=history,
         temperature=temperature,
@@ -69,14 +66,16 @@ def request(
 def test_what_an_engine_records_is_what_the_trainer_computes(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = TransformersEngine(folders[1], 1, seed=5)
+    engine = TransformersEngine(folders[1], 1, seed=5, screenshots=FolderBlobs(tmp_path))
     requests = [request(tmp_path, 0), request(tmp_path, 1, history=("click(start_box='(5,5)')",))]
     generations = engine.generate(requests)
     policy = SmallPolicy(folders[1])
     codec = policy.codec
     for asked, made in zip(requests, generations, strict=True):
         assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, asked.history)
-        pixels = torch.from_numpy(load_pixels(Path(asked.screenshot_path).read_bytes())).unsqueeze(0)
+        pixels = torch.from_numpy(load_pixels(FolderBlobs(tmp_path).read(asked.screenshot_sha256))).unsqueeze(
+            0
+        )
         with torch.no_grad():
             out, targets, mask = teacher_forced(policy.module, [made.prompt_ids], [made.token_ids], pixels)
         scores = answer_scores(out.logits, targets, mask, 1.0)
@@ -87,7 +86,7 @@ def test_what_an_engine_records_is_what_the_trainer_computes(
 
 
 def test_each_request_has_its_own_temperature(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    engine = TransformersEngine(folders[0], 0, seed=1)
+    engine = TransformersEngine(folders[0], 0, seed=1, screenshots=FolderBlobs(tmp_path))
     greedy, warm = request(tmp_path, temperature=0.0), request(tmp_path, temperature=1.0)
     answers = engine.generate([greedy, warm, greedy])
     assert answers[0] == answers[2]
@@ -97,13 +96,16 @@ def test_each_request_has_its_own_temperature(folders: tuple[Path, Path], tmp_pa
 
 def test_the_seed_decides_the_draws(folders: tuple[Path, Path], tmp_path: Path) -> None:
     asked = [request(tmp_path, seed) for seed in range(4)]
-    drawn = [TransformersEngine(folders[0], 0, seed=seed).generate(asked) for seed in (7, 7, 8)]
+    blobs = FolderBlobs(tmp_path)
+    drawn = [
+        TransformersEngine(folders[0], 0, seed=seed, screenshots=blobs).generate(asked) for seed in (7, 7, 8)
+    ]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
 
 
 def test_a_loaded_version_answers_from_then_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    engine = TransformersEngine(folders[0], 0)
+    engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
     asked = [request(tmp_path, temperature=0.0)]
     old = engine.generate(asked)[0]
     engine.load(folders[1], 1)
@@ -115,7 +117,7 @@ def test_a_loaded_version_answers_from_then_on(folders: tuple[Path, Path], tmp_p
 def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = TransformersEngine(folders[1], 1)
+    engine = TransformersEngine(folders[1], 1, screenshots=FolderBlobs(tmp_path))
     asked = [request(tmp_path, temperature=0.0)]
     before = engine.generate(asked)
     damaged = tmp_path / "v000001"
@@ -137,40 +139,42 @@ def test_training_may_start_from_a_plain_policy_folder_and_from_a_checkpoint_of_
 ) -> None:
     plain = tmp_path / "base-policy"
     shutil.copytree(folders[1], plain)
-    assert TransformersEngine(plain, 0).version == 0
+    assert TransformersEngine(plain, 0, screenshots=FolderBlobs(tmp_path)).version == 0
     (plain / "state.json").unlink()
-    assert TransformersEngine(plain, 0).version == 0
+    assert TransformersEngine(plain, 0, screenshots=FolderBlobs(tmp_path)).version == 0
     with pytest.raises(CheckpointError):
-        TransformersEngine(tmp_path / "nowhere", 0)
+        TransformersEngine(tmp_path / "nowhere", 0, screenshots=FolderBlobs(tmp_path))
 
 
-def test_no_requests_give_no_answers(folders: tuple[Path, Path]) -> None:
-    assert TransformersEngine(folders[0], 0).generate([]) == []
+def test_no_requests_give_no_answers(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    assert TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path)).generate([]) == []
 
 
 def test_a_screenshot_that_is_not_what_its_hash_says_is_refused(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = TransformersEngine(folders[0], 0)
+    engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
     asked = request(tmp_path)
-    Path(asked.screenshot_path).write_bytes(b"something else")
-    with pytest.raises(Unanswerable, match=f"expected {asked.screenshot_sha256}"):
+    path = FolderBlobs(tmp_path).path(asked.screenshot_sha256)
+    path.write_bytes(b"something else")
+    with pytest.raises(Unanswerable, match=f"{asked.screenshot_sha256}.png has 14 bytes with sha256"):
         engine.generate([asked])
-    Path(asked.screenshot_path).unlink()
+    path.unlink()
     with pytest.raises(Unanswerable, match="is missing"):
         engine.generate([asked])
 
 
 def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
     with pytest.raises(PixelFrameError, match="80x210"):
-        TransformersEngine(folders[0], 0).generate([request(tmp_path, width=80)])
+        engine.generate([request(tmp_path, width=80)])
 
 
 def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    prompts = Prompts(load_codec(folders[0]), capacity=2)
+    prompts = Prompts(load_codec(folders[0]), FolderBlobs(tmp_path), capacity=2)
     first, second, third = (request(tmp_path, seed) for seed in range(3))
     seen = prompts.pending(first).screens[0]
-    Path(first.screenshot_path).unlink()
+    FolderBlobs(tmp_path).path(first.screenshot_sha256).unlink()
     assert prompts.pending(first).screens[0] is seen
     prompts.pending(second)
     prompts.pending(third)

@@ -2,8 +2,8 @@
 family."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from dart.policy.base import Policy
 from dart.policy.load import CheckpointError, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, ForeignPrompt, Screen
+from dart.store.blobs import FolderBlobs
 from dart.testing.tiny_families import FAMILIES
 from tests.sampled import recorded
 
@@ -44,35 +45,32 @@ def policy(checkpoint: Path) -> Policy:
 
 
 @pytest.fixture(scope="module")
-def engine(checkpoint: Path) -> TransformersEngine:
-    return TransformersEngine(checkpoint, 0, seed=3, prompt_spec=READING)
+def engine(checkpoint: Path, blobs: FolderBlobs) -> TransformersEngine:
+    return TransformersEngine(checkpoint, 0, screenshots=blobs, seed=3, prompt_spec=READING)
 
 
-def screenshot(folder: Path, seed: int) -> tuple[str, str]:
-    """Path and sha256 of a screen of noise."""
-    path = folder / f"{seed}.png"
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory: pytest.TempPathFactory) -> FolderBlobs:
+    return FolderBlobs(tmp_path_factory.mktemp("blobs"))
+
+
+def screenshot(blobs: FolderBlobs, seed: int) -> str:
+    """The sha256 of a screen of noise."""
+    png = BytesIO()
     noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST).save(path)
-    return str(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST).save(png, "PNG")
+    return blobs.put(png.getvalue())
 
 
 def request(
-    folder: Path, steps: int, *, temperature: float = 1.0, instruction: str = "Click it."
+    blobs: FolderBlobs, steps: int, *, temperature: float = 1.0, instruction: str = "Click it."
 ) -> GenerateRequest:
-    path, sha256 = screenshot(folder, 100 + steps)
-    past = []
-    for number in range(steps):
-        old_path, old_sha256 = screenshot(folder, number)
-        past.append(
-            PastStep(
-                screenshot_path=old_path,
-                screenshot_sha256=old_sha256,
-                token_ids=(30 + number, 40, 2),
-            )
-        )
+    past = [
+        PastStep(screenshot_sha256=screenshot(blobs, number), token_ids=(30 + number, 40, 2))
+        for number in range(steps)
+    ]
     return GenerateRequest(
-        screenshot_path=path,
-        screenshot_sha256=sha256,
+        screenshot_sha256=screenshot(blobs, 100 + steps),
         instruction=instruction,
         history=("wait()",) * steps,
         temperature=temperature,
@@ -80,19 +78,19 @@ def request(
     )
 
 
-def screens_of(asked: list[GenerateRequest], codec: Codec) -> dict[str, Screen]:
-    paths = {shown.sha256: shown.path for one in asked for shown in codec.shown(one)}
-    return {sha256: codec.screen(sha256, Path(path).read_bytes()) for sha256, path in paths.items()}
+def screens_of(asked: list[GenerateRequest], codec: Codec, blobs: FolderBlobs) -> dict[str, Screen]:
+    shown = {sha256 for one in asked for sha256 in codec.shown(one)}
+    return {sha256: codec.screen(sha256, blobs.read(sha256)) for sha256 in shown}
 
 
 def test_sampling_and_scoring_agree_whoever_shares_the_batch(
-    engine: TransformersEngine, policy: Policy, tmp_path: Path
+    engine: TransformersEngine, policy: Policy, blobs: FolderBlobs
 ) -> None:
-    asked = [request(tmp_path, 0), request(tmp_path, 5), request(tmp_path, 2, temperature=1.0)]
+    asked = [request(blobs, 0), request(blobs, 5), request(blobs, 2, temperature=1.0)]
     made = engine.generate(asked)
     assert [len(one.images) for one in made] == [1, 3, 3]
     steps = [recorded(one, answer) for one, answer in zip(asked, made, strict=True)]
-    screens = screens_of(asked, policy.codec)
+    screens = screens_of(asked, policy.codec, blobs)
     with torch.no_grad():
         together = policy.score(steps, screens, 1.0)
         alone = [policy.score([step], screens, 1.0) for step in steps]
@@ -107,14 +105,14 @@ def test_sampling_and_scoring_agree_whoever_shares_the_batch(
 
 
 def test_an_answer_under_a_hint_is_recorded_with_the_prompt_of_one_who_got_none(
-    engine: TransformersEngine, policy: Policy, tmp_path: Path
+    engine: TransformersEngine, policy: Policy, blobs: FolderBlobs
 ) -> None:
-    plain = request(tmp_path, 2)
+    plain = request(blobs, 2)
     hinted = dataclasses.replace(plain, hint=("click(start_box='(40,60)')", "finished()"))
     (made,) = engine.generate([hinted])
     step = recorded(hinted, made)
-    screens = screens_of([plain], policy.codec)
-    shown = [screens[one.sha256] for one in policy.codec.shown(plain)]
+    screens = screens_of([plain], policy.codec, blobs)
+    shown = [screens[one] for one in policy.codec.shown(plain)]
     assert made.prompt_ids == policy.codec.prompt(plain, shown).token_ids
     policy.check_prompt(step, screens)
     seen = dataclasses.replace(step, prompt_ids=policy.codec.prompt(hinted, shown).token_ids)
@@ -126,10 +124,13 @@ def test_an_answer_under_a_hint_is_recorded_with_the_prompt_of_one_who_got_none(
     assert step.logprobs != pytest.approx(as_trained, abs=MOST_DIFFERENCE_NATS)
 
 
-def test_each_request_has_its_own_temperature_and_the_seed_decides(tiny_qwen: Path, tmp_path: Path) -> None:
-    asked = [request(tmp_path, 1, temperature=0.0), request(tmp_path, 1), request(tmp_path, 1)]
+def test_each_request_has_its_own_temperature_and_the_seed_decides(
+    tiny_qwen: Path, blobs: FolderBlobs
+) -> None:
+    asked = [request(blobs, 1, temperature=0.0), request(blobs, 1), request(blobs, 1)]
     first, again, other = (
-        TransformersEngine(tiny_qwen, 0, seed=seed, prompt_spec=READING).generate(asked) for seed in (1, 1, 2)
+        TransformersEngine(tiny_qwen, 0, screenshots=blobs, seed=seed, prompt_spec=READING).generate(asked)
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first[0] == other[0]
@@ -139,12 +140,12 @@ def test_each_request_has_its_own_temperature_and_the_seed_decides(tiny_qwen: Pa
 
 
 def test_pictures_are_looked_at_in_their_order(
-    engine: TransformersEngine, policy: Policy, tmp_path: Path
+    engine: TransformersEngine, policy: Policy, blobs: FolderBlobs
 ) -> None:
-    asked = [request(tmp_path, 2)]
+    asked = [request(blobs, 2)]
     made = engine.generate(asked)[0]
     step = recorded(asked[0], made)
-    screens = screens_of(asked, policy.codec)
+    screens = screens_of(asked, policy.codec, blobs)
     first, second, last = step.images
     swapped = dataclasses.replace(step, images=(second, first, last))
     with torch.no_grad():
@@ -153,12 +154,12 @@ def test_pictures_are_looked_at_in_their_order(
 
 
 def test_a_step_that_is_not_of_this_policy_is_refused(
-    engine: TransformersEngine, policy: Policy, tmp_path: Path
+    engine: TransformersEngine, policy: Policy, blobs: FolderBlobs
 ) -> None:
-    asked = [request(tmp_path, 1)]
+    asked = [request(blobs, 1)]
     made = engine.generate(asked)[0]
     step = recorded(asked[0], made)
-    screens = screens_of(asked, policy.codec)
+    screens = screens_of(asked, policy.codec, blobs)
     tokens = step.images[0].tokens
     other_count = dataclasses.replace(step.images[0], tokens=tokens + 1)
     for change, said in (
@@ -174,15 +175,16 @@ def test_a_step_that_is_not_of_this_policy_is_refused(
 
 
 def test_what_is_saved_is_loaded_by_engines_with_the_files_it_came_with(
-    checkpoint: Path, engine: TransformersEngine, policy: Policy, tmp_path: Path
+    checkpoint: Path, engine: TransformersEngine, policy: Policy, blobs: FolderBlobs, tmp_path: Path
 ) -> None:
     saved = tmp_path / "saved"
     saved.mkdir()
     policy.save(saved)
     for name in ("preprocessor_config.json", "tokenizer.json", "chat_template.jinja"):
         assert (saved / name).read_bytes() == (checkpoint / name).read_bytes()
-    asked = [request(tmp_path, 1, temperature=0.0)]
-    assert engine.generate(asked) == TransformersEngine(saved, 0, prompt_spec=READING).generate(asked)
+    asked = [request(blobs, 1, temperature=0.0)]
+    again = TransformersEngine(saved, 0, screenshots=blobs, prompt_spec=READING)
+    assert engine.generate(asked) == again.generate(asked)
 
 
 def test_a_model_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class World:
         self.bench = bench
         self.record = folder / "record.db"
         with Store(self.record) as store:
-            store.add_version("v0")
+            store.add_version()
         self.store = bench.start(Recorder, "store")
         self.workers = {name: bench.start(Worker, name) for name in WORKERS}
 
@@ -84,7 +84,7 @@ class World:
         self.bench.advance(MOMENT_S)
 
     def publish(self, version: int) -> None:
-        self.bench.tell("weight_sync", m.VersionPublished(version=version, folder=f"v{version}"))
+        self.bench.tell("weight_sync", m.VersionPublished(version=version))
         self.bench.advance(MOMENT_S)
 
     def finish(self, *names: str) -> None:
@@ -179,9 +179,9 @@ def test_all_at_once_every_worker_holds_until_the_last_one_is_done(world: World)
     world.pass_(MOMENT_S)
     told = world.workers["rollout-0"].told
     assert told == [
-        m.LoadVersion(version=1, folder="v1", hold=True),
+        m.LoadVersion(version=1, hold=True),
         m.Serve(version=1),
-        m.LoadVersion(version=2, folder="v2", hold=True),
+        m.LoadVersion(version=2, hold=True),
     ]
     assert world.states()["rollout-1"] == "dead"
 

@@ -24,7 +24,7 @@ NO_SCORES = RunReport(sampled=SuccessReport(), greedy=SuccessReport())
 def paths(tmp_path: Path) -> RunPaths:
     paths = RunPaths(tmp_path)
     with Store(paths.store) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
     return paths
 
 

@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> RunPaths:
 @pytest.fixture
 def store(paths: RunPaths) -> Iterator[Store]:
     with Store(paths.store) as opened:
-        opened.add_version("checkpoints/0")
+        opened.add_version()
         yield opened
 
 

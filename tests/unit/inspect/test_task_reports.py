@@ -37,7 +37,7 @@ CONFIG = Config.model_validate(
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "store.db", clock=lambda: NOON) as opened:
-        opened.add_version("checkpoints/0")
+        opened.add_version()
         yield opened
 
 

@@ -38,14 +38,12 @@ def request(
     """At the step after these answers, each given to a screen of its own."""
     past = tuple(
         PastStep(
-            screenshot_path=f"/{shade}.png",
             screenshot_sha256=name_of(shade),
             token_ids=tuple(codec.encode_action(answer, "", frame(codec))),
         )
         for shade, answer in enumerate(answers)
     )
     return GenerateRequest(
-        screenshot_path=f"/{len(answers)}.png",
         screenshot_sha256=name_of(len(answers)),
         instruction=instruction,
         history=tuple(answers),
@@ -64,7 +62,7 @@ def frame(codec: VisionLanguageCodec) -> CoordinateFrame:
 
 def screens(codec: VisionLanguageCodec, asked: GenerateRequest) -> list[Screen]:
     shades = {name_of(shade): shade for shade in range(60)}
-    return [codec.screen(one.sha256, png(shades[one.sha256])) for one in codec.shown(asked)]
+    return [codec.screen(one, png(shades[one])) for one in codec.shown(asked)]
 
 
 def text_of(codec: VisionLanguageCodec, token_ids: Sequence[int]) -> str:
@@ -100,9 +98,8 @@ def test_past_answers_are_told_in_the_tokens_in_which_they_were_given(codec: Vis
     odd = (*codec._encode_text("A"), *codec._encode_text("ction: wait()"), codec.end_ids[0])
     asked = request(codec, ["wait()"])
     step = asked.past[0]
-    other = PastStep(screenshot_path="", screenshot_sha256=step.screenshot_sha256, token_ids=odd)
+    other = PastStep(screenshot_sha256=step.screenshot_sha256, token_ids=odd)
     asked = GenerateRequest(
-        screenshot_path=asked.screenshot_path,
         screenshot_sha256=asked.screenshot_sha256,
         instruction=asked.instruction,
         history=asked.history,

@@ -16,15 +16,11 @@ from dart.policy.context import (
 
 
 def past(steps: int, tokens: int = 2) -> tuple[PastStep, ...]:
-    return tuple(
-        PastStep(screenshot_path=f"/{n}.png", screenshot_sha256=f"{n}", token_ids=(n,) * tokens)
-        for n in range(steps)
-    )
+    return tuple(PastStep(screenshot_sha256=f"{n}", token_ids=(n,) * tokens) for n in range(steps))
 
 
 def request(steps: int) -> GenerateRequest:
     return GenerateRequest(
-        screenshot_path="/now.png",
         screenshot_sha256="now",
         instruction="Do it.",
         history=(),
@@ -40,7 +36,7 @@ def told(steps: int, limits: ContextSettings | None = None) -> list[str]:
     answers = [f"answer {step.token_ids[0]}" for step in told_steps(made, limits)]
     lines: list[str] = []
     for index, is_shown in enumerate(shown_flags(made, limits)):
-        parts = [*(["task"] if index == 0 else []), *([next(pictures).sha256] if is_shown else [])]
+        parts = [*(["task"] if index == 0 else []), *([next(pictures)] if is_shown else [])]
         lines += [" ".join(["user", *parts])] if parts else []
         lines += answers[index : index + 1]
     return lines
@@ -78,7 +74,7 @@ def test_what_is_shown_is_what_the_conversation_shows(steps: int) -> None:
     limits = ContextSettings()
     pictures = shown_screenshots(request(steps), limits)
     assert len(pictures) == shown_flags(request(steps), limits).count(True) == min(5, steps + 1)
-    assert pictures[-1].sha256 == "now"
+    assert pictures[-1] == "now"
 
 
 def test_a_request_carries_the_newest_that_fit() -> None:

@@ -56,11 +56,8 @@ def screen(codec: VisionLanguageCodec, number: int) -> Screen:
 def request(codec: VisionLanguageCodec, steps: int) -> GenerateRequest:
     """At the step after so many."""
     said = tuple(codec.encode_action("wait()", "", screen(codec, 0).frame))
-    past = [
-        PastStep(screenshot_path="", screenshot_sha256=f"{number}", token_ids=said) for number in range(steps)
-    ]
+    past = [PastStep(screenshot_sha256=f"{number}", token_ids=said) for number in range(steps)]
     return GenerateRequest(
-        screenshot_path="",
         screenshot_sha256=f"{steps}",
         instruction="Click it.",
         history=(),
@@ -70,7 +67,7 @@ def request(codec: VisionLanguageCodec, steps: int) -> GenerateRequest:
 
 
 def screens(codec: VisionLanguageCodec, asked: GenerateRequest) -> list[Screen]:
-    return [screen(codec, int(shown.sha256)) for shown in codec.shown(asked)]
+    return [screen(codec, int(shown)) for shown in codec.shown(asked)]
 
 
 # ---- prompts ----

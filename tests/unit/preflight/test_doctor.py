@@ -98,7 +98,7 @@ def paths(tmp_path: Path) -> RunPaths:
     with claimed(tmp_path / "run", resume=False, config_toml="") as held:
         Board.create(held.paths.board).close()
         with Store(held.paths.store) as store:
-            store.add_version("checkpoints/0")
+            store.add_version()
     return RunPaths(tmp_path / "run")
 
 
@@ -120,7 +120,7 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
         lease = store.lease_rollout(group_id, "env-000", 60.0)
         store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease))
         batch = store.lease_batch([group_id], 60.0)
-        store.commit_update(batch.batch_id, 1, 1, "checkpoints/v000001", {})
+        store.commit_update(batch.batch_id, 1, 1, {})
     folder = write_checkpoint(
         paths.checkpoints,
         CheckpointState(version=1, learner={}),

@@ -13,7 +13,7 @@ from dart.store.store import Store
 def new_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("new") / "store.db"
     with Store(path) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
     return path
 
 

@@ -29,7 +29,7 @@ def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
     record: Store, batch: Batch
 ) -> None:
     record.reassign_batch(batch.batch_id, 90.0)
-    commits = [record.commit_update(batch.batch_id, fence, 1, "checkpoints/1", {}) for fence in (1, 2, 1, 2)]
+    commits = [record.commit_update(batch.batch_id, fence, 1, {}) for fence in (1, 2, 1, 2)]
     assert commits == [
         StoredResult.FENCED,
         StoredResult.ACCEPTED,
@@ -43,13 +43,13 @@ def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
 
 def test_a_fence_that_was_never_given_out_is_a_conflict(record: Store, batch: Batch) -> None:
     with pytest.raises(StoreConflict, match="expected a fence of at most 1, its newest, got 2"):
-        record.commit_update(batch.batch_id, 2, 1, "checkpoints/1", {})
+        record.commit_update(batch.batch_id, 2, 1, {})
 
 
 @pytest.mark.parametrize("settle", ["commit", "release"])
 def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle: str) -> None:
     if settle == "commit":
-        record.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+        record.commit_update(batch.batch_id, 1, 1, {})
     else:
         record.refuse_batch(batch.batch_id, 1, (), (), "test", "")
     with pytest.raises(StoreConflict, match=r"batch 1 cannot be leased again: it is (consumed|released)"):
@@ -67,7 +67,7 @@ def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: S
     assert (record.conservation().dropped, record.open_batch()) == (1, None)
     assert record.integrity(0) == ()
     again = record.lease_batch((good,), 60.0)
-    assert record.commit_update(again.batch_id, 1, 1, "checkpoints/1", {}) == StoredResult.ACCEPTED
+    assert record.commit_update(again.batch_id, 1, 1, {}) == StoredResult.ACCEPTED
 
 
 def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None:
@@ -86,7 +86,7 @@ def test_what_was_fresh_when_it_was_trained_stays_so_under_a_smaller_bound(
 ) -> None:
     for version, metrics in ((1, {}), (2, recorded)):
         batch = record.lease_batch((finished_group(record),), 60.0)
-        record.commit_update(batch.batch_id, 1, version, f"checkpoints/{version}", metrics)
+        record.commit_update(batch.batch_id, 1, version, metrics)
     assert bool(record.integrity(0)) is is_late
     assert record.integrity(1) == ()
 

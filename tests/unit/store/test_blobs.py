@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreUnavailable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
 
 
 def test_a_blob_is_named_by_its_content_and_lies_in_its_folder(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path / "blobs")
+    blobs = FolderBlobs(tmp_path / "blobs")
     sha256 = blobs.put(PNG)
     assert sha256 == hashlib.sha256(PNG).hexdigest()
     assert blobs.path(sha256) == tmp_path / "blobs" / sha256[:2] / f"{sha256}.png"
@@ -20,26 +20,26 @@ def test_a_blob_is_named_by_its_content_and_lies_in_its_folder(tmp_path: Path) -
 
 
 def test_the_same_bytes_are_written_once(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     first = blobs.path(blobs.put(PNG)).stat()
     second = blobs.path(blobs.put(PNG)).stat()
     assert first.st_ino == second.st_ino
 
 
 def test_nothing_but_blobs_is_left_in_the_folder(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     path = blobs.path(blobs.put(PNG))
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
 
 
 def test_a_missing_blob_says_so(tmp_path: Path) -> None:
     with pytest.raises(BlobMissing, match=f"{'0' * 64}.png is missing"):
-        BlobStore(tmp_path).read("0" * 64)
+        FolderBlobs(tmp_path).read("0" * 64)
 
 
 @pytest.mark.parametrize("damaged", [b"", PNG[:-1], PNG + b"x"])
 def test_damage_is_found_by_the_hash(tmp_path: Path, damaged: bytes) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     sha256 = blobs.put(PNG)
     blobs.path(sha256).write_bytes(damaged)
     with pytest.raises(BlobCorrupt, match=f"has {len(damaged)} bytes with sha256"):
@@ -49,11 +49,11 @@ def test_damage_is_found_by_the_hash(tmp_path: Path, damaged: bytes) -> None:
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("in the way")
     with pytest.raises(StoreUnavailable, match="Not a directory"):
-        BlobStore(tmp_path / "blobs")
+        FolderBlobs(tmp_path / "blobs").put(PNG)
 
 
 def test_a_torn_file_is_replaced_by_who_has_its_bytes(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     sha256 = blobs.put(b"a whole picture")
     blobs.path(sha256).write_bytes(b"a who")
     with pytest.raises(BlobCorrupt):

@@ -48,7 +48,7 @@ def test_a_page_lists_what_was_asked_for_newest_first(
 def test_a_trained_episode_says_which_version_it_made(record: Store) -> None:
     first, second = played(record, "a", 0.0, 1.0)
     batch = record.lease_batch([1], 9999.0)
-    record.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
+    record.commit_update(batch.batch_id, batch.fence, 1, {})
 
     with RunBrowser(record.address) as browser:
         fate = browser.fate(first)
@@ -145,7 +145,7 @@ def test_of_very_many_versions_an_even_choice_is_read(record: Store) -> None:
     for version in range(1, 7):
         played(record, "a", 0.0, 1.0)
         batch = record.lease_batch([version], 9999.0)
-        record.commit_update(batch.batch_id, batch.fence, version, f"checkpoints/{version}", {})
+        record.commit_update(batch.batch_id, batch.fence, version, {})
 
     with RunBrowser(record.address) as browser:
         assert [one.version for one in browser.versions_between(0.0, 9999.0)] == [1, 2, 3, 4, 5, 6]

@@ -28,8 +28,8 @@ ROWLESS = [call for call in METHODS if call not in SHOW_ROWS]
 def test_the_fields_of_a_call_are_the_arguments_of_its_method(call: Any) -> None:
     arguments = dict(list(signature(getattr(Store, METHODS[call])).parameters.items())[1:])
     fields = set(call.__dataclass_fields__)
-    if call is m.FinishRollout:
-        fields.remove("steps")  # they are a part of the trajectory
+    if "steps_sha256" in fields:  # the store reads the steps, for a method that takes them
+        fields, arguments = fields - {"steps_sha256"}, arguments.keys() - {"steps", "steps_sha256"}
     assert fields == set(arguments)
 
 
@@ -57,7 +57,7 @@ def by_mail(store: Store, call: m.Call[Any]) -> Any:
 
 def test_a_result_that_came_by_mail_is_the_one_that_the_store_gave_and_shows_the_row(tmp_path: Path) -> None:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         assert by_mail(store, OPEN) == store.group(1)
         leased = by_mail(store, LEASE)
         assert isinstance(leased.result, RolloutLease)

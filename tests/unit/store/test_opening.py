@@ -26,8 +26,8 @@ NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 
 
 def upgrade() -> None:
@@ -42,8 +42,7 @@ def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_the_first_migration_makes_the_record_that_was_frozen(tmp_path: Path) -> None:
-    """A change of `dart.store.schema` fails here; the docstring of the first migration says what to do."""
+def test_the_first_migration_makes_what_its_listing_has(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with SqliteDatabase(path).open_engine().connect() as connection, connection.begin():
         migrations.upgrade(connection, to=migrations.FIRST_VERSION)
@@ -63,17 +62,17 @@ def test_a_path_with_characters_of_an_address_is_a_path(tmp_path: Path) -> None:
     path = tmp_path / "50% of #1?mode=ro" / "store.db"
     path.parent.mkdir()
     with Store(path) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
     assert path.is_file()
 
 
 def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
     with Store(tmp_path / "store.db") as store:
         newest = store.latest_version()
     assert newest is not None
-    assert newest.checkpoint == "checkpoints/0"
+    assert newest.version == 0
 
 
 def test_opening_a_current_record_does_not_load_alembic(
@@ -114,9 +113,9 @@ def with_a_next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """This version of dartrl as if it had one migration more."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
-    (scripts / "versions" / "v0010_next.py").write_text(NEXT_MIGRATION)
+    (scripts / "versions" / "v0011_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(migrations, "HERE", scripts)
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0010")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0011")
 
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
@@ -141,16 +140,16 @@ def test_a_record_from_before_the_first_migration_is_refused_and_not_changed(
 def test_a_record_of_the_first_migration_gets_the_next_ones(tmp_path: Path, new_record: Path) -> None:
     path = Path(shutil.copy(new_record, tmp_path / "store.db"))
     with Store(path) as store:
-        assert [version.checkpoint for version in store.versions()] == ["checkpoints/0"]
+        assert [version.version for version in store.versions()] == [0]
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version, note FROM versions").fetchall() == [(0, None)]
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0010",)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0011",)]
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(tmp_path: Path, new_record: Path) -> None:
     path = Path(shutil.copy(new_record, tmp_path / "store.db"))
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0009'.*start or resume the run once"):
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0010'.*start or resume the run once"):
         StoreReader(path)
 
 

@@ -42,7 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
     return tmp_path / "store.db"
 
 

@@ -19,12 +19,12 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A record with one trained group of two rollouts (1, 2), one leased rollout (3) and all the rest."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
     with Store(path) as store:
-        store.add_version("checkpoints/0")
+        store.add_version()
         group_id = store.open_group("click-test", 7, 2, 10, 0)
         for reward in (0.0, 1.0):
             lease = store.lease_rollout(group_id, "env-000", 60.0)
             store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
-        store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
+        store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
         store.lease_rollout(store.open_group("click-test", 8, 2, 10, 1), "env-000", 60.0)
         record_all_the_rest(store)
     return path
@@ -83,7 +83,10 @@ def test_a_sound_record_has_no_violations(store: Store) -> None:
         ("UPDATE rollouts SET batch_id = NULL WHERE rollout_id = 1", "rollout 1: it has batch None"),
         ("UPDATE rollouts SET batch_id = 1 WHERE rollout_id = 3", "rollout 3: it has batch 1"),
         ("UPDATE batches SET state = 'leased'", "rollout 1: it has batch 1 (leased)"),
-        ("DELETE FROM steps WHERE rollout_id = 2", "rollout 2: its trajectory has none of its 2 steps"),
+        (
+            "UPDATE trajectories SET steps_sha256 = '' WHERE rollout_id = 2",
+            "rollout 2: its steps are named '', which is no sha256",
+        ),
         ("UPDATE rollouts SET state = 'stored' WHERE rollout_id = 3", "rollout 3: it is stored"),
         ("UPDATE versions SET version = 2 WHERE version = 1", "version 2: it follows 0"),
         ("UPDATE batches SET version = NULL", "version 1: it was made by no consumed batch"),

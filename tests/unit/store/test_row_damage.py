@@ -19,7 +19,7 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dropped group (rollouts 1, 2), a stored rollout (3), a parked one (4), a demonstration, events."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
     with Store(path) as store:
-        store.add_version("checkpoints/0", {"loss": 0.5})
+        store.add_version({"loss": 0.5})
         dropped = store.open_group("click-test", 7, 2, 10, 0)
         for reward in (0.0, 0.0):
             finish(store, dropped, reward)
@@ -42,7 +42,11 @@ def finish(store: Store, group_id: int, reward: float) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, sound_record: Path) -> Path:
-    return shutil.copy(sound_record, tmp_path / "store.db")
+    shutil.copytree(sound_record.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "store.db"
+
+
+OTHER_STEPS = f"SET steps_sha256 = '{'0' * 64}'"
 
 
 def change(path: Path, statement: str) -> None:
@@ -55,6 +59,25 @@ def change(path: Path, statement: str) -> None:
 def found(path: Path, *, full: bool = True) -> list[str]:
     with StoreReader(path) as record:
         return [str(finding) for finding in record.damaged_rows(full=full)]
+
+
+@pytest.mark.parametrize(
+    ("query", "which"),
+    [
+        ("SELECT steps_sha256 FROM trajectories WHERE rollout_id = 2", "trajectory of rollout 2"),
+        ("SELECT steps_sha256 FROM parked", "parked episode of rollout 4"),
+        ("SELECT steps_sha256 FROM pool", "demonstration 1"),
+    ],
+)
+def test_steps_that_are_lost_or_damaged_are_named(path: Path, query: str, which: str) -> None:
+    with sqlite3.connect(path) as connection:
+        ((sha256,),) = connection.execute(query).fetchall()
+    connection.close()
+    blob = path.parent / "blobs" / "steps" / sha256[:2] / f"{sha256}.steps"
+    blob.write_bytes(blob.read_bytes()[:-1])
+    assert any(which in line and "with sha256" in line for line in found(path)), found(path)
+    blob.unlink()
+    assert any(which in line and "is missing" in line for line in found(path)), found(path)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -77,11 +100,12 @@ def test_what_was_written_is_what_is_there(path: Path, full: bool) -> None:
             "UPDATE trajectories SET instruction = 'x' WHERE rollout_id = 1",
             "trajectory of rollout 1: it is not",
         ),
-        ("UPDATE steps SET steps = x'c1' WHERE rollout_id = 2", "trajectory of rollout 2: it is not what"),
-        ("UPDATE steps SET steps = x'90' WHERE rollout_id = 2", "trajectory of rollout 2: it is not what"),
-        ("DELETE FROM steps WHERE rollout_id = 2", "trajectory of rollout 2: it is not what"),
-        ("UPDATE parked SET steps = x'90'", "parked episode of rollout 4: it is not what"),
-        ("UPDATE pool_steps SET steps = x'90'", "demonstration 1: it is not what"),
+        (
+            f"UPDATE trajectories {OTHER_STEPS} WHERE rollout_id = 2",
+            "trajectory of rollout 2: it is not what",
+        ),
+        (f"UPDATE parked {OTHER_STEPS}", "parked episode of rollout 4: it is not what"),
+        (f"UPDATE pool {OTHER_STEPS}", "demonstration 1: it is not what"),
         ("UPDATE pool SET reward = 0.5", "demonstration 1: it is not what"),
         ("UPDATE events SET data = '{' WHERE event_id = 2", "event 2: it is not what"),
         ("UPDATE events SET unix_s = unix_s + 1 WHERE event_id = 2", "event 2: it is not what"),
@@ -102,9 +126,9 @@ def test_a_row_that_is_not_what_was_written_is_named(path: Path, statement: str,
 @pytest.mark.parametrize(
     ("statement", "names"),
     [
-        ("UPDATE steps SET steps = x'c1' WHERE rollout_id = 3", ["trajectory of rollout 3"]),
-        ("UPDATE steps SET steps = x'c1' WHERE rollout_id = 1", []),
-        ("UPDATE parked SET steps = x'90'", ["parked episode of rollout 4"]),
+        (f"UPDATE trajectories {OTHER_STEPS} WHERE rollout_id = 3", ["trajectory of rollout 3"]),
+        (f"UPDATE trajectories {OTHER_STEPS} WHERE rollout_id = 1", []),
+        (f"UPDATE parked {OTHER_STEPS}", ["parked episode of rollout 4"]),
     ],
 )
 def test_what_may_still_be_trained_is_read_without_full(path: Path, statement: str, names: list[str]) -> None:

@@ -103,7 +103,7 @@ def test_the_same_report_twice_is_a_duplicate_and_stored_once(store: Store) -> N
 
 def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> None:
     group_id = ready_group(store)
-    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
     (group,) = store.groups_to_trajectories([group_id])
     again = group.trajectories[0]
     assert store.finish_rollout(again.rollout_id, 1, again) == StoredResult.DUPLICATE
@@ -248,16 +248,16 @@ def test_an_open_batch_is_found_again_until_it_is_consumed(store: Store) -> None
     found = store.open_batch()
     assert found is not None
     assert (found.batch_id, found.group_ids) == (batch_id, groups)
-    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch_id, 1, 1, {})
     assert store.open_batch() is None
 
 
 def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
-    assert store.commit_update(batch_id, 1, 1, "checkpoints/1", {"loss": 0.5}) == StoredResult.ACCEPTED
+    assert store.commit_update(batch_id, 1, 1, {"loss": 0.5}) == StoredResult.ACCEPTED
     newest = store.latest_version()
     assert newest is not None
-    assert (newest.version, newest.checkpoint, newest.metrics) == (1, "checkpoints/1", {"loss": 0.5})
+    assert (newest.version, newest.metrics) == (1, {"loss": 0.5})
     assert store.conservation().trained == 2
     assert store.integrity(0) == ()
 
@@ -268,35 +268,29 @@ def test_an_update_is_on_the_disk_before_it_is_acknowledged(
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     synced: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
-    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch_id, 1, 1, {})
     assert synced == [store.address.with_name(f"{store.address.name}-wal")]
 
 
 def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
-    answers = [store.commit_update(batch_id, 1, 1, "checkpoints/1", {}) for _ in range(2)]
+    answers = [store.commit_update(batch_id, 1, 1, {}) for _ in range(2)]
     assert answers == [StoredResult.ACCEPTED, StoredResult.DUPLICATE]
     assert len(store.versions()) == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "checkpoint", "message"),
-    [(2, "checkpoints/2", "is consumed"), (1, "elsewhere", "committed with checkpoint 'checkpoints/1'")],
-)
-def test_a_consumed_batch_is_not_trained_twice(
-    store: Store, version: int, checkpoint: str, message: str
-) -> None:
+def test_a_consumed_batch_is_not_trained_twice(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
-    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
-    with pytest.raises(StoreConflict, match=message):
-        store.commit_update(batch_id, 1, version, checkpoint, {})
+    store.commit_update(batch_id, 1, 1, {})
+    with pytest.raises(StoreConflict, match="is consumed"):
+        store.commit_update(batch_id, 1, 2, {})
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_version_must_follow_the_newest(store: Store, version: int) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     with pytest.raises(StoreConflict, match=f"version {version} does not follow the newest version 0"):
-        store.commit_update(batch_id, 1, version, "checkpoints/x", {})
+        store.commit_update(batch_id, 1, version, {})
     assert store.conservation().trained == 0
 
 
@@ -307,8 +301,8 @@ def test_a_batch_given_back_can_be_leased_again(store: Store) -> None:
         store.refuse_batch(batch_id, 1, (), (), "test", "")
     assert store.open_batch() is None
     with pytest.raises(StoreConflict, match="is released"):
-        store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
-    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
+        store.commit_update(batch_id, 1, 1, {})
+    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
     assert store.integrity(0) == ()
 
 
@@ -325,15 +319,14 @@ def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Stor
 
 def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
-    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(batch_id, 1, 1, {})
     with pytest.raises(StoreConflict, match="was consumed by version 1"):
         store.refuse_batch(batch_id, 1, (), (), "test", "")
 
 
 def test_the_base_version_is_added_once(store: Store) -> None:
-    assert store.add_version("checkpoints/0") == StoredResult.DUPLICATE
-    with pytest.raises(StoreConflict, match="committed with checkpoint 'checkpoints/0'"):
-        store.add_version("another")
+    assert store.add_version() == StoredResult.DUPLICATE
+    assert [version.version for version in store.versions()] == [0]
 
 
 def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
@@ -365,7 +358,7 @@ def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:
         lambda store: store.group(99),
         lambda store: store.lease_rollout(99, "env-000", NOW),
         lambda store: store.release_rollout(99, 1, FAULT, "", 3),
-        lambda store: store.commit_update(99, 1, 1, "", {}),
+        lambda store: store.commit_update(99, 1, 1, {}),
     ],
 )
 def test_an_unknown_key_is_named(store: Store, call: Callable[[Store], object]) -> None:
@@ -458,7 +451,7 @@ def test_a_reader_in_its_own_connection_sees_what_was_committed(store: Store) ->
 
 def test_a_snapshot_leaves_out_consumed_and_dropped_groups(store: Store) -> None:
     consumed, batched, dropped = (ready_group(store) for _ in range(3))
-    store.commit_update(store.lease_batch([consumed], 60.0).batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(store.lease_batch([consumed], 60.0).batch_id, 1, 1, {})
     batch_id = store.lease_batch([batched], 60.0).batch_id
     store.drop_group(dropped, "stale")
     snapshot = store.snapshot()

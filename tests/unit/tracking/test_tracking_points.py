@@ -45,7 +45,7 @@ class World:
         self.now_s = 1000.0
         self.path = folder / "store.db"
         self.store = Store(self.path, clock=lambda: self.now_s)
-        self.store.add_version("base")
+        self.store.add_version()
         self.position = folder / "position.json"
         self.readers = ExitStack()
         self.config: Config = load_config(None, ["telemetry.load_every_s=5.0", "environments.count=1"])
@@ -65,7 +65,7 @@ class World:
         newest = self.store.latest_version()
         assert newest is not None
         batch = self.store.lease_batch([group], self.now_s + 60.0)
-        self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, "c", FIGURES)
+        self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, FIGURES)
 
     def follower(self, **writers: Notes) -> TrackingFollower:
         """As one that was just started."""
@@ -153,9 +153,7 @@ def test_the_points_are_what_the_record_says(world: World) -> None:
 
 def test_what_cannot_be_known_is_left_out(world: World) -> None:
     """An update that took no time, of a run that has played nothing."""
-    before, version = (
-        Version(version=number, checkpoint="", metrics=FIGURES, created_unix_s=1000.0) for number in (0, 1)
-    )
+    before, version = (Version(version=number, metrics=FIGURES, created_unix_s=1000.0) for number in (0, 1))
 
     told = world.follower(notes=Notes())._point(before, version)
 

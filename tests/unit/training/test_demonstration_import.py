@@ -20,6 +20,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.small_policy import load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
+from dart.store.blobs import FolderBlobs
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.training import demonstration_format
@@ -105,12 +106,12 @@ def test_a_demonstration_has_the_tokens_the_engine_would_have_sampled(write: Wri
 def test_importing_twice_adds_once_and_the_run_needs_the_folder_no_more(
     write: Write, policy: Path, tmp_path: Path
 ) -> None:
-    folder, pool, blobs = write({}, {"seed": 8, "origin": "a person"}), ListPool(), tmp_path / "blobs"
+    folder, pool, blobs = write({}, {"seed": 8, "origin": "a person"}), ListPool(), FolderBlobs(tmp_path)
     assert import_demonstrations(pool.add_demonstrations, folder, policy, blobs) == (2, 0)
     assert import_demonstrations(pool.add_demonstrations, folder, policy, blobs) == (0, 2)
     assert [one.origin for one in pool.held] == ["oracle", "a person"]
     name = pool.held[0].steps[0].screenshot_sha256
-    assert (blobs / name[:2] / f"{name}.png").read_bytes() == png()
+    assert blobs.read(name) == png()
 
 
 STEP = {"screenshot_sha256": hashlib.sha256(png()).hexdigest(), "action": "finished()"}
@@ -137,7 +138,9 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number_and_nothing_is_added(
     with pytest.raises(
         BadDemonstrations, match=rf"demonstrations\.jsonl, line 2: .*{said}.*nothing was added"
     ):
-        import_demonstrations(pool.add_demonstrations, write({}, change), policy, tmp_path / "blobs")
+        import_demonstrations(
+            pool.add_demonstrations, write({}, change), policy, FolderBlobs(tmp_path / "blobs")
+        )
     assert pool.held == []
 
 
@@ -344,7 +347,7 @@ def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
 ) -> None:
     folder = write({}, {"seed": 8})
     before = read_demonstrations(folder, load_codec(policy))
-    argv = ["import", *map(str, (tmp_path / "store.db", tmp_path / "blobs", policy, folder))]
+    argv = ["import", *map(str, (tmp_path / "store.db", tmp_path, policy, folder))]
     monkeypatch.setattr("sys.argv", argv)
     main()
     Store(tmp_path / "store.db").close()

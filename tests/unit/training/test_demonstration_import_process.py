@@ -40,7 +40,7 @@ def test_folders_are_imported_by_one_process_with_the_runs_policy(
     paths = RunPaths(tmp_path)
     assert fill_pool(FOLDERS, Path("/a/policy"), paths, CONTEXT) == (3, 4)
     (command,) = commands
-    assert command[3:] == [str(paths.store), str(paths.blobs), "/a/policy", *map(str, FOLDERS), *OPTIONS]
+    assert command[3:] == [str(paths.store), str(paths.root), "/a/policy", *map(str, FOLDERS), *OPTIONS]
 
 
 def test_without_folders_no_process_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dart.policy.sampling import answer_scores, sample, teacher_forced
 from dart.policy.scoring import score_steps
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import latest_good, load_checkpoint
 from dart.store.errors import BlobMissing
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
@@ -48,11 +48,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "blobs")
+def blobs(tmp_path: Path) -> FolderBlobs:
+    return FolderBlobs(tmp_path / "blobs")
 
 
-def screen(blobs: BlobStore, seed: int) -> str:
+def screen(blobs: FolderBlobs, seed: int) -> str:
     noise = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
     png = io.BytesIO()
     Image.fromarray(noise).save(png, "PNG")
@@ -60,7 +60,7 @@ def screen(blobs: BlobStore, seed: int) -> str:
 
 
 def sampled_group(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], *, seed: int = 0, rollouts: int = 4
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], *, seed: int = 0, rollouts: int = 4
 ) -> Group:
     """Rollouts of one step from the same screen, really sampled; the first half of them succeeds."""
     policy = SmallPolicy(base)
@@ -105,7 +105,7 @@ def weights(learner: Learner, parent: Path) -> dict[str, torch.Tensor]:
     return SmallPolicy(learner.save(parent)).module.state_dict()
 
 
-def log_likelihoods(folder: Path, steps: list[Step], blobs: BlobStore) -> list[float]:
+def log_likelihoods(folder: Path, steps: list[Step], blobs: FolderBlobs) -> list[float]:
     model = SmallPolicy(folder).module
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
@@ -115,7 +115,7 @@ def log_likelihoods(folder: Path, steps: list[Step], blobs: BlobStore) -> list[f
 
 
 def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
     steps = steps_of(groups)
@@ -137,7 +137,7 @@ def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
 
 
 def test_shared_prefixes_give_the_gradient_of_every_step_alone(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     steps = steps_of([sampled_group(base, blobs, group_of)])
     pixels = {
@@ -158,7 +158,7 @@ def test_shared_prefixes_give_the_gradient_of_every_step_alone(
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_an_update_makes_rewarded_answers_likelier_and_others_less_likely(
     base: Path,
-    blobs: BlobStore,
+    blobs: FolderBlobs,
     group_of: Callable[..., Group],
     tmp_path: Path,
     minibatches: int,
@@ -167,7 +167,7 @@ def test_an_update_makes_rewarded_answers_likelier_and_others_less_likely(
     group = sampled_group(base, blobs, group_of)
     steps = steps_of([group])
     learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=kl_beta, minibatches=minibatches, micro_batch=3))
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     before = log_likelihoods(base, steps, blobs)
     after = log_likelihoods(learner.save(tmp_path / "checkpoints"), steps, blobs)
     gain = [b - a for a, b in zip(before, after, strict=True)]
@@ -179,7 +179,7 @@ def test_an_update_makes_rewarded_answers_likelier_and_others_less_likely(
 
 
 def test_the_behaviour_log_probs_of_an_engine_are_those_of_the_learner(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     report = Learner(base, LearnerConfig(kl_beta=0.1)).update(
         [sampled_group(base, blobs, group_of)], blobs.root
@@ -190,12 +190,10 @@ def test_the_behaviour_log_probs_of_an_engine_are_those_of_the_learner(
 
 
 def test_micro_batches_change_nothing_but_memory(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
-    reports = [
-        Learner(base, LearnerConfig(micro_batch=size)).update(groups, blobs.root) for size in (1, 3, 64)
-    ]
+    reports = [Learner(base, LearnerConfig(micro_batch=size)).update(groups, blobs) for size in (1, 3, 64)]
     for report in reports[1:]:
         assert report.loss == pytest.approx(reports[0].loss, abs=1e-5)
         assert report.grad_norm == pytest.approx(reports[0].grad_norm, rel=1e-3)
@@ -203,37 +201,37 @@ def test_micro_batches_change_nothing_but_memory(
 
 
 def test_groups_without_spread_are_left_out_and_counted(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     flat = group_of(rewards=[1.0, 1.0], lengths=[1, 1])
-    report = Learner(base, LearnerConfig()).update([sampled_group(base, blobs, group_of), flat], blobs.root)
+    report = Learner(base, LearnerConfig()).update([sampled_group(base, blobs, group_of), flat], blobs)
     assert (report.groups, report.groups_without_spread, report.samples) == (2, 1, 4)
     assert report.mean_reward == pytest.approx(4 / 6)
 
 
 def test_a_batch_without_any_spread_is_refused(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     learner = Learner(base, LearnerConfig())
     with pytest.raises(NothingToLearn, match="none of the 1 groups"):
-        learner.update([group_of(rewards=[0.0, 0.0], lengths=[1, 2])], blobs.root)
+        learner.update([group_of(rewards=[0.0, 0.0], lengths=[1, 2])], blobs)
     assert learner.version == 0
 
 
 def test_a_missing_screenshot_stops_the_update_before_anything_changes(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     group = sampled_group(base, blobs, group_of)
     blobs.path(group.trajectories[0].steps[0].screenshot_sha256).unlink()
     learner = Learner(base, LearnerConfig())
     with pytest.raises(BlobMissing):
-        learner.update([group], blobs.root)
+        learner.update([group], blobs)
     assert learner.version == 0
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_a_number_that_is_not_finite_changes_nothing(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path, minibatches: int
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path, minibatches: int
 ) -> None:
     """One broken reward among good ones: with two optimizer steps the first may already have been taken."""
     group = sampled_group(base, blobs, group_of)
@@ -241,12 +239,10 @@ def test_a_number_that_is_not_finite_changes_nothing(
     first = dataclasses.replace(first, logprobs=first.logprobs[: len(first.token_ids)])
     broken = dataclasses.replace(group.trajectories[0], steps=(first,))
     learner = Learner(base, LearnerConfig(lr=1e-2, minibatches=minibatches))
-    learner.update([group], blobs.root)
+    learner.update([group], blobs)
     before = weights(learner, tmp_path / "before")
     with pytest.raises(NonFiniteUpdate, match=r"loss .* nothing was applied"):
-        learner.update(
-            [dataclasses.replace(group, trajectories=(broken, *group.trajectories[1:]))], blobs.root
-        )
+        learner.update([dataclasses.replace(group, trajectories=(broken, *group.trajectories[1:]))], blobs)
     assert learner.version == 1
     after = weights(learner, tmp_path / "after")
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -254,33 +250,33 @@ def test_a_number_that_is_not_finite_changes_nothing(
 
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_of_a_batch_that_is_not_finite_the_guilty_steps_are_named(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], minibatches: int
 ) -> None:
     good, bad = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
     wild: dict[str, object] = {"logprobs": (math.nan,) * len(steps_of([bad])[2].token_ids)}
     bad = with_step_changes(bad, {}, {}, wild, {})
     learner = Learner(base, LearnerConfig(minibatches=minibatches, micro_batch=3))
     with pytest.raises(NonFiniteUpdate, match="1 steps have a loss that is not finite") as refused:
-        learner.update([good, bad], blobs.root)
+        learner.update([good, bad], blobs)
     assert [id(step) for step in refused.value.steps] == [id(steps_of([bad])[2])]
-    assert learner.update([good], blobs.root).version == 1
+    assert learner.update([good], blobs).version == 1
 
 
 def test_when_an_optimizer_step_breaks_the_policy_no_group_is_blamed_and_nothing_has_changed(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = sampled_group(base, blobs, group_of)
     learner = Learner(base, LearnerConfig(lr=1e30, minibatches=2))
     before = weights(learner, tmp_path / "before")
     with pytest.raises(NonFiniteUpdate) as refused:
-        learner.update([group], blobs.root)
+        learner.update([group], blobs)
     assert refused.value.steps == ()
     after = weights(learner, tmp_path / "after")
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_token_far_from_the_reference_costs_no_batch(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference finds one answer 100 nats likelier: k3 alone would be infinite."""
     group = sampled_group(base, blobs, group_of)
@@ -292,7 +288,7 @@ def test_a_token_far_from_the_reference_costs_no_batch(
         return [rows[0] + 100.0, *rows[1:]]
 
     monkeypatch.setattr(Learner, "_logprobs", likelier)
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     assert report.kl_bounded_fraction == pytest.approx(1 / 4)
     assert math.isfinite(report.loss)
     assert (report.dual_clip_fraction, report.ratio_bounded_fraction) == (0.0, 0.0)
@@ -305,20 +301,20 @@ def test_the_betas_of_the_optimizer_are_those_of_the_configuration(base: Path) -
 
 
 def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     config = LearnerConfig(lr=1e-3, minibatches=2, warmup_updates=4, kl_beta=0.01)
     first, second = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
     straight = Learner(base, config)
-    straight.update([first], blobs.root)
+    straight.update([first], blobs)
     saved = straight.save(tmp_path / "run")
-    straight.update([second], blobs.root)
+    straight.update([second], blobs)
 
     checkpoint = load_checkpoint(saved)
     assert checkpoint.state.learner["config"]["warmup_updates"] == 4
     resumed = Learner(base, config, resume=checkpoint)
     assert resumed.version == 1
-    resumed.update([second], blobs.root)
+    resumed.update([second], blobs)
     a, b = weights(straight, tmp_path / "a"), weights(resumed, tmp_path / "b")
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -337,14 +333,14 @@ def test_a_saved_version_is_a_policy_the_auto_classes_load(base: Path, tmp_path:
 
 
 def test_the_learning_rate_rises_over_the_warm_up(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     """Adam's first step moves each weight by about the learning rate, whatever the gradient."""
     group = sampled_group(base, blobs, group_of)
     moved = []
     for warmup in (0, 10):
         learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=warmup))
-        learner.update([group], blobs.root)
+        learner.update([group], blobs)
         now, then = weights(learner, tmp_path / str(warmup)), SmallPolicy(base).module.state_dict()
         moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
     assert moved[0] == pytest.approx(1e-3, rel=0.05)
@@ -361,7 +357,7 @@ def with_step_changes(group: Group, *changes: dict[str, object]) -> Group:
 
 
 def test_steps_of_low_entropy_change_no_weight_and_still_count_in_the_mean(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     """With the gradient clip far away, half the steps left out leaves their half of the gradient."""
     group = sampled_group(base, blobs, group_of)
@@ -371,34 +367,34 @@ def test_steps_of_low_entropy_change_no_weight_and_still_count_in_the_mean(
     ]
     group = with_step_changes(group, *entropies)  # type: ignore[arg-type]
     config = LearnerConfig(kl_beta=0.1, max_grad_norm=1e9, entropy_quantile=0.5)
-    report = Learner(base, config).update([group], blobs.root)
+    report = Learner(base, config).update([group], blobs)
     assert (report.samples, report.steps, report.steps_masked) == (2, 4, 2)
 
     kept = dataclasses.replace(group, trajectories=(group.trajectories[1], group.trajectories[3]))
-    alone = Learner(base, dataclasses.replace(config, entropy_quantile=None)).update([kept], blobs.root)
+    alone = Learner(base, dataclasses.replace(config, entropy_quantile=None)).update([kept], blobs)
     assert report.grad_norm == pytest.approx(alone.grad_norm / 2, rel=1e-4)
     assert report.loss == pytest.approx(alone.loss, abs=1e-6)
 
 
 def test_masked_screens_are_not_even_read(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     group = sampled_group(base, blobs, group_of)
     first = steps_of([group])[0]
     unseen: dict[str, object] = {"entropies": (0.0,) * len(first.token_ids), "screenshot_sha256": "f" * 64}
     group = with_step_changes(group, unseen, {}, {}, {})
-    assert Learner(base, LearnerConfig(entropy_quantile=0.2)).update([group], blobs.root).steps_masked == 1
+    assert Learner(base, LearnerConfig(entropy_quantile=0.2)).update([group], blobs).steps_masked == 1
 
 
 def test_groups_whose_answers_are_all_empty_are_nothing_to_learn_from(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     empty: dict[str, object] = {"token_ids": (), "logprobs": (), "entropies": ()}
     learner = Learner(base, LearnerConfig(entropy_quantile=0.2))
     with pytest.raises(NothingToLearn):
-        learner.update([group_of(rewards=[1.0, 0.0], lengths=[1, 1], **empty)], blobs.root)
+        learner.update([group_of(rewards=[1.0, 0.0], lengths=[1, 1], **empty)], blobs)
     group = sampled_group(base, blobs, group_of)
-    report = learner.update([with_step_changes(group, {}, empty, {}, {})], blobs.root)
+    report = learner.update([with_step_changes(group, {}, empty, {}, {})], blobs)
     assert (report.samples, report.steps, report.steps_masked) == (2, 4, 1)
     assert math.isfinite(report.loss)
     assert math.isfinite(report.grad_norm)
@@ -406,7 +402,7 @@ def test_groups_whose_answers_are_all_empty_are_nothing_to_learn_from(
 
 def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
     base: Path,
-    blobs: BlobStore,
+    blobs: FolderBlobs,
     group_of: Callable[..., Group],
     demonstration_of: Callable[..., Demonstration],
     tmp_path: Path,
@@ -423,7 +419,7 @@ def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
         token_ids=(9, 40, 70, 1),
     )
     learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=0.0))
-    report = learner.update([dataclasses.replace(failed, injected=(shown,))], blobs.root)
+    report = learner.update([dataclasses.replace(failed, injected=(shown,))], blobs)
     assert (report.injected, report.without_behaviour, report.samples) == (1, 1, 5)
     assert report.tis_weight == pytest.approx(1.0, abs=1e-4)
     assert report.mean_reward == 0.0
@@ -434,7 +430,7 @@ def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
 
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], minibatches: int
 ) -> None:
     group = sampled_group(base, blobs, group_of)
     failed = dataclasses.replace(
@@ -454,7 +450,7 @@ def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
         guide_id=1,
     )
     learner = Learner(base, LearnerConfig(lr=1e-4, kl_beta=0.0, minibatches=minibatches))
-    report = learner.update([dataclasses.replace(failed, injected=(own,))], blobs.root)
+    report = learner.update([dataclasses.replace(failed, injected=(own,))], blobs)
     assert (report.injected, report.without_behaviour, report.samples) == (1, 0, 5)
     assert report.tis_weight == pytest.approx((4 + math.exp(-0.5)) / 5, abs=1e-3)
     assert report.mismatch_engine == pytest.approx(0.0, abs=1e-4)  # a fault of no engine
@@ -462,16 +458,16 @@ def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
 
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_the_difference_to_the_engine_and_the_age_of_steps_are_reported_apart(
-    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], minibatches: int
 ) -> None:
     group = sampled_group(base, blobs, group_of)
     shifted = [{"logprobs": tuple(p - 0.5 for p in step.logprobs)} for step in steps_of([group])]
     learner = Learner(base, LearnerConfig(minibatches=minibatches))
-    report = learner.update([with_step_changes(group, shifted[0], {}, {}, {})], blobs.root)
+    report = learner.update([with_step_changes(group, shifted[0], {}, {}, {})], blobs)
     tokens = [len(step.token_ids) for step in steps_of([group])]
     assert report.mismatch_engine == pytest.approx(0.5 * tokens[0] / sum(tokens), abs=1e-3)
     assert report.mismatch_stale is None
     assert report.tis_truncated == pytest.approx(tokens[0] / sum(tokens), abs=1e-6)
-    later = learner.update([with_step_changes(group, {"policy_version": 1}, {}, {}, {})], blobs.root)
+    later = learner.update([with_step_changes(group, {"policy_version": 1}, {}, {}, {})], blobs)
     assert later.mismatch_stale is not None
     assert later.mismatch_engine is not None

@@ -18,6 +18,7 @@ from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
 from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
@@ -69,7 +70,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryS
 def batch(tmp_path: Path) -> Batch:
     """A leased batch of one complete group with spread, in a record of its own."""
     with Store(tmp_path / "store.db") as store:
-        store.add_version("base")
+        store.add_version()
         return complete_batch(store)
 
 
@@ -239,7 +240,7 @@ def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are
     bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("base")
+        store.add_version()
         bad, good = (complete_group(store) for _ in range(2))
         batch = store.lease_batch((bad, good), 1e12)
         step = store.groups_to_trajectories((bad,))[0].trajectories[1].steps[0]
@@ -261,7 +262,7 @@ def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
     bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.db") as store:
-        store.add_version("base")
+        store.add_version()
         batch = batch_with_one_bad_group(store)
     trained_on = SimulatedLearner.update
 
@@ -326,7 +327,7 @@ def test_an_update_that_is_being_made_is_committed_before_a_trainer_stops(
     trainer = bench.actor("trainer")
     with StoreReader(tmp_path / "store.db") as store:
         groups = store.groups_to_trajectories(batch.group_ids)
-    held.succeed(trainer._learner.update(groups, tmp_path / "blobs"))
+    held.succeed(trainer._learner.update(groups, local_blobs(tmp_path).screenshots))
     bench.settle()
 
     assert curator.committed == [1]

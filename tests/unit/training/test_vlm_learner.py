@@ -18,7 +18,7 @@ from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
-from dart.store.blobs import BlobStore
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
 from dart.testing.tiny_families import FAMILIES
 from dart.training.batch_errors import blame
@@ -32,20 +32,20 @@ READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_toke
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "blobs")
+def blobs(tmp_path: Path) -> FolderBlobs:
+    return FolderBlobs(tmp_path / "blobs")
 
 
-def screen(blobs: BlobStore, seed: int) -> str:
+def screen(blobs: FolderBlobs, seed: int) -> str:
     noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
     png = io.BytesIO()
     Image.fromarray(noise).resize((160, 210), Image.Resampling.NEAREST).save(png, "PNG")
     return blobs.put(png.getvalue())
 
 
-def played(folder: Path, blobs: BlobStore, group_of: Callable[..., Group], rollouts: int = 4) -> Group:
+def played(folder: Path, blobs: FolderBlobs, group_of: Callable[..., Group], rollouts: int = 4) -> Group:
     """Rollouts of two steps; the first half of them succeeds."""
-    engine = TransformersEngine(folder, 0, seed=7, prompt_spec=READING)
+    engine = TransformersEngine(folder, 0, screenshots=blobs, seed=7, prompt_spec=READING)
     half = rollouts // 2
     template = group_of(rewards=[1.0] * half + [0.0] * half, lengths=[2] * rollouts)
     histories: list[list[Step]] = [[] for _ in range(rollouts)]
@@ -53,14 +53,12 @@ def played(folder: Path, blobs: BlobStore, group_of: Callable[..., Group], rollo
         sha256 = screen(blobs, number)
         asked = [
             GenerateRequest(
-                screenshot_path=str(blobs.path(sha256)),
                 screenshot_sha256=sha256,
                 instruction="Click the button.",
                 history=(),
                 temperature=1.0,
                 past=tuple(
                     PastStep(
-                        screenshot_path=str(blobs.path(step.screenshot_sha256)),
                         screenshot_sha256=step.screenshot_sha256,
                         token_ids=step.token_ids,
                     )
@@ -91,11 +89,11 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: flo
 
 
 def test_an_update_goes_towards_what_succeeded_and_says_what_it_saw(
-    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
     learner = Learner(tiny_qwen, LearnerConfig(lr=1e-3, kl_beta=0.01, minibatches=2, placement=held()))
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     assert (report.version, report.samples, report.optimizer_steps) == (1, 8, 2)
     assert report.mismatch_engine is not None
     assert report.mismatch_engine < 1e-3
@@ -126,7 +124,7 @@ def test_policies_of_every_family_are_trained_and_published(
     family: str,
     lora_rank: int,
     tiny_checkpoint: Callable[[str], Path],
-    blobs: BlobStore,
+    blobs: FolderBlobs,
     group_of: Callable[..., Group],
     tmp_path: Path,
 ) -> None:
@@ -135,7 +133,7 @@ def test_policies_of_every_family_are_trained_and_published(
     base = tiny_checkpoint(family)
     group = played(base, blobs, group_of, rollouts=2)
     learner = Learner(base, LearnerConfig(lr=1e-2, kl_beta=0.0, placement=held(lora_rank=lora_rank)))
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     assert report.mismatch_engine is not None
     assert report.mismatch_engine < 1e-5
     assert 0 < report.grad_norm < float("inf")
@@ -152,7 +150,7 @@ def test_policies_of_every_family_are_trained_and_published(
 
 
 def test_small_passes_and_recomputed_activations_make_the_same_update(
-    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
     longest = max(load(tiny_qwen).token_count(step) for step in all_steps(group))
@@ -163,7 +161,7 @@ def test_small_passes_and_recomputed_activations_make_the_same_update(
         "recomputed": LearnerConfig(lr=1e-3, kl_beta=0.0, placement=held(gradient_checkpointing=True)),
     }.items():
         learner = Learner(tiny_qwen, config)
-        learner.update([group], blobs.root)
+        learner.update([group], blobs)
         made.append(weights(learner.save(tmp_path / name)))
     assert not same(made[0], weights(tiny_qwen), atol=1e-5)
     assert same(made[0], made[1], atol=2e-4)
@@ -172,12 +170,12 @@ def test_small_passes_and_recomputed_activations_make_the_same_update(
 
 @pytest.mark.parametrize("is_in_parts", [False, True], ids=["one file", "in parts"])
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
-    is_in_parts: bool, tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    is_in_parts: bool, tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
     config = LearnerConfig(lr=1e-3, kl_beta=0.01, placement=held())
     learner = Learner(tiny_qwen, config)
-    learner.update([group], blobs.root)
+    learner.update([group], blobs)
 
     def in_parts(folder: Path) -> None:
         learner.write_files(folder)
@@ -185,18 +183,18 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
         write_parts(learner._policy.module, learner._optimizer, folder)
 
     folder = learner.save(tmp_path / "one", write=in_parts if is_in_parts else None)
-    learner.update([group], blobs.root)
+    learner.update([group], blobs)
     resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
-    resumed.update([group], blobs.root)
+    resumed.update([group], blobs)
     assert same(weights(learner.save(tmp_path / "one")), weights(resumed.save(tmp_path / "two")), atol=1e-6)
 
 
 def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
-    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
     learner = Learner(tiny_qwen, LearnerConfig(lr=1e-6, kl_beta=0.1, placement=held(precision="bfloat16")))
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     assert report.mismatch_engine is not None
     assert 0 < report.mismatch_engine < 0.05
     after, before = weights(learner.save(tmp_path)), weights(tiny_qwen)
@@ -205,7 +203,7 @@ def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
 
 
 def test_a_step_of_another_policy_is_refused_and_blamed(
-    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group]
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
     first = group.trajectories[0]
@@ -215,7 +213,7 @@ def test_a_step_of_another_policy_is_refused_and_blamed(
     bad = dataclasses.replace(group, group_id=99, trajectories=(changed, *group.trajectories[1:]))
     learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=held()))
     with pytest.raises(ForeignPrompt, match="had 7 image tokens when it was sampled") as refused:
-        learner.update([group, bad], blobs.root)
+        learner.update([group, bad], blobs)
     found = blame(refused.value, [group, bad])
     assert (found.group_ids, found.reason) == ((99,), "malformed_step")
     assert learner.version == 0
@@ -232,13 +230,13 @@ def test_an_adapter_without_peft_is_said_with_the_remedy(
 # peft still asks for the old name
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
-    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
     group = played(tiny_qwen, blobs, group_of)
     config = LearnerConfig(lr=1e-2, kl_beta=0.1, minibatches=2, placement=held(lora_rank=4))
     learner = Learner(tiny_qwen, config)
-    report = learner.update([group], blobs.root)
+    report = learner.update([group], blobs)
     assert report.kl > 0
     folder = learner.save(tmp_path / "one")
     after, before = weights(folder), weights(tiny_qwen)
@@ -253,7 +251,7 @@ def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
         trained = learner._policy.score(steps, screens, 1.0).logprobs
         served = load(folder, READING, ModelPlacement(device="cpu")).score(steps, screens, 1.0).logprobs
     assert torch.allclose(trained, served, atol=1e-4)
-    learner.update([group], blobs.root)
+    learner.update([group], blobs)
     resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
-    resumed.update([group], blobs.root)
+    resumed.update([group], blobs)
     assert same(weights(learner.save(tmp_path / "one")), weights(resumed.save(tmp_path / "two")), atol=1e-5)

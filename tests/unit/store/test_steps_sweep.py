@@ -1,0 +1,184 @@
+"""Steps are stored, then reported: what is never reported goes, and nothing that is needed does."""
+
+import hashlib
+import itertools
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.codec import MAX_MESSAGE_BYTES
+from actors.testing import InMemorySystem
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.store.actor import StoreActor
+from dart.store.blobs import SHARDS, FolderBlobs
+from dart.store.errors import StoreConflict
+from dart.store.event_retention import EVERY_S
+from dart.store.run_blobs import local_blobs
+from dart.store.serialization import pack_steps
+from dart.store.steps_sweep import SPARED_S, deletes_before_unix_s, sweep
+from dart.store.store import Store
+from dart.testing.trajectories import step_at, trajectory_for
+
+NOW_UNIX_S = 1_000_000.0
+LEASE_S = 120.0
+
+LONG = tuple(
+    replace(
+        step_at(3, number),
+        prompt_ids=tuple(range(14_000)),
+        token_ids=tuple(range(150)),
+        logprobs=(-1.0 / 3.0,) * 150,
+        entropies=(1.0 / 7.0,) * 150,
+    )
+    for number in range(30)
+)
+"""An episode of a 7 B policy on a desktop."""
+
+
+def steps_of(folder: Path) -> FolderBlobs:
+    found = local_blobs(folder).steps
+    assert isinstance(found, FolderBlobs)
+    return found
+
+
+def aged(blobs: FolderBlobs, content: bytes, put_unix_s: float) -> str:
+    """Store a blob as if at that moment."""
+    sha256 = blobs.put(content)
+    os.utime(blobs.path(sha256), (put_unix_s, put_unix_s))
+    return sha256
+
+
+def contents_of(shard: int, count: int) -> list[bytes]:
+    """Contents whose blobs are in one shard."""
+    all_contents = (f"{number}".encode() for number in itertools.count())
+    fitting = (one for one in all_contents if hashlib.sha256(one).digest()[0] == shard)
+    return list(itertools.islice(fitting, count))
+
+
+def swept(store: Store) -> int:
+    """Blobs that a whole round deletes."""
+    return sum(store.sweep_steps(shard, LEASE_S) for shard in range(SHARDS))
+
+
+def test_an_episode_that_is_more_than_a_message_holds_is_stored_as_it_was_sampled(tmp_path: Path) -> None:
+    packed = pack_steps(LONG)
+    assert len(packed) > 10 * MAX_MESSAGE_BYTES
+    with Store(tmp_path / "store.db") as store:
+        assert store.steps(steps_of(tmp_path).put(packed)) == LONG
+
+
+def test_a_report_of_steps_that_are_not_stored_whole_is_refused_by_name(tmp_path: Path) -> None:
+    with Store(tmp_path / "store.db") as store:
+        lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 0), "env-000", 60.0)
+        blobs = steps_of(tmp_path)
+        sha256 = blobs.put(pack_steps((step_at(0),)))
+        finish = m.FinishRollout(
+            rollout_id=1, fence=1, trajectory=replace(trajectory_for(lease), steps=()), steps_sha256=sha256
+        )
+        blobs.path(sha256).write_bytes(b"torn")
+        with pytest.raises(StoreConflict, match=f"{sha256}.steps has 4 bytes with sha256"):
+            store.write(finish)
+        blobs.delete(sha256)
+        with pytest.raises(StoreConflict, match=f"{sha256}.steps is missing.*before it is reported"):
+            store.write(finish)
+        assert store.conservation().leased == 1
+
+
+@pytest.mark.parametrize(
+    ("deadline_unix_s", "before_unix_s"),
+    [
+        (None, NOW_UNIX_S - SPARED_S),
+        (NOW_UNIX_S + LEASE_S, NOW_UNIX_S - SPARED_S),
+        (NOW_UNIX_S - 5000.0, NOW_UNIX_S - 5000.0 - LEASE_S - SPARED_S),
+        (NOW_UNIX_S + 10 * LEASE_S, NOW_UNIX_S - SPARED_S),
+    ],
+)
+def test_nothing_is_deleted_that_was_stored_under_a_lease_that_is_held(
+    deadline_unix_s: float | None, before_unix_s: float
+) -> None:
+    assert deletes_before_unix_s(NOW_UNIX_S, deadline_unix_s, LEASE_S) == before_unix_s
+
+
+def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(tmp_path: Path) -> None:
+    blobs = steps_of(tmp_path)
+    with Store(tmp_path / "store.db", clock=lambda: NOW_UNIX_S) as store:
+        group_id = store.open_group("click-test", 7, 3, 10, 0)
+        leases = [store.lease_rollout(group_id, "env-000", NOW_UNIX_S + LEASE_S) for _ in range(2)]
+        store.finish_rollout(1, 1, trajectory_for(leases[0]))
+        store.park_rollout(2, 1, [step_at(0, 5)], "it stops", 8)
+        for path in blobs.root.glob("*/*.steps"):
+            os.utime(path, (1.0, 1.0))
+        orphan = aged(blobs, b"of a killed environment", NOW_UNIX_S - SPARED_S - 1.0)
+        young = aged(blobs, b"on its way", NOW_UNIX_S - SPARED_S + 1.0)
+        assert swept(store) == 1
+        assert not blobs.exists(orphan)
+        assert blobs.exists(young)
+        (group,) = store.groups_to_trajectories([group_id])
+        assert [len(one.steps) for one in group.trajectories] == [2]
+        assert len(store.parked_steps(2)) == 1
+
+        store.reassign_rollout(2, "env-001", NOW_UNIX_S + LEASE_S)
+        store.forget_parked(2, 2, "it cannot be replayed")
+        assert swept(store) == 1, "the steps of the parked episode, which has ended"
+
+
+def test_a_blob_that_is_put_again_is_new(tmp_path: Path) -> None:
+    blobs = steps_of(tmp_path)
+    sha256 = aged(blobs, b"put before", 1.0)
+    blobs.put(b"put before")
+    with Store(tmp_path / "store.db") as store:
+        assert swept(store) == 0
+    assert blobs.exists(sha256)
+
+
+def test_one_sweep_looks_at_one_shard_and_deletes_a_bounded_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.steps_sweep.MOST_DELETED", 2)
+    blobs = steps_of(tmp_path)
+    names = [aged(blobs, content, 1.0) for content in contents_of(7, 3)]
+    other = aged(blobs, contents_of(8, 1)[0], 1.0)
+    assert sweep(blobs, 7, 2.0, lambda old: old) == 2
+    assert sum(map(blobs.exists, names)) == 1
+    assert blobs.exists(other)
+
+
+def test_the_store_answers_a_repeated_report_without_the_steps(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store(path) as store:
+        store.add_version()
+        lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 0), "env-000", 60.0)
+    sha256 = steps_of(tmp_path).put(pack_steps((step_at(0),)))
+    finish = m.FinishRollout(
+        rollout_id=1, fence=1, trajectory=replace(trajectory_for(lease), steps=()), steps_sha256=sha256
+    )
+    with InMemorySystem(tmp_path) as bench:
+        args = {"store": str(path), "config": Config().model_dump(mode="json")}
+        bench.start(StoreActor, "store", args=args)
+        first = bench.ask("store", finish)
+        bench.settle()
+        assert first.result() == m.CallResult(value="accepted")
+        steps_of(tmp_path).delete(sha256)
+        again = bench.ask("store", finish)
+        bench.settle()
+        assert again.result() == m.CallResult(value="duplicate")
+
+
+def test_the_store_actor_sweeps_every_shard_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dart.store.actor.SHARDS", 2)
+    path = tmp_path / "store.db"
+    with Store(path) as store:
+        store.add_version()
+    blobs = steps_of(tmp_path)
+    in_two = {aged(blobs, contents_of(shard, 1)[0], 1.0) for shard in (0, 1)}
+    in_third = aged(blobs, contents_of(2, 1)[0], 1.0)
+    with InMemorySystem(tmp_path) as bench:
+        args = {"store": str(path), "config": Config().model_dump(mode="json")}
+        bench.start(StoreActor, "store", args=args)
+        for _ in range(2):
+            bench.advance(EVERY_S)
+    assert not any(map(blobs.exists, in_two))
+    assert blobs.exists(in_third)
