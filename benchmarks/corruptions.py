@@ -42,7 +42,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "smoke.toml"
 CORRUPTIONS = 200
 QUICK = 25
 
-AREAS = ("record", "record", "record", "screenshot", "checkpoint")
+AREAS = ("record", "record", "record", "screenshot", "steps", "checkpoint")
 """One is drawn for each corruption; most of what a run knows is in its record."""
 KINDS = ("flipped bit", "flipped bit", "flipped bit", "flipped bit", "cut end", "missing file")
 
@@ -95,6 +95,7 @@ def drawn(paths: RunPaths, count: int, seed: int) -> Iterator[Corruption]:
     files = {
         "record": [paths.store],
         "screenshot": sorted(paths.blobs.rglob("*.png")),
+        "steps": sorted(paths.blobs.rglob("*.steps")),
         "checkpoint": sorted(path for path in paths.checkpoints.rglob("*") if path.is_file()),
     }
     for number in range(count):
@@ -172,7 +173,7 @@ def is_about(corruption: Corruption, line: str) -> bool:
     """Whether a line of the check speaks of what was damaged."""
     path = Path(corruption.file)
     match corruption.area:
-        case "screenshot":
+        case "screenshot" | "steps":
             return path.stem in line
         case "checkpoint":
             return path.parts[1] in line
@@ -186,6 +187,11 @@ def why_harmless(original: RunPaths, paths: RunPaths, corruption: Corruption) ->
             with StoreReader(original.store) as record:
                 is_needed = Path(corruption.file).stem in record.screenshots(full=True)
             return "" if is_needed else "no row names the screenshot: an evaluation saw it"
+        case "steps":
+            sha256 = Path(corruption.file).stem
+            with StoreReader(original.store) as record:
+                is_needed = not record.unnamed_steps([sha256])
+            return "" if is_needed else "no row names the steps: they were continued or not reported"
         case "checkpoint":
             return ""
     if corruption.kind != "missing file" and rows_of(paths.store) == rows_of(original.store):

@@ -16,6 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -31,14 +32,16 @@ SHARDS = 256
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlobKind:
     """What the blobs of one store are."""
 
     name: str
     """As messages call one of them."""
     folder: str
-    """Their place below the blobs of a run."""
+    """Their place below the folder `blobs` of a run."""
+    prefix: str
+    """Their place in object storage and in a cache."""
     suffix: str
     without: str
     """What is lost without one of them."""
@@ -47,9 +50,20 @@ class BlobKind:
 
 
 SCREENSHOTS = BlobKind(
-    "screenshot", "", ".png", "the groups that name it are dropped instead of trained", is_synced=False
+    name="screenshot",
+    folder="",
+    prefix="screenshots",
+    suffix=".png",
+    without="the groups that name it are dropped instead of trained",
 )
-STEPS = BlobKind("packed steps", "steps", ".steps", "the episode cannot be trained or shown", is_synced=True)
+STEPS = BlobKind(
+    name="packed steps",
+    folder="steps",
+    prefix="steps",
+    suffix=".steps",
+    without="the episode cannot be trained or shown",
+    is_synced=True,
+)
 
 
 class BlobEntry(NamedTuple):
@@ -112,6 +126,16 @@ class FolderBlobs:
             self._make_folder(path.parent)
             write_whole(path, content, is_synced=self.kind.is_synced)
         return sha256
+
+    def held(self, content: bytes) -> str:
+        """The sha256 of bytes that are stored, as a file of their size; empty if they are not."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        return sha256 if self._is_renewed(self.path(sha256), len(content)) else ""
+
+    def touch(self, sha256: str) -> None:
+        """Set the time of a blob to now, if it is stored."""
+        with suppress(FileNotFoundError):
+            os.utime(self.path(sha256))
 
     def _is_renewed(self, path: Path, size_bytes: int) -> bool:
         """Whether a whole file exists; a crash of the machine can cut a file."""

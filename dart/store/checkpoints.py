@@ -150,7 +150,7 @@ def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
     for name, expected in document["sha256"].items():
         if Path(name).parts[0] in but:
             continue
-        got = _sha256(folder / name)
+        got = sha256_of(folder / name)
         if got != expected:
             raise CorruptCheckpoint(folder, name, f"sha256 {expected}", got)
     state = CheckpointState(version=document["version"], learner=document["learner"])
@@ -191,7 +191,12 @@ def list_checkpoints(parent: Path) -> list[Path]:
 
 def version_of(folder: Path) -> int:
     """The version in the name of a checkpoint folder."""
-    return int(folder.name[1:])
+    return version_named(folder.name)
+
+
+def version_named(name: str) -> int:
+    """The version with this `checkpoint_name`."""
+    return int(name[1:])
 
 
 def set_aside(folder: Path, why: str) -> Path:
@@ -222,14 +227,20 @@ def remove_uncommitted(parent: Path, committed: int) -> None:
 
 def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> list[Path]:
     """Remove all checkpoints but the `keep` newest and the versions in `protect`; returns the removed."""
-    if keep < 1:
-        raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot continue")
-    protected = {checkpoint_name(version) for version in protect}
-    doomed = [folder for folder in list_checkpoints(parent)[:-keep] if folder.name not in protected]
+    folders = list_checkpoints(parent)
+    kept = kept_versions([version_of(folder) for folder in folders], keep, protect)
+    doomed = [folder for folder in folders if version_of(folder) not in kept]
     for folder in doomed:
         folder.rename(_hidden(folder))
     remove_leftovers(parent)
     return doomed
+
+
+def kept_versions(versions: Sequence[int], keep: int, protect: frozenset[int]) -> frozenset[int]:
+    """Of some versions, oldest first, those that a removal of old ones leaves."""
+    if keep < 1:
+        raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot continue")
+    return frozenset(versions[-keep:]) | protect
 
 
 def _publish(target: Path, state: CheckpointState, write_files: Callable[[Path], None]) -> None:
@@ -249,7 +260,7 @@ def _hidden(target: Path) -> Path:
 
 
 def _write_state(folder: Path, state: CheckpointState) -> None:
-    hashes = {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)}
+    hashes = {str(path.relative_to(folder)): sha256_of(path) for path in files_of(folder)}
     document = {
         "format": FORMAT,
         "version": state.version,
@@ -283,11 +294,13 @@ def _read_state(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
+    """Every file below a folder, by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file in hex, or words for a missing file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -296,7 +309,7 @@ def _sha256(path: Path) -> str:
 
 
 def _sync_tree(folder: Path) -> None:
-    for path in [*_files(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
+    for path in [*files_of(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
         _sync(path)
 
 

@@ -34,17 +34,18 @@ def test_the_same_seed_draws_the_same_corruptions(recorded: RunPaths) -> None:
     drawn = list(corruptions.drawn(recorded, 40, seed=1))
     assert drawn == list(corruptions.drawn(recorded, 40, seed=1))
     assert drawn != list(corruptions.drawn(recorded, 40, seed=2))
-    assert {one.area for one in drawn} == {"record", "screenshot", "checkpoint"}
+    assert {one.area for one in drawn} == {"record", "screenshot", "steps", "checkpoint"}
 
 
 def test_a_flipped_bit_is_named_leaves_the_original_alone_and_deletes_nothing(
     recorded: RunPaths, tmp_path: Path
 ) -> None:
-    before = recorded.store.read_bytes()
-    verdict = corruptions.judge(recorded, flipped(recorded, recorded.store, b"click(start_box"), tmp_path)
+    steps = next(path for path in recorded.blobs.rglob("*.steps") if b"click(start_box" in path.read_bytes())
+    before = steps.read_bytes()
+    verdict = corruptions.judge(recorded, flipped(recorded, steps, b"click(start_box"), tmp_path)
     assert (verdict.fate, verdict.tracebacks, verdict.lost) == ("named", (), ())
-    assert "not what was stored" in verdict.because
-    assert recorded.store.read_bytes() == before
+    assert f"packed steps RUN/{steps.relative_to(recorded.root)} has" in verdict.because
+    assert steps.read_bytes() == before
     assert list(tmp_path.iterdir()) == []
 
 

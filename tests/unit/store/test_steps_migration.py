@@ -16,7 +16,7 @@ from dart.store.errors import StoreUnavailable
 from dart.store.migrations.versions.v0010_steps_as_blobs import MOVED
 from dart.store.reader import StoreReader
 from dart.store.serialization import checksum, pack_steps
-from dart.store.sqlite import open_engine
+from dart.store.sqlite import SqliteDatabase
 from dart.store.store import Store
 from dart.testing.trajectories import step_at
 
@@ -57,7 +57,7 @@ DEMONSTRATION = {
 def path(tmp_path: Path) -> Path:
     """A record at 0009 with two trajectories, a parked episode, a demonstration and a version."""
     path = tmp_path / "store.db"
-    engine = open_engine(path)
+    engine = SqliteDatabase(path).open_engine()
     with engine.connect() as connection, connection.begin():
         migrations.upgrade(connection, to="0009")
     with closing(sqlite3.connect(path)) as connection, connection:

@@ -76,7 +76,7 @@ def upgrade() -> None:
     for table in COPIED if has_copies else ():
         op.drop_index(f"copy_of_{table}", table)
     for moved in MOVED:
-        op.add_column(moved.table, sa.Column("steps_sha256", Text(), nullable=False, server_default=""))
+        op.add_column(moved.table, sa.Column("steps_sha256", Text, nullable=False, server_default=""))
         move_steps(moved)
     op.drop_table("steps")
     op.drop_table("pool_steps")
