@@ -217,8 +217,10 @@ class EnvironmentActor(Actor):
     async def _read(self, read: Callable[[StoreReader], T]) -> T:
         """Read steps that the record names."""
 
+        address = parse_record_address(self.args["store"])
+
         def work() -> T:
-            with StoreReader(parse_record_address(self.args["store"]), IN_HANDLER, steps=self._steps) as record:
+            with StoreReader(address, IN_HANDLER, steps=self._steps) as record:
                 return read(record)
 
         return await in_storage(self, self._steps, "steps of the record", work)

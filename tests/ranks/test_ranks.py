@@ -187,7 +187,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     config, log = configured(2, *kind), tmp_path / "ranks.log"
     one = alone(configured(1, *kind))
     ranked = stack.enter_context(closing(DistributedLearner(config, None, log)))
-    wanted, made = one.update([group], blobs.root), ranked.update([group], blobs)
+    wanted, made = one.update([group], blobs), ranked.update([group], blobs)
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
     assert_same(made, wanted)
@@ -236,5 +236,5 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     config = configured(2, *kind)
     ranked = stack.enter_context(closing(DistributedLearner(config, folder, tmp_path / "ranks.log")))
     assert ranked.version == 1
-    assert_same(ranked.update([group], blobs.root), one.update([group], blobs))
+    assert_same(ranked.update([group], blobs), one.update([group], blobs))
     assert_close(ranked.save(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)

@@ -181,9 +181,7 @@ def test_an_update_makes_rewarded_answers_likelier_and_others_less_likely(
 def test_the_behaviour_log_probs_of_an_engine_are_those_of_the_learner(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
-    report = Learner(base, LearnerConfig(kl_beta=0.1)).update(
-        [sampled_group(base, blobs, group_of)], blobs.root
-    )
+    report = Learner(base, LearnerConfig(kl_beta=0.1)).update([sampled_group(base, blobs, group_of)], blobs)
     assert report.tis_weight == pytest.approx(1.0, abs=1e-4)
     assert report.ratio == pytest.approx(1.0, abs=1e-6)
     assert report.kl == pytest.approx(0.0, abs=1e-6)

@@ -16,6 +16,7 @@ from dart.core import messages as m
 from dart.core.records import Batch
 from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
+from dart.store.blobs import BlobStore
 from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
@@ -188,11 +189,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> li
     tried: list[int] = []
     update = SimulatedLearner.update
 
-    def refused(self: SimulatedLearner, groups: Any, blobs_dir: Path) -> Any:
+    def refused(self: SimulatedLearner, groups: Any, screenshots: BlobStore) -> Any:
         tried.append(self.version)
         if len(tried) <= times:
             raise error
-        return update(self, groups, blobs_dir)
+        return update(self, groups, screenshots)
 
     monkeypatch.setattr(SimulatedLearner, "update", refused)
     return tried
@@ -266,7 +267,7 @@ def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
         batch = batch_with_one_bad_group(store)
     trained_on = SimulatedLearner.update
 
-    def refused(self: SimulatedLearner, groups: Any, blobs_dir: Path) -> Any:
+    def refused(self: SimulatedLearner, groups: Any, screenshots: BlobStore) -> Any:
         raise NonFiniteUpdate("loss", float("nan"), 0, groups[0].trajectories[0].steps)
 
     monkeypatch.setattr(SimulatedLearner, "update", refused)
