@@ -17,6 +17,11 @@ Nothing is locked for reading. A number is one aligned store and never torn;
 and a reader would take a healthy actor for one that never beat. Text may be a
 mix of old and new for an instant, and two fields of a row need not be of the
 same moment.
+
+The file is the rows, then an index of their names: a header and a hash table of
+slots, so that a name is found among 65,536 rows as fast as among ten. The index
+is changed under the lock of all claims. An entry may be out of date; the name in
+the row decides.
 """
 
 import fcntl
@@ -26,17 +31,22 @@ import os
 import struct
 import time
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from actors.errors import ActorError
 
 WORD_BYTES = 8
 SLOT_BYTES = 1024
 SLOTS = 1024
+"""The rows of a board that is created without a number."""
+
+MAX_SLOTS = 2**20
+NAME_BYTES = 64
 CLAIM_DEADLINE_S = 5.0
 GAUGES = 4
 """The number of gauges of a row: whole numbers to which the application gives a meaning, by index."""
@@ -143,6 +153,26 @@ _Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[m
 
 _FIRST_GAUGE = _Raw._fields.index("gauge_0")
 
+# The header of the index, in words.
+_USED, _REBUILDS, _ENTRIES, _NEXT_EMPTIED, _CHANGES = range(5)
+_HEADER_WORDS = 8
+_WORDS_PER_SLOT = 2
+_SIZE_WITHOUT_INDEX = SLOTS * SLOT_BYTES
+"""The size of a board of an earlier version, which has no index and can be read."""
+
+
+def size_bytes(slots: int) -> int:
+    """The size of the file of a board with so many rows."""
+    return slots * (SLOT_BYTES + _WORDS_PER_SLOT * WORD_BYTES) + _HEADER_WORDS * WORD_BYTES
+
+
+def slots_in(file_bytes: int) -> int:
+    """The number of rows of a board whose file has this size; 0 when it is no board."""
+    if file_bytes == _SIZE_WITHOUT_INDEX:
+        return SLOTS
+    slots = (file_bytes - _HEADER_WORDS * WORD_BYTES) // (SLOT_BYTES + _WORDS_PER_SLOT * WORD_BYTES)
+    return slots if slots > 0 and size_bytes(slots) == file_bytes else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
@@ -219,6 +249,15 @@ class Board:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("r+b")
+        file_bytes = os.fstat(self._file.fileno()).st_size
+        self.slots = slots_in(file_bytes)
+        """The number of rows, named or not."""
+        if not self.slots:
+            self._file.close()
+            raise ActorError(f"{path} has {file_bytes} bytes and is no board of actors")
+        self._has_index = file_bytes != _SIZE_WITHOUT_INDEX
+        self._header = self.slots * SLOT_BYTES // WORD_BYTES
+        self._index = self._header + _HEADER_WORDS
         self.memory: mmap.mmap | bytearray
         self._map(mmap.mmap(self._file.fileno(), 0))
         self._slots: dict[str, int] = {}
@@ -226,11 +265,18 @@ class Board:
         """The clock of every `_ns` field; tests set another one."""
 
     @classmethod
-    def create(cls, path: Path) -> "Board":
-        """Make a fresh, empty board file (mode 0600) in place of an old one."""
+    def create(cls, path: Path, slots: int = SLOTS) -> "Board":
+        """Make a fresh, empty board file (mode 0600) in place of an old one.
+
+        slots   the number of rows, 1 to MAX_SLOTS; a row has 1 KB, of which the disk holds what was written
+        """
+        if not 1 <= slots <= MAX_SLOTS:
+            raise ActorError(f"a board has 1 to {MAX_SLOTS:,} rows, got {slots:,}")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.fchmod(fd, 0o600)  # it may have been there before
-        os.ftruncate(fd, SLOT_BYTES * SLOTS)
+        os.ftruncate(fd, size_bytes(slots))
+        # A write to a page that has no place on a full disk would end the writer by SIGBUS.
+        os.posix_fallocate(fd, slots * SLOT_BYTES, size_bytes(slots) - slots * SLOT_BYTES)
         os.close(fd)
         return cls(path)
 
@@ -241,8 +287,9 @@ class Board:
     def detach(self) -> None:
         """Copy the board into this process's own memory, and close the file."""
         if not self._file.closed:
-            last = bytearray(SLOT_BYTES * SLOTS)
-            for begins_at in range(0, len(last), SLOT_BYTES):
+            last = bytearray(len(self.memory))
+            last[self._header * WORD_BYTES :] = self.memory[self._header * WORD_BYTES :]
+            for begins_at in range(0, self.slots * SLOT_BYTES, SLOT_BYTES):
                 row = self.memory[begins_at : begins_at + SLOT_BYTES]
                 if not row[0]:
                     break  # reading a page that was never written allocates it; on a full disk that is SIGBUS
@@ -282,7 +329,15 @@ class Board:
         return _text(bytes(self.memory[begins_at : begins_at + layout.bytes]))
 
     def set(self, slot: int, **fields: Any) -> None:
-        """Write fields; text that is too long for its place is cut."""
+        """Write fields; text that is too long for its place is cut. A new name is noted in the index."""
+        if "name" in fields and self._has_index:
+            with _exclusive(self._file.fileno()):
+                self._set(slot, fields)
+                self._note_name(slot)
+        else:
+            self._set(slot, fields)
+
+    def _set(self, slot: int, fields: Mapping[str, Any]) -> None:
         for name, value in fields.items():
             layout = _LAYOUT[name]
             begins_at = slot * SLOT_BYTES + layout.offset
@@ -326,28 +381,99 @@ class Board:
         slot = self._slots.get(name)
         if slot is not None and self.get(slot, "name") == name:
             return slot
-        for _ in range(2):  # a name that moves during a scan may be missed once
-            slot = self._scan_for(name)
-            if slot is not None:
-                return slot
-        return None
-
-    def _scan_for(self, name: str) -> int | None:
-        """Find the slot of a name by comparing bytes.
-
-        Decoding the name of each row would be most of the cost of starting 400 children.
-        """
         try:
-            wanted = name.encode().ljust(64, b"\0")
+            wanted = name.encode().ljust(NAME_BYTES, b"\0")
         except UnicodeEncodeError:  # `claim` refuses such a name, so no row has it
             return None
-        for slot in range(SLOTS):
-            begins_at = slot * SLOT_BYTES + _LAYOUT["name"].offset
-            bearer = self.memory[begins_at : begins_at + 64]
+        slot = self._look_up(wanted) if name else None
+        if slot is not None:
+            self._slots[name] = slot
+        return slot
+
+    @property
+    def changes(self) -> int:
+        """The number of times that a row got a name or another parent."""
+        return self.whole[self._header + _CHANGES] if self._has_index else 0
+
+    # ---- the index of names ----
+
+    def _look_up(self, wanted: bytes) -> int | None:
+        """The slot of a name, by the index; by a scan when another process changes the index meanwhile."""
+        if not self._has_index:
+            return self._scan_for(wanted)
+        before = self._index_state()
+        slot = self._probe(wanted)
+        if slot is not None:
+            return slot
+        rebuilds, _ = before
+        is_settled = rebuilds % 2 == 0 and self._index_state() == before
+        return None if is_settled else self._scan_for(wanted)
+
+    def _index_state(self) -> tuple[int, int]:
+        return self.whole[self._header + _REBUILDS], self.whole[self._header + _CHANGES]
+
+    def _probe(self, wanted: bytes) -> int | None:
+        for word in self._places(wanted):
+            entry = self.whole[word]
+            if entry == 0:
+                return None
+            if 0 < entry <= self.slots and self._name_at(entry - 1) == wanted:
+                return entry - 1
+        return None
+
+    def _places(self, name: bytes) -> Iterator[int]:
+        """The words of the index in which a name may be, in order (linear probing)."""
+        size = self.slots * _WORDS_PER_SLOT
+        first = crc32(name) % size
+        return (self._index + (first + step) % size for step in range(size))
+
+    def _note_name(self, slot: int) -> None:
+        """Add a row's name to the index, under the lock. Entries under its earlier names stay."""
+        header = self._header
+        self.whole[header + _CHANGES] += 1
+        name = self._name_at(slot)
+        if not name[0]:
+            return
+        self.whole[header + _USED] = max(self.whole[header + _USED], slot + 1)
+        is_crowded = self.whole[header + _ENTRIES] > self.slots * _WORDS_PER_SLOT * 3 // 4
+        if is_crowded or self.whole[header + _REBUILDS] % 2:  # odd: its last writer ended half way
+            self._rebuild_index()
+        else:
+            self._add_entry(slot, name)
+
+    def _add_entry(self, slot: int, name: bytes) -> None:
+        for word in self._places(name):
+            if self.whole[word] == slot + 1:
+                return
+            if self.whole[word] == 0:
+                self.whole[word] = slot + 1
+                self.whole[self._header + _ENTRIES] += 1
+                return
+
+    def _rebuild_index(self) -> None:
+        """Write the index anew, without entries under earlier names. Readers scan the rows meanwhile."""
+        header, end = self._header, self._index + self.slots * _WORDS_PER_SLOT
+        self.whole[header + _REBUILDS] |= 1
+        self.memory[self._index * WORD_BYTES : end * WORD_BYTES] = bytes((end - self._index) * WORD_BYTES)
+        self.whole[header + _ENTRIES] = 0
+        for slot in range(self.slots):
+            name = self._name_at(slot)
+            if not name[0]:
+                break
+            self._add_entry(slot, name)
+        self.whole[header + _REBUILDS] += 1
+
+    def _name_at(self, slot: int) -> bytes:
+        begins_at = slot * SLOT_BYTES
+        return self.memory[begins_at : begins_at + NAME_BYTES]
+
+    def _scan_for(self, wanted: bytes) -> int | None:
+        """Find the slot of a name by comparing it with each row's."""
+        for slot in range(self.slots):
+            bearer = self._name_at(slot)
             if not bearer[0]:
                 return None
             if bearer == wanted:
-                self._slots[name] = slot
                 return slot
         return None
 
@@ -360,37 +486,55 @@ class Board:
         Raises ActorError when the name is too long or the board is full.
         """
         try:
-            size_bytes = len(name.encode())
+            name_bytes = len(name.encode())
         except UnicodeEncodeError as error:
             raise ActorError(f"actor name {name!r} cannot be written as UTF-8: {error.reason}") from None
-        if size_bytes > 64:
-            raise ActorError(f"actor name {name!r} is longer than 64 bytes")
+        if name_bytes > NAME_BYTES:
+            raise ActorError(f"actor name {name!r} is longer than {NAME_BYTES} bytes")
+        if not self._has_index:
+            raise ActorError(f"{self.path} is the board of an earlier version, which can only be read")
         with _exclusive(self._file.fileno()):
-            self._slots.clear()
             slot = self.find(name)
             if slot is None:
-                slot = next((i for i in range(SLOTS) if not self.get(i, "name")), None)
+                slot = self._unused_slot()
             if slot is None:
                 slot = self._emptied_slot()
             if slot is None:
                 raise ActorError(
-                    f"the board holds {SLOTS} actors and is full, so {name!r} cannot start; start fewer"
+                    f"the board holds {self.slots} actors and is full, so {name!r} cannot start; "
+                    "start fewer, or start the system with more rows"
                 )
             is_known = self.get(slot, "name") == name
             if is_known and self.get(slot, "parent") != parent:
                 check(slot)
             if not is_known or self.get(slot, "parent") != parent:
-                self.set_state(slot, ActorState.STARTING, name=name, parent=parent, pid=0)
+                state = _STATES.index(ActorState.STARTING)
+                self._set(slot, {"state": state, "name": name, "parent": parent, "pid": 0})
+                self._note_name(slot)
         self._slots[name] = slot
         return slot
 
+    def _unused_slot(self) -> int | None:
+        """The first slot that never had a name."""
+        used = self.whole[self._header + _USED]
+        if not 0 <= used <= self.slots or (used and not self._name_at(used - 1)[0]):
+            used = 0
+        return next((slot for slot in range(used, self.slots) if not self._name_at(slot)[0]), None)
+
     def _emptied_slot(self) -> int | None:
-        """A slot whose actor ended and was forgotten, cleared except for its incarnation."""
-        for slot in range(SLOTS):
+        """A slot whose actor ended and was forgotten, cleared except for its incarnation.
+
+        The search goes on behind the slot that was found last: a board that is always full is not read anew
+        from its first row for every name.
+        """
+        first = self.whole[self._header + _NEXT_EMPTIED]
+        for step in range(self.slots):
+            slot = (first + step) % self.slots
             if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
                 blank = {"q": 0, "d": 0.0, "s": ""}
                 wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}
-                self.set(slot, **wiped)
+                self._set(slot, wiped)
+                self.whole[self._header + _NEXT_EMPTIED] = slot + 1
                 return slot
         return None
 
@@ -434,7 +578,7 @@ class Board:
     def rows(self) -> list[Vitals]:
         """Every named actor, in the order the names were claimed; damaged rows are left out."""
         rows = []
-        for slot in range(SLOTS):
+        for slot in range(self.slots):
             raw = self._raw(slot)
             if not raw.name[0]:
                 break
@@ -445,7 +589,7 @@ class Board:
 
 def rows_of(path: Path) -> list[Vitals]:
     """The rows of the board in a file; none where the file is missing or is no board."""
-    if not path.is_file() or path.stat().st_size != SLOT_BYTES * SLOTS:
+    if not path.is_file() or not slots_in(path.stat().st_size):
         return []
     board = Board(path)
     try:

@@ -23,7 +23,7 @@ import msgpack
 import structlog
 
 from actors import orphans, thespian_base
-from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
+from actors.board import LAUNCHER, LIVING, MAX_SLOTS, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
@@ -35,7 +35,7 @@ from actors.thespian_host import ThespianHost
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
-LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{SLOTS}.{2**63}")
+LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{MAX_SLOTS}.{2**63}")
 """Longest path of a `mail_dir`: it leaves room for the name of a socket in a path of at most 107 bytes."""
 
 PORT_DEADLINE_S = 2.0
@@ -68,6 +68,7 @@ class ActorSystem:
     start_deadline_s  for the root's own process
     port              of Thespian's admin, on 127.0.0.1; None takes a free one
     prints_reports    whether supervisors also print to the standard error why a child ended
+    rows              of the board: how many actors there can be, those of other hosts included
     Both directories may be relative; they are resolved here. `tell` and `ask` are for one thread, the first
     that uses one of them. Raises SystemStartFailed when the directory or the port is in use, the path
     of `mail_dir` is too long, or the root does not come up.
@@ -82,6 +83,7 @@ class ActorSystem:
         start_deadline_s: float = 60.0,
         port: int | None = None,
         prints_reports: bool = True,
+        rows: int = SLOTS,
     ) -> None:
         fill_standard_streams()
         run_dir, mail_dir = run_dir.absolute(), mail_dir.absolute()
@@ -106,7 +108,7 @@ class ActorSystem:
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
         thespian_base.install(key, self._admin_pid_file)
-        self.board = Board.create(run_dir / "board")
+        self.board = Board.create(run_dir / "board", rows)
         self._mail = Mail(self.board, mail_dir, key)
         self._incarnation = secrets.randbits(62)
         self._mail_dir = mail_dir

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor
-from actors.board import ActorState
+from actors.board import SLOTS, ActorState
 from actors.codec import module_name_of
 from actors.errors import ActorDied, ActorError, NotReady
 from actors.process import fill_standard_streams
@@ -58,12 +58,14 @@ def supervised(
     run_dir: Path | None = None,
     start_deadline_s: float = 60.0,
     print_reports: bool = True,
+    rows: int = SLOTS,
 ) -> Iterator[ActorSystem]:
     """Run children under a root supervisor while the block lasts; no process of theirs outlives it.
 
     flags          of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
     run_dir        where logs, reports and crash files stay; a temporary folder when left out
     print_reports  whether a supervisor also prints to the standard error why a child ended
+    rows           of the board: how many actors there can be, those of other hosts included
     When the block is left, also by an error or Ctrl-C, children are asked to stop and get `shutdown_s`.
     Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s, and
     TreeGaveUp at the end of the block when the tree ended by itself before its work was done.
@@ -84,6 +86,7 @@ def supervised(
             root,
             start_deadline_s=start_deadline_s,
             prints_reports=print_reports,
+            rows=rows,
         ) as system:
             _await_ready(system, start_deadline_s)
             yield from _while_it_runs(system, children)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import SLOT_BYTES, SLOTS, ActorState, Board, Heartbeat, rows_of
+from actors.board import MAX_SLOTS, SLOT_BYTES, SLOTS, ActorState, Board, Heartbeat, rows_of, size_bytes
 from actors.errors import ActorError
 
 
@@ -189,16 +189,16 @@ def test_a_name_can_move_to_another_slot_while_others_read(board: Board) -> None
 
 def test_a_name_that_moves_during_the_search_is_found(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = board.claim("spare", "root"), board.claim("env", "root")
-    look = Board._scan_for
+    probe = Board._probe
 
-    def moves_meanwhile(self: Board, name: str) -> int | None:
-        monkeypatch.setattr(Board, "_scan_for", look)
+    def moves_meanwhile(self: Board, wanted: bytes) -> int | None:
+        monkeypatch.setattr(Board, "_probe", probe)
         board.set(first, name="env")
         board.set(second, name="retired")
         return None
 
     reader = Board(board.path)
-    monkeypatch.setattr(Board, "_scan_for", moves_meanwhile)
+    monkeypatch.setattr(Board, "_probe", moves_meanwhile)
     assert reader.find("env") == first
     reader.close()
 
@@ -240,18 +240,115 @@ def test_a_claim_of_another_parents_name_is_checked_and_its_own_is_not(tmp_path:
     board.close()
 
 
+# ---- many rows ----
+
+
+def test_a_board_has_as_many_rows_as_it_was_created_with_and_every_reader_knows(tmp_path: Path) -> None:
+    small = Board.create(tmp_path / "small", 3)
+    for name in ("a", "b", "c"):
+        small.claim(name, "root")
+    with pytest.raises(ActorError, match=r"3 actors and is full.*'d'.*more rows"):
+        small.claim("d", "root")
+    reader = Board(tmp_path / "small")
+    assert (reader.slots, [row.name for row in rows_of(small.path)]) == (3, ["a", "b", "c"])
+    for board in (small, reader):
+        board.close()
+
+
+@pytest.mark.parametrize("slots", [0, -1, MAX_SLOTS + 1])
+def test_a_board_of_no_rows_or_too_many_is_refused(tmp_path: Path, slots: int) -> None:
+    with pytest.raises(ActorError, match=f"1 to 1,048,576 rows, got {slots:,}"):
+        Board.create(tmp_path / "board", slots)
+
+
+def test_65_536_names_are_all_found_without_a_look_at_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board.create(tmp_path / "board", 65_536)
+    for number in range(65_536):
+        board.claim(f"actor-{number}", "root")
+    reader = Board(board.path)
+    monkeypatch.setattr(Board, "_scan_for", None)
+    seen: list[int] = []
+    name_at = Board._name_at
+    monkeypatch.setattr(Board, "_name_at", lambda self, slot: seen.append(slot) or name_at(self, slot))
+    wanted = range(0, 65_536, 97)
+    assert [reader.find(f"actor-{number}") for number in wanted] == list(wanted)
+    assert reader.find("nobody") is None
+    assert len(seen) < 10 * len(wanted), "a few rows each, however many there are"
+    for one in (board, reader):
+        one.close()
+
+
+def test_names_that_come_and_go_on_a_full_board_are_found_and_earlier_ones_are_not(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 8)
+    for number in range(200):  # more than the index has room for
+        slot = board.claim(f"session-{number}", "sessions")
+        board.set_state(slot, ActorState.FREE, incarnation=1, ended_incarnation=1)
+    reader = Board(board.path)
+    names = {row.name for row in reader.rows()}
+    assert names == {f"session-{number}" for number in range(192, 200)}
+    found = {f"session-{number}" for number in range(200) if reader.find(f"session-{number}") is not None}
+    assert found == names
+    for one in (board, reader):
+        one.close()
+
+
+def test_an_index_whose_writer_was_killed_half_way_hides_no_name(board: Board) -> None:
+    slots = {name: board.claim(name, "root") for name in ("a", "b", "c")}
+    state = board._header + 1
+    board.whole[state] += 1  # it is being written, and empty still
+    for word in range(board._index, len(board.whole)):
+        board.whole[word] = 0
+    reader = Board(board.path)
+    assert {name: reader.find(name) for name in slots} == slots
+    assert reader.find("nobody") is None
+    board.claim("d", "root")
+    assert board.whole[state] % 2 == 0, "the next claim has written it anew"
+    again = Board(board.path)
+    assert {name: again.find(name) for name in slots} == slots
+    for one in (reader, again):
+        one.close()
+
+
+def test_the_board_of_an_earlier_version_is_read_and_not_written(board: Board) -> None:
+    for name in ("a", "b"):
+        board.claim(name, "root")
+    path = board.path.with_name("earlier")
+    path.write_bytes(board.path.read_bytes()[: SLOTS * SLOT_BYTES])
+    assert [row.name for row in rows_of(path)] == ["a", "b"]
+    earlier = Board(path)
+    assert (earlier.find("b"), earlier.find("c")) == (1, None)
+    with pytest.raises(ActorError, match="earlier version, which can only be read"):
+        earlier.claim("c", "root")
+    earlier.close()
+
+
+def test_every_new_name_parent_or_rename_counts_as_a_change(board: Board) -> None:
+    before = board.changes
+    slot = board.claim("a", "root")
+    board.claim("a", "root")
+    assert board.changes == before + 1
+    board.claim("a", "pool")
+    board.set(slot, name="b")
+    board.set(slot, ready=1)
+    assert board.changes == before + 3
+
+
 def test_random_bytes_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "board"
     path.write_bytes(random.Random(0).randbytes(SLOTS * SLOT_BYTES))
     assert rows_of(path) == []
 
 
-@pytest.mark.parametrize("left", [b"", b"x" * 1000, bytes(SLOTS * SLOT_BYTES - 8)])
+@pytest.mark.parametrize("left", [b"", b"x" * 1000, bytes(SLOTS * SLOT_BYTES - 8), bytes(size_bytes(9) + 8)])
 def test_a_file_of_another_size_is_no_board(tmp_path: Path, left: bytes) -> None:
     assert rows_of(tmp_path / "none") == []
     path = tmp_path / "board"
     path.write_bytes(left)
     assert rows_of(path) == []
+    with pytest.raises(ActorError, match="no board of actors"):
+        Board(path)
 
 
 def test_a_damaged_row_is_left_out_and_the_others_stay(board: Board) -> None:
