@@ -31,7 +31,7 @@ import os
 import struct
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -86,7 +86,8 @@ def row_beside(name: str) -> str:
     return name.removesuffix("~") if name.endswith("~") else second_row(name)
 
 
-_STATES = tuple(ActorState)
+STATES = tuple(ActorState)
+"""The states in the order of their numbers in a row."""
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
 """In these states there is a process, and it takes mail."""
@@ -152,6 +153,16 @@ _Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[m
 """A whole row, not decoded."""
 
 _FIRST_GAUGE = _Raw._fields.index("gauge_0")
+
+_READY_END = _LAYOUT["ready"].offset + WORD_BYTES
+_LAST_ERROR = _LAYOUT["last_error"]
+_ACTIVITY_WORDS = tuple(
+    _LAYOUT[name].offset // WORD_BYTES
+    for name in (
+        *("beat_ns", "progress_ns", "busy_since_ns", "work_since_ns"),
+        *("messages", "refused", "unsent", "uses"),
+    )
+)
 
 # The header of the index, in words.
 _USED, _REBUILDS, _ENTRIES, _NEXT_EMPTIED, _CHANGES = range(5)
@@ -351,7 +362,7 @@ class Board:
 
     def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
         """Write the state of a child, and other fields. Called by its supervisor."""
-        self.set(slot, state=_STATES.index(state), **fields)
+        self.set(slot, state=STATES.index(state), **fields)
 
     def set_gauges(self, slot: int, gauges: Mapping[int, int]) -> None:
         """Write gauges, by index. Called by the actor itself."""
@@ -360,6 +371,11 @@ class Board:
     def gauge(self, slot: int, index: int) -> int:
         """One gauge of a row."""
         return int(self.get(slot, f"gauge_{index:d}"))
+
+    def gauges(self, slot: int) -> tuple[int, ...]:
+        """All gauges of a row, by index."""
+        first = (slot * SLOT_BYTES + _LAYOUT["gauge_0"].offset) // WORD_BYTES
+        return tuple(self.whole[first : first + GAUGES])
 
     def clear_gauges(self, slot: int) -> None:
         """Set all gauges to 0 for a new process, which has published nothing yet."""
@@ -372,9 +388,41 @@ class Board:
         """
         self.set(slot, ended_reason=reason, ended_incarnation=incarnation)
 
+    def condition(self, slot: int) -> bytes:
+        """The part of a row that changes when something happens to the actor, not with every message.
+
+        It is what the supervisor writes, whether the actor is ready, and its last error. Two equal values
+        mean that nothing of this has changed.
+        """
+        begins_at = slot * SLOT_BYTES
+        error_at = begins_at + _LAST_ERROR.offset
+        own = self.memory[begins_at : begins_at + _READY_END]
+        return bytes(own + self.memory[error_at : error_at + _LAST_ERROR.bytes])
+
+    def set_activity(self, slot: int, numbers: Sequence[int], *, handler: str, work: str) -> None:
+        """Write what changes with every message, for an actor of another host.
+
+        numbers   beat_ns, progress_ns, busy_since_ns, work_since_ns, messages, refused, unsent, uses
+        """
+        first = slot * SLOT_BYTES // WORD_BYTES
+        for word, number in zip(_ACTIVITY_WORDS, numbers, strict=True):
+            self.whole[first + word] = number
+        if handler != self.get(slot, "handler") or work != self.get(slot, "work"):
+            self._set(slot, {"handler": handler, "work": work})
+
+    def slots_by_parent(self) -> dict[str, list[int]]:
+        """The slots of the rows below each parent, in the order the names were claimed."""
+        parent_at, found = _LAYOUT["parent"].offset, dict[bytes, list[int]]()
+        for begins_at in range(0, self.slots * SLOT_BYTES, SLOT_BYTES):
+            if not self.memory[begins_at]:
+                break
+            parent = bytes(self.memory[begins_at + parent_at : begins_at + parent_at + NAME_BYTES])
+            found.setdefault(parent, []).append(begins_at // SLOT_BYTES)
+        return {_text(parent): slots for parent, slots in found.items()}
+
     def state(self, slot: int) -> ActorState:
         """The state of the child in this slot, as its supervisor sees it."""
-        return _STATES[int(self.get(slot, "state"))]
+        return STATES[int(self.get(slot, "state"))]
 
     def find(self, name: str) -> int | None:
         """The slot that has a name now, or None. A supervisor may move a name to another slot."""
@@ -508,7 +556,7 @@ class Board:
             if is_known and self.get(slot, "parent") != parent:
                 check(slot)
             if not is_known or self.get(slot, "parent") != parent:
-                state = _STATES.index(ActorState.STARTING)
+                state = STATES.index(ActorState.STARTING)
                 self._set(slot, {"state": state, "name": name, "parent": parent, "pid": 0})
                 self._note_name(slot)
         self._slots[name] = slot
@@ -551,7 +599,7 @@ class Board:
             slot=slot,
             name=_text(raw.name),
             parent=_text(raw.parent),
-            state=_STATES[raw.state],
+            state=STATES[raw.state],
             pid=raw.pid,
             incarnation=raw.incarnation,
             restarts=raw.restarts,
@@ -603,7 +651,7 @@ def _is_possible(raw: Any) -> bool:
     numbers = raw.pid, raw.restarts, raw.route
     times = raw.started_unix_s, raw.retry_unix_s
     return (
-        0 <= raw.state < len(_STATES)
+        0 <= raw.state < len(STATES)
         and raw.incarnation >= 0  # that of a client is drawn from 62 bits
         and all(0 <= number < MOST for number in numbers)
         and all(abs(unix_s) < MOST or unix_s == math.inf for unix_s in times)

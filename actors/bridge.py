@@ -1,44 +1,54 @@
-"""The one actor of a machine that talks to other machines.
+"""The one actor of a host that talks to other hosts.
 
-Receives   mail for names of other machines (routed here by the board), Export, WhichLinks; frames of the link
+Receives   mail for names of other hosts (routed here by the board), Export, WhichLinks; frames of the wire
 Tells      LinkUp and LinkDown to the actors named in `tells`
-Dies when  it has no key, or its address is taken or not one address: it does not run without encryption
+Dies when  the agent that carries its frames does not listen, or closes the wire; the name of a host is wrong
 On restart every session is opened anew under a higher epoch, and every name from elsewhere is gone meanwhile
 
-One machine leads: its bridge listens. The others follow: their bridges connect to it and say Hello until
-they are welcome. Mail between two followers goes through the leader. Either side that hears nothing for
-`lease_s` holds the other for lost: its names are not living any more, and what comes later under that
-session's epoch is refused.
+One host leads. The others follow: they say Hello to it until they are welcome, and have a session with it
+from then on. Either side that hears nothing for `lease_s` holds the other for lost: its names are not living
+any more. The leader tells every host of the sessions and names of the others. Mail goes straight from host to
+host. A host takes mail only from a session that the leader has told it of. Mail of a session that it will be
+told of in a moment is held; mail of one that is over is refused and counted.
 
-args       host          this machine's name, as the leader lists it
-           keys          folder with this machine's key pair (`python -m actors.curve FOLDER`)
-           capabilities  what this machine has: {"gpu": 2, "vm_host": 1}
-           exports       names others may write to; who writes to another machine is known there anyway
+args       host          this host's name
+           wire          path of the socket at which this host's agent listens (`actors.wire`)
+           capabilities  what this host has: {"gpu": 2, "vm_host": 1}
+           exports       names others may write to; who writes to another host is known there anyway
            tells         names of local actors that want to know of links
- leader    listen        "tcp://10.0.0.1:7000"; followers  {host: public key}; lease_s
- follower  connect       "tcp://10.0.0.1:7000"; leader_key the leader's public key
+           lease_s
+ leader    services      names that the others know as they are, with every row below them
+ follower  leader        the leader's name
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from actors.actor import Actor, Sender, receives
 from actors.codec import Envelope, MessageKind, UndecodedMessage, message, module_name_of
-from actors.curve import ConnectingWire, ListeningWire, Wire, read_keys
 from actors.directory import Directory
-from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, MessageTooLarge
+from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import (
+    ACTIVITY_PER_LEASE,
     LEASE_S,
     MAX_COUNT,
+    Activities,
+    Activity,
     Beat,
     Body,
     Carry,
+    ChangeLog,
+    Channel,
     Frame,
     Gone,
     Hello,
+    Peer,
+    Peers,
     Row,
     Rows,
     Session,
@@ -46,39 +56,50 @@ from actors.link import (
     before_session,
     can_be_told,
     check_host,
+    first_epoch,
     here,
     next_epoch,
+    pack,
+    session,
     unpack,
 )
 from actors.monitors import Down, Exit
 from actors.system_messages import ChildReady, RefusalReason, Stop
+from actors.told_rows import Export as TellingOf
+from actors.told_rows import TellableRow, ToldRows
+from actors.wire import AgentWire
 
 TICK_S = 0.05
-"""How often leases are looked at, and the exported names on the board."""
+"""How often leases are looked at, and the told rows of the board."""
+
+GAUGES_S = 0.25
+"""How often changed gauges are told."""
 
 FRAMES_PER_TURN = 256
-"""Then mail and timers get their turn, however much another machine sends."""
+"""Then mail and timers get their turn, however much another host sends."""
 
-ROWS_PER_FRAME = 64
-"""A frame of rows stays below the limit of the wire."""
+ROWS_PER_FRAME = 48
+ACTIVITIES_PER_FRAME = 256
+PEERS_PER_FRAME = 128
+"""A frame stays below the limit of the wire."""
 
-ATTEMPT_LEASES = 2
-"""A follower that is not welcome within so many leases connects anew; over a slow link that takes a while."""
+HELLO_AGAIN_S = 1.0
+"""A follower that is not welcome repeats its Hello this often: the leader's agent may not be there yet."""
 
 RECONNECT_S = 0.2
 """A follower that lost its session waits this long before it says Hello again."""
 
-LINGER_MS = 200
-"""How long a bridge that stops waits for its last word to leave."""
+EARLY_FRAMES = 256
+"""The most frames of one host that are held until the leader has told of its session."""
 
-EPOCHS_PER_INCARNATION = 2**20
-"""A restarted leader's bridge goes on above every epoch of the one before."""
+LINGER_S = 0.2
+"""How long a bridge that stops waits for its last word to leave."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUp:
-    """A machine is connected. Its names are on the board."""
+    """A host is connected. Its names are on the board."""
 
     host: str
     epoch: int
@@ -88,7 +109,7 @@ class LinkUp:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkDown:
-    """A machine is lost, or said that it leaves. None of its names lives any more.
+    """A host is lost, or said that it leaves. None of its names lives any more.
 
     host is empty when the bridge itself was started anew: every link is down.
     """
@@ -101,19 +122,21 @@ class LinkDown:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Let other machines know a name of this one. Answered by Exported.
+    """Let other hosts know a name of this one. Answered by Exported.
 
-    placed   it is known under its plain name; otherwise as `name@host`
+    placed           it is known under its plain name, with every row below it; otherwise as `name@host`
+    is_told_to_all   False: only the leader is told of it
     """
 
     name: str
     placed: bool = False
+    is_told_to_all: bool = True
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What other machines call it."""
+    """What other hosts call it."""
 
     name: str
 
@@ -135,22 +158,23 @@ class LinkVitals:
     silent_s: float
     carried: int
     refused: int
+    said_bytes: int
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The sessions of this machine, and what was turned away.
+    """The sessions of this host, and what was turned away.
 
     late        frames of sessions that are over: what a lost host sent after it was given up
-    strangers   connections without a listed key
-    malformed   authentic frames that say nothing this version understands
+    early       frames that are held now, of sessions that the leader has not told of yet
+    malformed   frames that say nothing this version understands
     """
 
     host: str
     links: tuple[LinkVitals, ...]
     late: int
-    strangers: int
+    early: int
     malformed: int
 
 
@@ -161,17 +185,17 @@ def _wire_name(cls: type) -> str:
 SAID_ON_ONE_MACHINE = frozenset(
     _wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
 )
-"""Whoever may say these is on the same machine as whoever hears them: a supervisor, the bridge."""
+"""Whoever may say these is on the same host as whoever hears them: a supervisor, the bridge."""
 
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 
 def why_not_taken(carry: Carry) -> str:
-    """Why mail of another machine is not handed on, whoever it is for; empty when it is. Pure."""
+    """Why mail of another host is not handed on, whoever it is for; empty when it is. Pure."""
     if carry.kind == MessageKind.REFUSAL and carry.message != _wire_name(RefusalReason):
         return f"a refusal must be a {_wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_MACHINE:
-        return f"{carry.message} is not taken from another machine"
+        return f"{carry.message} is not taken from another host"
     try:
         _one_value.decode(carry.payload)
     except msgspec.MsgspecError as error:
@@ -179,44 +203,75 @@ def why_not_taken(carry: Carry) -> str:
     return ""
 
 
+class Wire(Protocol):
+    """What a bridge needs of its way to other hosts (`actors.wire`)."""
+
+    fds: tuple[int, ...]
+    malformed: int
+
+    def send(self, host: str, frame: bytes) -> bool: ...
+
+    def receive(self) -> tuple[str, bytes] | None: ...
+
+    def close(self, linger_s: float = 0.0) -> None: ...
+
+
 class Bridge(Actor):
     """What leader and follower have in common. Use `LeaderBridge` and `FollowerBridge`."""
 
     traps_exits = True
-    """Other machines may link to whatever is exported; that must not end those who join the machines."""
+    """Other hosts may link to whatever is exported; that must not end those who join the hosts."""
 
     speaks_for_others = False
-    """Whether the other side may announce names of third machines."""
+    """Whether the other side may announce names of third hosts."""
 
     def on_start(self) -> None:
         self.host = str(self.args["host"])
         check_host(self.host)
+        self.lease_s = float(self.args.get("lease_s", LEASE_S))
         self.sessions: dict[str, Session] = {}
         self.late = 0
         self.malformed = 0
         self._is_draining = False
-        self.directory = Directory(self.board, self.host, self.identity.name, self.identity.slot)
-        self.directory.close_all("the bridge to its machine was started anew")
-        for name in (*self.args.get("exports", ()), self.identity.name):
-            self.directory.export(name)
-        self.wire: Wire = self.open_wire()
-        self._watch_wire()
+        self._activity_s = self._gauges_s = 0.0
+        self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
+        self.told = ToldRows(self.board, self.host, self.clock, self.passed_on)
+        self.directory.close_all("the bridge to its host was started anew")
         self._tell_of(LinkDown(host="", epoch=0, reason="the bridge was started anew"))
+        for name in (*self.args.get("exports", ()), self.identity.name):
+            self.told.export(name, TellingOf())
+        self.wire: Wire = self.open_wire()
+        for fd in self.wire.fds:
+            self.runtime.watch(fd, self.drain)
         self.every(TICK_S, self.tick)
 
     def on_stop(self) -> None:
-        for session in list(self.sessions.values()):
-            self.lose(session, f"the bridge of {self.host!r} was told to stop")
-        self.wire.close(LINGER_MS)
+        for open_session in list(self.sessions.values()):
+            self.lose(open_session, f"the bridge of {self.host!r} was told to stop")
+        self.wire.close(LINGER_S)
+
+    def open_wire(self) -> Wire:
+        return AgentWire(Path(self.args["wire"]))
 
     # ---- what the two sides do differently ----
 
-    def open_wire(self) -> Wire:
-        raise NotImplementedError
+    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
+        """The rows of other hosts that this one tells of, with their slots."""
+        return ()
 
     def heard_outside(self, host: str, frame: Frame) -> None:
         """A frame of no open session."""
         raise NotImplementedError
+
+    def channel_to(self, host: str) -> Channel | None:
+        """The way to a host, while its session and this host's own are open."""
+        return self.sessions.get(host)
+
+    def agent_lost(self, host: str) -> None:
+        """The agent says that a host is gone."""
+        known = self.sessions.get(host)
+        if known is not None:
+            self.lose(known, "its agent is gone")
 
     # ---- mail ----
 
@@ -226,52 +281,67 @@ class Bridge(Actor):
 
     @receives(Export)
     def export(self, call: Export, sender: Sender) -> Exported:
-        self.directory.export(call.name, placed=call.placed)
+        telling = TellingOf(is_plain=call.placed, is_told_to_all=call.is_told_to_all)
+        self.told.export(call.name, telling)
+        self.told.update()
         self._announce_to_all()
-        return Exported(name=self.directory.seen_elsewhere(call.name))
+        return Exported(name=self.told.seen_elsewhere(call.name))
 
     @receives(WhichLinks)
     def which_links(self, call: WhichLinks, sender: Sender) -> Links:
         now_s = self.clock.monotonic_s()
         links = tuple(
             LinkVitals(
-                host=session.host,
-                epoch=session.epoch,
-                capabilities=session.capabilities,
-                silent_s=now_s - session.heard_s,
-                carried=session.carried,
-                refused=session.refused,
+                host=each.host,
+                epoch=each.epoch,
+                capabilities=each.capabilities,
+                silent_s=now_s - each.heard_s,
+                carried=each.carried,
+                refused=each.refused,
+                said_bytes=each.said_bytes,
             )
-            for session in self.sessions.values()
+            for each in self.sessions.values()
         )
         return Links(
             host=self.host,
             links=links,
             late=self.late,
-            strangers=self.wire.strangers,
-            malformed=self.malformed,
+            early=self.early,
+            malformed=self.malformed + self.wire.malformed,
         )
 
+    @property
+    def early(self) -> int:
+        """Frames that wait for news of the leader."""
+        return 0
+
     def on_foreign(self, envelope: Envelope) -> None:
-        """Mail from an actor of this machine to a name of another."""
-        session = self.sessions.get(self.directory.host_of(envelope.to))
-        if session is None:
+        """Mail from an actor of this host to a name of another."""
+        channel = self.channel_to(self.directory.host_of(envelope.to))
+        if channel is None:
             self.refuse(envelope, f"no link leads to {envelope.to!r}")
         else:
-            self._carry(session, envelope)
-        self.drain()
+            self._carry(channel, envelope)
 
-    def _carry(self, session: Session, envelope: Envelope) -> None:
-        if not self.directory.host_of(envelope.sender):
-            self.directory.export_sender(envelope.sender)
-        self._announce(session)  # before the mail: its receiver answers to a name that is known
+    def _carry(self, channel: Channel, envelope: Envelope) -> None:
+        self.told.export_sender(envelope.sender)
+        self._introduce(channel, envelope.sender)  # its receiver answers to a name that is known
         carry = self._carried(envelope)
         if not can_be_told(carry.sender):
             self.refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
-        elif self.say(session, carry):
-            session.carried += 1
+        elif self.say(channel, carry):
+            channel.carried += 1
         else:
-            self.refuse(envelope, f"the link to {session.host!r} takes no more")
+            self.refuse(envelope, f"the link to {channel.host!r} takes no more")
+
+    def _introduce(self, channel: Channel, sender: str) -> None:
+        """Tell the other host of the sender, unless it knows; it hears of its end over the same channel."""
+        found = self.told.sender_row(sender)
+        if found is None:
+            return
+        slot, condition, row = found
+        if channel.told.get(slot) != condition and self.say(channel, Rows((row,))):
+            channel.told[slot] = condition
 
     def _carried(self, envelope: Envelope) -> Carry:
         deadline = envelope.deadline_unix_ms
@@ -281,18 +351,18 @@ class Bridge(Actor):
             id=envelope.id,
             to=envelope.to,
             to_incarnation=envelope.to_incarnation,
-            sender=self.directory.seen_elsewhere(envelope.sender),
+            sender=self.told.seen_elsewhere(envelope.sender),
             sender_incarnation=envelope.sender_incarnation,
             left_ms=min(max(1, deadline - self._unix_ms()), MAX_COUNT) if deadline else 0,
             message=sealed.name,
             payload=sealed.payload,
         )
 
-    def _deliver(self, session: Session, carry: Carry) -> None:
-        """Mail from another machine: to an actor of this one, or on to a third."""
-        if self.directory.host_of(carry.sender) != session.host:
-            session.refused += 1
-            self.log.warning("mail_refused", host=session.host, sender=carry.sender, reason="not announced")
+    def _deliver(self, channel: Channel, carry: Carry) -> None:
+        """Mail from another host to an actor of this one."""
+        if self.directory.host_of(carry.sender) != channel.host:
+            channel.refused += 1
+            self.log.warning("mail_refused", host=channel.host, sender=carry.sender, reason="not announced")
             return
         envelope = Envelope(
             kind=MessageKind(carry.kind),
@@ -304,67 +374,66 @@ class Bridge(Actor):
             deadline_unix_ms=self._unix_ms() + carry.left_ms if carry.left_ms else 0,
             message=UndecodedMessage(carry.message, carry.payload),
         )
-        host = self.directory.host_of(envelope.to)
-        further = self.sessions.get(host)
         why = why_not_taken(carry)
+        if not why and (self.directory.host_of(envelope.to) or not self.told.is_told(envelope.to)):
+            why = f"host {self.host!r} offers no {envelope.to!r}"
         if why:
-            session.refused += 1
+            channel.refused += 1
             self.refuse(envelope, why)
-        elif further is not None and further is not session:
-            self._carry(further, envelope)
-        elif host or not self.directory.is_exported(envelope.to):
-            session.refused += 1
-            self.refuse(envelope, f"host {self.host!r} offers no {envelope.to!r}")
         else:
-            self._hand_over(session, envelope)
+            self._hand_over(channel, envelope)
 
-    def _hand_over(self, session: Session, envelope: Envelope) -> None:
+    def _hand_over(self, channel: Channel, envelope: Envelope) -> None:
         """Its receiver may have ended meanwhile, or take no more: no reason for the bridge to end too."""
         try:
             self.forward(envelope)
         except (ActorDied, MailboxFull, MessageTooLarge) as error:
-            session.refused += 1
+            channel.refused += 1
             self.refuse(envelope, f"host {self.host!r}: {error}")
 
     # ---- sessions ----
 
-    def open(self, session: Session) -> None:
+    def open(self, opened: Session) -> None:
         """The other side is there: tell it our names. Who wants to know hears of it once we know its own."""
-        self.sessions[session.host] = session
-        self.log.info("link_up", host=session.host, epoch=session.epoch)
-        self._announce(session)
+        self.sessions[opened.host] = opened
+        self.log.info("link_up", host=opened.host, epoch=opened.epoch)
+        self.told.update()
+        self._announce(opened)
 
-    def lose(self, session: Session, reason: str) -> None:
+    def lose(self, lost: Session, reason: str) -> None:
         """The other side is lost. It hears so at once if it can still hear."""
-        del self.sessions[session.host]
-        self.log.warning("link_down", host=session.host, epoch=session.epoch, reason=reason)
-        self.directory.forget(session.host, f"host {session.host!r} is lost: {reason}")
-        self.wire.send(session.host, before_session(Gone(session.epoch, reason)))
-        self._tell_of(LinkDown(host=session.host, epoch=session.epoch, reason=reason))
+        del self.sessions[lost.host]
+        self.log.warning("link_down", host=lost.host, epoch=lost.epoch, reason=reason)
+        self.wire.send(lost.host, before_session(Gone(lost.epoch, reason)))
+        self._tell_of(LinkDown(host=lost.host, epoch=lost.epoch, reason=reason))
 
     def _tell_of(self, news: LinkUp | LinkDown) -> None:
         for name in self.args.get("tells", ()):
             self.tell(name, news)
 
-    def say(self, session: Session, body: Body) -> bool:
-        return self.wire.send(session.host, session.say(body, self.clock.monotonic_s()))
+    def say(self, channel: Channel, body: Body) -> bool:
+        if isinstance(channel, Session):
+            channel.said_s = self.clock.monotonic_s()
+        return self.wire.send(channel.host, channel.say(body))
 
     def tick(self) -> None:
-        """What time brings: loss, changed names, beats."""
+        """What time brings: loss, changed rows, ages, beats."""
         self.drain()
         self.directory.settle()
-        for session in list(self.sessions.values()):
-            if session.is_lost(self.clock.monotonic_s()):
-                self.lose(session, f"nothing was heard of it for {session.lease_s:g} s")
-                continue
-            self._announce(session)
-            if session.is_beat_due(self.clock.monotonic_s()):
-                self.say(session, Beat())
+        self.told.update()
+        now_s = self.clock.monotonic_s()
+        for each in list(self.sessions.values()):
+            if each.is_lost(now_s):
+                self.lose(each, f"nothing was heard of it for {each.lease_s:g} s")
+        self._announce_to_all()
+        self._tell_activity(now_s)
+        for each in self.sessions.values():
+            if each.is_beat_due(now_s):
+                self.say(each, Beat())
         self.set_gauges({0: len(self.sessions)})
-        self.drain()
 
     def drain(self) -> None:
-        """Take the frames that have come. Sending may swallow the wire's wake-up, so this follows it."""
+        """Take the frames that have come. Raises WireClosed when none can come any more."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -372,174 +441,261 @@ class Bridge(Actor):
             received = self.wire.receive()
             if received is None:
                 break
-            self._take_frame(*received)
+            self.take_frame(*received)
         else:
             self.after(0.0, self.drain)
         self._is_draining = False
 
-    def _take_frame(self, host: str, data: bytes) -> None:
+    def take_frame(self, host: str, data: bytes) -> None:
+        if not data:
+            self.agent_lost(host)
+            return
         try:
             frame = unpack(data)
         except MalformedMessage as error:
             self.malformed += 1
             self.log.warning("frame_refused", host=host, reason=str(error))
             return
-        session = self.session_of(host)
+        known = self.sessions.get(host)
         if isinstance(frame.body, Gone):
-            self._heard_gone(session, frame.body)
-        elif session is None or isinstance(frame.body, Hello | Welcome):
-            self.wire.settle(host)
+            if known is not None and known.epoch == frame.body.epoch:
+                self.lose(known, frame.body.reason)
+        elif known is None or isinstance(frame.body, Hello | Welcome):
             self.heard_outside(host, frame)
-        elif session.hear(frame, self.clock.monotonic_s()):
-            self.wire.settle(host)
-            self._heard(session, frame.body)
+        elif known.hear(frame):
+            known.heard_s = self.clock.monotonic_s()
+            self.heard(known, frame.body)
         else:
             self.late += 1
 
-    def _heard(self, session: Session, body: Body) -> None:
+    def heard(self, channel: Channel, body: Body) -> None:
         match body:
             case Rows(rows):
-                self._learn(session, rows)
+                self._learn(channel, rows)
+            case Activities(activities):
+                for activity in activities:
+                    self.directory.hear_activity(channel.host, activity)
             case Carry():
-                self._deliver(session, body)
+                self._deliver(channel, body)
 
-    def _heard_gone(self, session: Session | None, gone: Gone) -> None:
-        if session is not None and session.epoch == gone.epoch:
-            self.lose(session, gone.reason)
+    # ---- rows ----
 
-    def session_of(self, host: str) -> Session | None:
-        return self.sessions.get(host)
-
-    def _learn(self, session: Session, rows: tuple[Row, ...]) -> None:
-        answers = (
-            self.directory.learn(session.host, r, speaks_for_others=self.speaks_for_others) for r in rows
-        )
+    def _learn(self, channel: Channel, rows: tuple[Row, ...]) -> None:
+        is_leader = self.speaks_for_others and isinstance(channel, Session)
+        answers = (self.directory.learn(channel.host, row, speaks_for_others=is_leader) for row in rows)
         refusals = [why for why in answers if why]
-        session.refused += len(refusals)
-        if not session.is_introduced:
-            session.is_introduced = True
-            self._tell_of(LinkUp(host=session.host, epoch=session.epoch, capabilities=session.capabilities))
-        if refusals:  # once, whatever there is: another machine must not fill this one's log
-            self.log.warning("names_refused", host=session.host, count=len(refusals), first=refusals[0])
+        channel.refused += len(refusals)
+        if isinstance(channel, Session) and not channel.is_introduced:
+            channel.is_introduced = True
+            self._tell_of(LinkUp(host=channel.host, epoch=channel.epoch, capabilities=channel.capabilities))
+        if refusals:  # once, whatever there is: another host must not fill this one's log
+            self.log.warning("names_refused", host=channel.host, count=len(refusals), first=refusals[0])
 
     def _announce_to_all(self) -> None:
-        for session in self.sessions.values():
-            self._announce(session)
+        for each in self.sessions.values():
+            self._announce(each)
 
-    def _announce(self, session: Session) -> None:
-        changed = session.changes(self.directory.rows_for(session.host))
+    def _announce(self, to: Session) -> None:
+        """Tell of every row that has changed; when the link is full, the next tick goes on."""
+        changed = self.told.changed_since(to.rows_cursor, host=to.host)
         for first in range(0, len(changed), ROWS_PER_FRAME):
             part = changed[first : first + ROWS_PER_FRAME]
-            if not self.say(session, Rows(part)):
-                return  # the link is full: the next tick tries again
-            session.announced |= {row.name: row for row in part}
+            if not self.say(to, Rows(tuple(row for _, row in part))):
+                return
+            to.rows_cursor = part[-1][0]
 
-    def _watch_wire(self) -> None:
-        for fd in self.wire.fds:
-            self.runtime.watch(fd, self.drain)
+    def _tell_activity(self, now_s: float) -> None:
+        """Ages of every row a few times in a lease, and of rows with new gauges a little more often."""
+        if now_s - self._activity_s >= self.lease_s / ACTIVITY_PER_LEASE:
+            self._activity_s = self._gauges_s = now_s
+            news = self.told.activities()
+        elif now_s - self._gauges_s >= GAUGES_S:
+            self._gauges_s = now_s
+            news = self.told.activities(only_new_gauges=True)
+        else:
+            return
+        for each in self.sessions.values():
+            self._say_activities(each, [activity for host, activity in news if host != each.host])
+
+    def _say_activities(self, to: Session, activities: list[Activity]) -> None:
+        for first in range(0, len(activities), ACTIVITIES_PER_FRAME):
+            self.say(to, Activities(tuple(activities[first : first + ACTIVITIES_PER_FRAME])))
 
     def _unix_ms(self) -> int:
         return int(self.clock.unix_s() * 1000)
 
 
 class LeaderBridge(Bridge):
-    """Listens; gives every follower that connects an epoch of its own."""
+    """Gives every host that says Hello a session with an epoch of its own, and tells each of the others."""
 
     def on_start(self) -> None:
-        self._lease_s = float(self.args.get("lease_s", LEASE_S))
         self._epochs: dict[str, int] = {}
-        self._first_epoch = self.identity.incarnation * EPOCHS_PER_INCARNATION
+        self._first_epoch = first_epoch(self.clock.unix_s())
+        self._peers: ChangeLog[str, Peer] = ChangeLog()
         super().on_start()
+        for name in self.args.get("services", ()):
+            self.told.export(name, TellingOf(is_plain=True))
 
-    def open_wire(self) -> Wire:
-        followers: Mapping[str, str] = self.args["followers"]
-        for host in followers:
-            check_host(host)
-        if self.host in followers:
-            raise LinkNotAllowed(f"{self.host!r} is the leader's own name; give that follower another")
-        return ListeningWire(self.args["listen"], read_keys(Path(self.args["keys"])), followers)
+    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
+        return self.directory.passed_on()
 
     def heard_outside(self, host: str, frame: Frame) -> None:
-        if isinstance(frame.body, Hello) and frame.body.host == host:
+        if isinstance(frame.body, Hello) and frame.body.host == host != self.host:
             self._welcome(frame.body)
         else:
             self.late += 1
             reason = f"{self.host!r} knows no session {frame.epoch} of {host!r}"
             self.wire.send(host, before_session(Gone(frame.epoch, reason)))
 
+    def open(self, opened: Session) -> None:
+        self._peers.note(opened.host, Peer(opened.host, opened.epoch))
+        super().open(opened)
+
+    def lose(self, lost: Session, reason: str) -> None:
+        self.directory.forget(lost.host, f"host {lost.host!r} is lost: {reason}")
+        self._peers.note(lost.host, Peer(lost.host, lost.epoch, reason))
+        super().lose(lost, reason)
+
     def _welcome(self, hello: Hello) -> None:
         old = self.sessions.get(hello.host)
+        if old is not None and old.attempt == hello.attempt:  # its Hello was repeated on the way
+            self.say(old, Welcome(self.host, self.lease_s))
+            return
         if old is not None:
             self.lose(old, "it connected anew")
         epoch = next_epoch(self._first_epoch, self._epochs.get(hello.host, 0), hello.last_epoch)
         self._epochs[hello.host] = epoch
-        session = Session(
-            host=hello.host,
-            epoch=epoch,
-            lease_s=self._lease_s,
-            heard_s=self.clock.monotonic_s(),
-            capabilities=hello.capabilities,
-        )
-        self.say(session, Welcome(self.host, self._lease_s))
-        self.open(session)
+        opened = session(hello.host, epoch, lease_s=self.lease_s, now_s=self.clock.monotonic_s())
+        opened.capabilities, opened.attempt = hello.capabilities, hello.attempt
+        self.say(opened, Welcome(self.host, self.lease_s))
+        self.open(opened)
+
+    def _announce(self, to: Session) -> None:
+        """Sessions first: a row is of no use to a host that may not write to its host."""
+        changed = [(n, peer) for n, peer in self._peers.since(to.peers_cursor) if peer.host != to.host]
+        for first in range(0, len(changed), PEERS_PER_FRAME):
+            part = changed[first : first + PEERS_PER_FRAME]
+            if not self.say(to, Peers(tuple(peer for _, peer in part))):
+                return
+            to.peers_cursor = part[-1][0]
+        super()._announce(to)
 
 
 class FollowerBridge(Bridge):
-    """Connects to the leader, again and again until it is welcome."""
+    """Says Hello to the leader until it is welcome; writes straight to hosts that the leader tells of."""
 
     speaks_for_others = True
 
     def on_start(self) -> None:
-        self._lease_s = float(self.args.get("lease_s", LEASE_S))
+        self._leader = str(self.args["leader"])
+        check_host(self._leader)
         self._last_epoch = 0
+        self._channels: dict[str, Channel] = {}
+        self._peer_epochs: dict[str, int] = {}
+        """The newest epoch of each host that the leader has told of, also of those that are lost."""
+        self._early: dict[str, deque[tuple[float, bytes]]] = {}
         super().on_start()
-        self._say_hello()
+        if self._leader == self.host:
+            raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another")
+        self._begin_hello()
 
-    def open_wire(self) -> Wire:
-        keys = read_keys(Path(self.args["keys"]))
-        give_up_ms = int(self._lease_s * 1000)
-        return ConnectingWire(self.args["connect"], keys, self.args["leader_key"], give_up_ms=give_up_ms)
+    @property
+    def early(self) -> int:
+        return sum(len(held) for held in self._early.values())
 
-    def session_of(self, host: str) -> Session | None:
-        return next(iter(self.sessions.values()), None)
+    def channel_to(self, host: str) -> Channel | None:
+        return self.sessions.get(host) or self._channels.get(host)
+
+    # ---- the leader ----
 
     def heard_outside(self, host: str, frame: Frame) -> None:
         body = frame.body
-        if self.sessions or not isinstance(body, Welcome) or frame.epoch <= self._last_epoch:
+        if host != self._leader:
+            self._hear_peer(host, frame)
+        elif self.sessions or not isinstance(body, Welcome) or frame.epoch <= self._last_epoch:
             self.late += 1
-            return
-        self._last_epoch, self._lease_s = frame.epoch, body.lease_s
-        session = Session(body.host, frame.epoch, body.lease_s, self.clock.monotonic_s())
-        session.hear(frame, self.clock.monotonic_s())
-        self.open(session)
+        else:
+            self._last_epoch, self.lease_s = frame.epoch, body.lease_s
+            opened = session(host, frame.epoch, lease_s=body.lease_s, now_s=self.clock.monotonic_s())
+            opened.hear(frame)
+            self.open(opened)
 
-    def lose(self, session: Session, reason: str) -> None:
-        super().lose(session, reason)
+    def heard(self, channel: Channel, body: Body) -> None:
+        if isinstance(body, Peers) and isinstance(channel, Session):
+            for peer in body.peers:
+                self._hear_of(peer)
+        else:
+            super().heard(channel, body)
+
+    def lose(self, lost: Session, reason: str) -> None:
+        super().lose(lost, reason)
+        self.directory.forget_all(f"host {lost.host!r} is lost: {reason}")
+        self.told.withdraw_placed()
+        self._channels.clear()
         if not self.is_stopping:
-            self._hello_s = self.clock.monotonic_s()
-            self.after(RECONNECT_S, self._connect_anew)
+            self.after(RECONNECT_S, self._begin_hello)
 
     def tick(self) -> None:
         super().tick()
-        waited_s = self.clock.monotonic_s() - self._hello_s
-        if not self.sessions and waited_s > ATTEMPT_LEASES * self._lease_s:
-            self._connect_anew()
+        now_s = self.clock.monotonic_s()
+        self._tell_peers()
+        self._drop_early(now_s)
+        if not self.sessions and now_s - self._hello_s >= HELLO_AGAIN_S:
+            self._say_hello()
 
-    def _connect_anew(self) -> None:
-        """What still waits in the old connection belongs to a session that is over."""
-        if self.sessions:  # it was welcome meanwhile
-            return
-        for fd in self.wire.fds:
-            self.runtime.unwatch(fd)
-        refused = self.wire.strangers
-        self.wire.close()
-        self.wire = self.open_wire()
-        self.wire.strangers = refused
-        self._watch_wire()
-        self._say_hello()
+    def _begin_hello(self) -> None:
+        """A new attempt: the leader answers it with a session of its own, however often it is repeated."""
+        if not self.sessions:  # it was welcome meanwhile
+            self._attempt = int(self.clock.unix_s() * 1e6)
+            self._say_hello()
 
     def _say_hello(self) -> None:
         self._hello_s = self.clock.monotonic_s()
-        hello = before_session(Hello(self.host, dict(self.args.get("capabilities", {})), self._last_epoch))
+        capabilities = dict(self.args.get("capabilities", {}))
+        hello = before_session(Hello(self.host, capabilities, self._last_epoch, self._attempt))
         unpack(hello)  # what the leader would refuse is refused here, by field
-        self.wire.send("", hello)
+        self.wire.send(self._leader, hello)
+
+    # ---- other hosts ----
+
+    def _hear_of(self, peer: Peer) -> None:
+        """The leader says that a session of another host is open, or over."""
+        own = self.sessions[self._leader]
+        known = self._channels.get(peer.host)
+        self._peer_epochs[peer.host] = max(peer.epoch, self._peer_epochs.get(peer.host, 0))
+        is_over = known is not None and (known.epoch < peer.epoch or peer.reason is not None)
+        if known is not None and known.epoch <= peer.epoch and is_over:
+            del self._channels[peer.host]
+            why = peer.reason or "it connected anew"
+            self.directory.forget(peer.host, f"host {peer.host!r} is lost: {why}")
+        if peer.reason is None and peer.host not in self._channels:
+            self._channels[peer.host] = Channel(peer.host, peer.epoch, own.epoch)
+        for _, data in self._early.pop(peer.host, ()):
+            self.take_frame(peer.host, data)
+
+    def _hear_peer(self, host: str, frame: Frame) -> None:
+        """A frame straight from another host: of its session now, of one to come, or of one that is over."""
+        channel = self._channels.get(host)
+        if channel is not None and channel.hear(frame):
+            self.heard(channel, frame.body)
+            return
+        is_early = frame.epoch > self._peer_epochs.get(host, 0) or frame.to_epoch > self._last_epoch
+        held = self._early.setdefault(host, deque()) if is_early else deque(maxlen=0)
+        if is_early and len(held) < EARLY_FRAMES:
+            held.append((self.clock.monotonic_s(), pack(frame)))
+        else:
+            self.late += 1
+
+    def _drop_early(self, now_s: float) -> None:
+        """The leader has not told of their sessions within a lease: they are none."""
+        for held in self._early.values():
+            while held and now_s - held[0][0] > self.lease_s:
+                held.popleft()
+                self.late += 1
+
+    def _tell_peers(self) -> None:
+        """Hosts that an actor of this one wrote to hear what becomes of it."""
+        for channel in self._channels.values():
+            for slot, condition, row in list(self.told.rows_at(channel.told)):
+                if channel.told[slot] != condition and self.say(channel, Rows((row,))):
+                    channel.told[slot] = condition

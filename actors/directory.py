@@ -1,145 +1,142 @@
-"""Which names live on which machine, kept on this machine's own board.
+"""Which names live on which host, kept on this host's own board.
 
-A name of another machine is a row of this board with a `route`: mail for it goes to the bridge that made
-the row. To everybody here it looks like any other actor: it can be written to, asked, monitored, and it
-dies. When its machine is lost the row is not living any more, and so every ask that waits for it ends.
+A name of another host is a row of this board with a `route`: mail for it goes to the bridge that made the
+row. To everybody here it looks like any other actor: it has a parent, a state, gauges and ages; it can be
+written to, asked, monitored, and it dies. When its host is lost the row is not living any more, and so every
+ask that waits for it ends. While nothing is heard of its host, its ages grow, as those of a suspended process
+do.
 """
 
-from actors.board import LIVING, ActorState, Board
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from actors.board import LIVING, STATES, ActorState, Board, row_beside
+from actors.clock import Clock
 from actors.errors import ActorError
-from actors.link import MAX_NAMES_PER_HOST, Row, can_be_told, host_in, seen_elsewhere
+from actors.link import Activity, Row, host_in
+from actors.told_rows import TellableRow
+
+_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
+
+
+@dataclass(slots=True)
+class KnownName:
+    """A name of another host."""
+
+    host: str
+    is_told_to_all: bool
+    is_lost: bool = False
+    """Its host is lost; the others still have to hear that it does not live."""
 
 
 class Directory:
-    """What one bridge has told and was told about names. Not thread-safe; one owner."""
+    """What one bridge was told about names of other hosts. Not thread-safe; one owner."""
 
-    def __init__(self, board: Board, host: str, bridge: str, slot: int) -> None:
+    def __init__(self, board: Board, host: str, bridge_slot: int, clock: Clock) -> None:
         self._board = board
         self._host = host
-        self._bridge = bridge
-        self._route = slot + 1
-        self._exported: dict[str, bool] = {}
-        self._hosts: dict[str, str] = {}
-        self._lost: set[str] = set()
-        """Names of machines that are lost; the others still have to hear that they do not live."""
+        self._route = bridge_slot + 1
+        self._clock = clock
+        self._names: dict[str, KnownName] = {}
+        self._slots: dict[tuple[str, int], int] = {}
+        """The slot here, by the host that told of the row and the slot there."""
         self._waiting: dict[str, tuple[str, Row]] = {}
-        """Names that an actor of this machine bears still, while it is being stopped."""
-
-    # ---- what lives here ----
-
-    def export(self, name: str, *, placed: bool = False) -> None:
-        """Make a name of this machine known to the others, as it comes and goes."""
-        self._exported[name] = placed
-        self._hosts.pop(name, None)
-
-    def export_sender(self, name: str) -> None:
-        """Whoever writes to another machine is known there, or nobody could answer."""
-        self._exported.setdefault(name, False)
-
-    def is_exported(self, name: str) -> bool:
-        return name in self._exported
-
-    def seen_elsewhere(self, name: str) -> str:
-        """What other machines call a name that is on this board."""
-        return (
-            name if name in self._hosts else seen_elsewhere(name, self._host, self._exported.get(name, False))
-        )
-
-    def rows_for(self, host: str) -> dict[str, Row]:
-        """What `host` may know: the names exported here, and what the others announced."""
-        rows = [
-            self._row(name, self.seen_elsewhere(name))
-            for name in self._exported
-            if self._is_on_this_board(name)
-        ]
-        rows = [row for row in rows if can_be_told(row.name)]
-        rows += [self._row(name, name) for name, at in self._hosts.items() if at != host]
-        return {row.name: row for row in rows}
-
-    # ---- what lives elsewhere ----
+        """Names that an actor of this host bears still, while it is being stopped."""
 
     def host_of(self, name: str) -> str:
-        """The machine that announced the name; empty when none did."""
-        return self._hosts.get(name, "")
+        """The host on which the actor with this name lives or lived; empty when it is none of another host."""
+        known = self._names.get(name)
+        return known.host if known is not None and self._slot_of(name) is not None else ""
 
-    def learn(self, host: str, row: Row, *, speaks_for_others: bool) -> str:
-        """Put a name of another machine on this board; the reason when that is refused, else empty.
+    def passed_on(self) -> Iterator[tuple[int, TellableRow]]:
+        """The rows of other hosts that every host is told of, with their slots."""
+        for name, known in self._names.items():
+            slot = self._slot_of(name) if known.is_told_to_all else None
+            if slot is not None:
+                parent = str(self._board.get(slot, "parent"))
+                yield slot, TellableRow(name, known.host, parent, is_told_to_all=True)
 
-        speaks_for_others   the leader passes names of other hosts on; a follower announces only its own
+    # ---- what is told ----
+
+    def learn(self, teller: str, row: Row, *, speaks_for_others: bool) -> str:
+        """Put a row of another host on this board; the reason when that is refused, else empty.
+
+        speaks_for_others   the leader passes rows of other hosts on; a follower announces only its own
         """
         self._waiting.pop(row.name, None)
-        if speaks_for_others and row.is_living and self._is_alive_here(row.name):
-            self._waiting[row.name] = host, row
+        is_living = STATES[row.state] in LIVING
+        if speaks_for_others and is_living and self._is_alive_here(row.name):
+            self._waiting[row.name] = teller, row
             return ""
-        why = self._why_not(host, row, speaks_for_others)
-        if why or not (row.is_living or self._hosts.get(row.name) == host):
+        why = self._why_not(teller, row, speaks_for_others)
+        if why or (STATES[row.state] is ActorState.FREE and row.name not in self._names):
             return why
         try:
-            slot = self._board.claim(row.name, self._bridge)
+            slot = self._slot_for(teller, row)
         except ActorError as error:
             return str(error)
-        self._hosts[row.name] = host
-        self._lost.discard(row.name)
-        self._board.set_state(
-            slot,
-            ActorState.RUNNING if row.is_living else ActorState.STOPPED,
-            incarnation=row.incarnation,
-            route=self._route,
-            pid=0,
-            ready=int(row.is_ready),
-            beat_ns=0,
-            busy_since_ns=0,
-            last_reason=row.reason,
-        )
+        self._write(slot, row)
+        if STATES[row.state] is ActorState.FREE:
+            del self._names[row.name], self._slots[teller, row.slot]
+        else:
+            self._names[row.name] = KnownName(row.host, row.is_told_to_all)
         return ""
 
+    def hear_activity(self, teller: str, news: Activity) -> None:
+        """Write what an actor does now; of a row that was not told, or is lost, nothing is written."""
+        slot = self._slots.get((teller, news.slot))
+        if slot is None or self._board.get(slot, "route") != self._route:
+            return
+        moments = (self._moment_ns(age) for age in (news.beat, news.progress, news.busy, news.work))
+        counts = (news.messages, news.refused, news.unsent, news.uses)
+        self._board.set_activity(slot, (*moments, *counts), handler=news.handler, work=news.doing)
+        self._board.set_gauges(slot, dict(enumerate(news.gauges)))
+
     def forget(self, host: str, reason: str) -> None:
-        """A machine is lost: none of its names lives any more."""
-        self._waiting = {name: waits for name, waits in self._waiting.items() if waits[0] != host}
-        for name in [name for name, at in self._hosts.items() if at == host]:
-            self._lost.add(name)
-            self._close(name, reason)
+        """A host is lost: none of its names lives any more."""
+        self._waiting = {name: waits for name, waits in self._waiting.items() if waits[1].host != host}
+        self._slots = {place: slot for place, slot in self._slots.items() if place[0] != host}
+        for name, known in self._names.items():
+            if known.host == host and not known.is_lost:
+                known.is_lost = True
+                self._close(name, reason)
+
+    def forget_all(self, reason: str) -> None:
+        """The leader is lost, and with it every way to another host."""
+        for host in {known.host for known in self._names.values()}:
+            self.forget(host, reason)
+        self._slots.clear()
 
     def settle(self) -> None:
-        """Learn what had to wait for the end of an actor of this machine."""
-        for host, row in list(self._waiting.values()):
-            self.learn(host, row, speaks_for_others=True)
+        """Learn what had to wait for the end of an actor of this host."""
+        for teller, row in list(self._waiting.values()):
+            self.learn(teller, row, speaks_for_others=True)
 
     def close_all(self, reason: str) -> None:
         """No name from elsewhere lives; also none that an earlier bridge of this name left behind."""
         for row in self._board.rows():
-            if row.route == self._route and row.state in LIVING:
+            if row.route == self._route and row.state in LIVING | _WAITING:
                 self._close(row.name, reason)
 
-    # ---- inside ----
+    # ---- inside: whether ----
 
-    def _why_not(self, host: str, row: Row, speaks_for_others: bool) -> str:
+    def _why_not(self, teller: str, row: Row, speaks_for_others: bool) -> str:
         at = host_in(row.name)
-        if at == self._host or (at not in ("", host) and not speaks_for_others):
-            return f"{row.name!r} is not for host {host!r} to announce"
-        if not speaks_for_others and self._is_over_share(host, row.name):
-            return f"host {host!r} announced {MAX_NAMES_PER_HOST} names and may announce no more"
+        is_others = row.host != teller or at not in ("", teller)
+        if self._host in (at, row.host) or (is_others and not speaks_for_others):
+            return f"{row.name!r} is not for host {teller!r} to announce"
         if self._is_alive_here(row.name) or (not speaks_for_others and self._is_kept_here(row.name)):
             return f"{row.name!r} is an actor of this machine"
         slot = self._board.find(row.name)
-        if slot is None or at:
+        if slot is None or at or (speaks_for_others and row.host == teller):
             return ""
         incarnation = int(self._board.get(slot, "incarnation"))
-        is_lost = self._hosts.get(row.name) != host or row.name in self._lost
+        known = self._names.get(row.name)
+        is_lost = known is None or known.host != row.host or known.is_lost
         is_same = row.incarnation == incarnation
         if row.incarnation < incarnation or (is_same and is_lost and not speaks_for_others):
             return f"{row.name!r} incarnation {row.incarnation} is late: {incarnation} is lost or came after"
         return ""
-
-    def _is_over_share(self, host: str, name: str) -> bool:
-        count = sum(at == host and known not in self._lost for known, at in self._hosts.items())
-        return self._hosts.get(name) != host and count >= MAX_NAMES_PER_HOST
-
-    def _close(self, name: str, reason: str) -> None:
-        """The row says that nobody lives there, unless an actor of this machine bears the name by now."""
-        slot = self._board.find(name)
-        if slot is not None and self._board.get(slot, "route") == self._route:
-            self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
     def _is_alive_here(self, name: str) -> bool:
         slot = self._board.find(name)
@@ -148,21 +145,86 @@ class Directory:
     def _is_kept_here(self, name: str) -> bool:
         """It does not live, but its supervisor here will have it live again."""
         slot = self._board.find(name)
-        if slot is None or self._board.get(slot, "route"):
-            return False
-        return self._board.state(slot) in (ActorState.BACKOFF, ActorState.QUARANTINED)
+        return slot is not None and not self._board.get(slot, "route") and self._board.state(slot) in _WAITING
 
-    def _is_on_this_board(self, name: str) -> bool:
-        slot = self._board.find(name)
-        return slot is not None and self._board.get(slot, "route") == 0
+    # ---- inside: rows ----
 
-    def _row(self, name: str, seen_as: str) -> Row:
-        slot = self._board.find(name)
-        assert slot is not None, "it was found just now, and names are never given up"
-        return Row(
-            name=seen_as,
-            incarnation=int(self._board.get(slot, "incarnation")),
-            is_living=self._board.state(slot) in LIVING,
-            is_ready=bool(self._board.get(slot, "ready")),
-            reason=str(self._board.get(slot, "last_reason"))[:400],
+    def _slot_for(self, teller: str, row: Row) -> int:
+        """The slot of a row here. A row that has another name now has it here too, in the same slot."""
+        slot = self._slots.get((teller, row.slot))
+        if slot is not None:
+            before = str(self._board.get(slot, "name"))
+            if before == row_beside(row.name):
+                self._swap(slot, before, row.name)
+            elif before != row.name:
+                self._forget_name(before, slot)
+        slot = self._board.claim(row.name, row.parent)
+        self._slots[teller, row.slot] = slot
+        return slot
+
+    def _swap(self, slot: int, before: str, after: str) -> None:
+        """Two rows swap their names: a replacement took over, and asks for either process go on."""
+        other = self._board.find(after)
+        self._board.set(slot, name=after)
+        self._names[after], known = self._names[before], self._names.get(after)
+        del self._names[before]
+        if other is not None and other != slot:
+            self._board.set(other, name=before)
+            if known is not None:
+                self._names[before] = known
+
+    def _forget_name(self, name: str, slot: int) -> None:
+        """Its row there is another actor's by now."""
+        if self._names.pop(name, None) is not None and self._board.get(slot, "route") == self._route:
+            incarnation = self._board.get(slot, "incarnation")
+            self._board.note_end(slot, incarnation, "it has ended and was forgotten")
+            self._board.set_state(slot, ActorState.FREE, ready=0)
+
+    def _write(self, slot: int, row: Row) -> None:
+        """The state last: from then on there is mail for it."""
+        is_new = (
+            self._board.get(slot, "incarnation") != row.incarnation
+            or self._board.get(slot, "route") != self._route
         )
+        if is_new:
+            self._begin(slot, row)
+        now_unix_s = self._clock.unix_s()
+        self._board.note_end(slot, row.ended_incarnation, row.ended_reason)
+        self._board.set(
+            slot,
+            incarnation=row.incarnation,
+            route=self._route,
+            ready=int(row.is_ready),
+            restarts=row.restarts,
+            last_reason=row.reason,
+            last_error=row.last_error,
+            retry_unix_s=0.0 if row.retry_in is None else now_unix_s + row.retry_in / 1000,
+        )
+        self._board.set_gauges(slot, dict(enumerate(row.gauges)))
+        self._board.set_state(slot, STATES[row.state])
+
+    def _begin(self, slot: int, row: Row) -> None:
+        """A process of another host is seen for the first time; its ages are told soon."""
+        self._board.set(
+            slot,
+            pid=0,
+            pid_start_ticks=0,
+            own_exit=0,
+            started_unix_s=0.0 if row.started is None else self._clock.unix_s() - row.started / 1000,
+        )
+        beat_ns = self._board.now_ns()
+        self._board.set_activity(slot, (beat_ns, 0, 0, 0, 0, 0, 0, 0), handler="", work="")
+
+    def _close(self, name: str, reason: str) -> None:
+        """The row says that nobody lives there, unless an actor of this host bears the name by now."""
+        slot = self._slot_of(name)
+        if slot is not None and self._board.state(slot) in LIVING | _WAITING:
+            self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
+
+    def _slot_of(self, name: str) -> int | None:
+        """The slot of a name, unless an actor of this host bears the name."""
+        slot = self._board.find(name)
+        return slot if slot is not None and self._board.get(slot, "route") == self._route else None
+
+    def _moment_ns(self, age_ms: int | None) -> int:
+        return 0 if age_ms is None else self._board.now_ns() - age_ms * 1_000_000

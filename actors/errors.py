@@ -11,7 +11,8 @@ ActorError
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
 ├── LinkedActorEnded         an actor ended abnormally that the raising actor is linked to
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
-├── LinkNotAllowed           a link between machines lacks a key, or its key or address is unsafe
+├── InvalidHost              the name of a host, or what it declares, makes no sense
+├── WireClosed               the agent that carries frames to other hosts does not listen, or has ended
 ├── NotReady                 actors did not get ready in time
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
@@ -74,5 +75,9 @@ class SystemStartFailed(ActorError):
     """The actor system could not be started."""
 
 
-class LinkNotAllowed(ActorError):
-    """No link is opened: a key is missing or others can read it, or an address is that of every interface."""
+class InvalidHost(ActorError):
+    """The name of a host cannot be used."""
+
+
+class WireClosed(ActorError):
+    """There is no way to other hosts: their agent does not listen, or closed the connection."""

@@ -1,23 +1,30 @@
-"""What two machines say to each other, and when one counts as lost: frames, names, sessions. Pure.
+"""What hosts say to each other, and when one counts as lost: frames, names, sessions. Pure.
 
-A frame is msgpack checked against a schema: `[version, epoch, number, body]`. The epoch names one session
-of one host; it grows with every connection, so that whatever belongs to an earlier session is told apart
-and refused. The number grows with every frame of a session and direction, so that no frame is taken twice.
-Secrecy and identity are the transport's (`actors.curve`); nothing here trusts a host name because a frame
-says so.
+One host leads. A session is one connection of another host to the leader, from Welcome to silence; its epoch
+grows with every connection. Each side of a session speaks at least every third of a lease, and silence for a
+lease is loss. The leader tells every host which sessions are open. Mail goes straight from host to host over
+a `Channel`: its frames carry the epochs of both ends, so that what belongs to a session that is over, of
+either end, is told apart and refused. A number grows with every frame of a channel, so that none is taken
+twice.
 
-A name of another machine is seen as `name@host`. An actor that was placed (`supervision.hosts`) is seen
-under its plain name everywhere, because whoever writes to it must not care where it runs.
+A frame is msgpack checked against a schema: `[version, epoch, to_epoch, number, body]`. Which host it is from
+is said by the transport (`actors.wire`); nothing here trusts a host's name because a frame says so.
+
+A name of another host is seen as `name@host`. An actor that was placed (`supervision.hosts`), a service of
+the leader, and every actor below one of them is seen under its plain name, because whoever writes to it must
+not care where it runs.
 """
 
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from actors.errors import LinkNotAllowed, MalformedMessage
+from actors.board import GAUGES, NAME_BYTES
+from actors.errors import InvalidHost, MalformedMessage
 
-LINK_VERSION = 1
+LINK_VERSION = 2
 
 LEASE_S = 3.0
 """Silence after which the other side counts as lost."""
@@ -25,11 +32,8 @@ LEASE_S = 3.0
 BEATS_PER_LEASE = 3
 """Two lost beats are forgiven."""
 
-MAX_NAMES_PER_HOST = 256
-"""Names one host may make known here: the board is shared with everybody else's."""
-
-MAX_NAME_BYTES = 64
-"""As on the board."""
+ACTIVITY_PER_LEASE = 6
+"""How often in a lease the ages of all rows are told, so that no actor looks much older than it is."""
 
 MAX_HOST_BYTES = 24
 """Leaves 39 for the actor in `name@host`."""
@@ -38,6 +42,9 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=400)]
 MAX_COUNT = 2**62 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Ms = Count | None
+"""An age in milliseconds; None: it never happened. Clocks of two hosts differ, ages do not."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -46,6 +53,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     host: Name
     capabilities: Annotated[dict[Name, Count], msgspec.Meta(max_length=64)]
     last_epoch: Count
+    attempt: Count
+    """The same in every repetition of a Hello that was not answered."""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
@@ -66,24 +75,78 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     reason: Text
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One name as its machine's board has it."""
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """A session of the leader with another host, as the leader tells the others."""
 
+    host: Name
+    epoch: Count
+    reason: Text | None = None
+    """None: it is open; otherwise why it is over."""
+
+
+class Peers(msgspec.Struct, frozen=True, array_like=True, tag="peers"):
+    """From the leader: sessions that were opened, or are over."""
+
+    peers: tuple[Peer, ...]
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One row of a board: what changes when something happens to the actor."""
+
+    slot: Count
+    """Where it is on the board of the host that tells of it; later news refer to it by this number."""
+    host: Name
+    """Where the actor lives."""
     name: Name
+    parent: Annotated[str, msgspec.Meta(max_length=64)]
     incarnation: Count
-    is_living: bool
+    state: Annotated[int, msgspec.Meta(ge=0, le=7)]
     is_ready: bool
+    is_told_to_all: bool
+    """Whether the leader tells every host of it."""
+    restarts: Count
+    started: Ms
+    retry_in: Ms
+    """Milliseconds until its supervisor tries again; None when it does not wait."""
     reason: Text
+    ended_incarnation: Count
+    ended_reason: Text
+    last_error: Text
+    gauges: Annotated[tuple[Number, ...], msgspec.Meta(min_length=GAUGES, max_length=GAUGES)]
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag="rows"):
-    """Names that are new or changed."""
+    """Rows that are new or changed. A row in state `free` is no more."""
 
     rows: tuple[Row, ...]
 
 
+class Activity(msgspec.Struct, frozen=True, array_like=True):
+    """What changes with every message of an actor."""
+
+    slot: Count
+    beat: Ms
+    progress: Ms
+    busy: Ms
+    work: Ms
+    messages: Count
+    refused: Count
+    unsent: Count
+    uses: Count
+    handler: Annotated[str, msgspec.Meta(max_length=64)]
+    doing: Annotated[str, msgspec.Meta(max_length=64)]
+    """What the work is, when `work` says since when."""
+    gauges: Annotated[tuple[Number, ...], msgspec.Meta(min_length=GAUGES, max_length=GAUGES)]
+
+
+class Activities(msgspec.Struct, frozen=True, array_like=True, tag="activities"):
+    """Of rows that were told before."""
+
+    activities: tuple[Activity, ...]
+
+
 class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
-    """One envelope, its names as both machines see them, its deadline as what is left of it."""
+    """One envelope, its names as both hosts see them, its deadline as what is left of it."""
 
     kind: Annotated[int, msgspec.Meta(ge=0, le=3)]
     id: Count
@@ -92,20 +155,23 @@ class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
     sender: Name
     sender_incarnation: Count
     left_ms: Count
-    """0: no deadline. Clocks of two machines differ; what is left does not."""
+    """0: no deadline."""
     message: Annotated[str, msgspec.Meta(max_length=200)] | None
     payload: bytes
-    """As it was packed by the sender: no machine opens mail that is not for its actors."""
+    """As it was packed by the sender: no host opens mail that is not for its actors."""
 
 
-Body = Hello | Welcome | Beat | Gone | Rows | Carry
+Body = Hello | Welcome | Beat | Gone | Peers | Rows | Activities | Carry
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that crosses the link."""
+    """Everything that crosses the wire."""
 
     version: int
     epoch: Count
+    """Of the sender's session with the leader; the leader has one with each host."""
+    to_epoch: Count
+    """Of the receiver's session."""
     number: Count
     body: Body
 
@@ -131,19 +197,19 @@ def unpack(data: bytes) -> Frame:
 
 def before_session(body: Body) -> bytes:
     """A frame outside any session: Hello, or Gone to someone unknown."""
-    return pack(Frame(LINK_VERSION, 0, 0, body))
+    return pack(Frame(LINK_VERSION, 0, 0, 0, body))
 
 
 # ---- names ----
 
 
-def seen_elsewhere(name: str, host: str, placed: bool) -> str:
-    """What other machines call an actor of `host`."""
-    return name if placed or "@" in name else f"{name}@{host}"
+def seen_elsewhere(name: str, host: str, is_plain: bool) -> str:
+    """What other hosts call an actor of `host`."""
+    return name if is_plain or "@" in name else f"{name}@{host}"
 
 
 def host_in(name: str) -> str:
-    """The machine a name says it is on; empty for a plain name."""
+    """The host a name says it is on; empty for a plain name."""
     return name.rpartition("@")[2] if "@" in name else ""
 
 
@@ -152,56 +218,74 @@ def here(name: str, host: str) -> str:
     return name.removesuffix(f"@{host}")
 
 
+def machine_row(host: str) -> str:
+    """The supervisor of all that joins a host to the others, and the host's row on the leader's board."""
+    return f"machine-{host}"
+
+
 def check_host(host: str) -> None:
-    """Raise LinkNotAllowed for what cannot be the name of a machine."""
+    """Raise InvalidHost for what cannot be the name of a host."""
     if not 0 < len(host.encode()) <= MAX_HOST_BYTES or "@" in host:
-        raise LinkNotAllowed(
-            f"host is {host!r}: a machine's name has 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
+        raise InvalidHost(
+            f"host is {host!r}: a host's name has 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
         )
 
 
 def can_be_told(name: str) -> bool:
     """Whether a name, as it is seen elsewhere, fits on a board."""
-    return len(name.encode()) <= MAX_NAME_BYTES
+    return len(name.encode()) <= NAME_BYTES
 
 
 # ---- sessions ----
 
 
 @dataclass(slots=True)
-class Session:
-    """One connection's life with one host, from Welcome to silence. Not thread-safe; one owner."""
+class Channel:
+    """The frames between this host and another while the sessions of both last. Not thread-safe."""
 
     host: str
     epoch: int
-    lease_s: float
-    heard_s: float
-    capabilities: dict[str, int] = field(default_factory=dict)
-    announced: dict[str, Row] = field(default_factory=dict)
-    """What the other side was told, by name."""
-    said_s: float = 0.0
-    is_introduced: bool = False
-    """The other side has said which names it has."""
+    """Of the other host's session."""
+    own_epoch: int
     carried: int = 0
     refused: int = 0
-    """Frames of an earlier session, repeated ones, and mail the other side had no right to send."""
+    """Frames of another session, repeated ones, and mail the other side had no right to send."""
+    said_bytes: int = 0
+    told: dict[int, bytes] = field(default_factory=dict)
+    """Slots of senders that the other host was told of over this channel, and their condition then."""
     _said: int = 0
     _heard: int = 0
 
-    def say(self, body: Body, now_s: float) -> bytes:
-        """The next frame to send; counts as a beat."""
+    def say(self, body: Body) -> bytes:
+        """The next frame to send."""
         self._said += 1
-        self.said_s = now_s
-        return pack(Frame(LINK_VERSION, self.epoch, self._said, body))
+        frame = pack(Frame(LINK_VERSION, self.own_epoch, self.epoch, self._said, body))
+        self.said_bytes += len(frame)
+        return frame
 
-    def hear(self, frame: Frame, now_s: float) -> bool:
-        """Whether the frame belongs to this session and is new; if so the lease is renewed."""
-        if frame.epoch != self.epoch or frame.number <= self._heard:
+    def hear(self, frame: Frame) -> bool:
+        """Whether the frame belongs to these sessions and is new."""
+        if (frame.epoch, frame.to_epoch) != (self.epoch, self.own_epoch) or frame.number <= self._heard:
             self.refused += 1
             return False
         self._heard = frame.number
-        self.heard_s = now_s
         return True
+
+
+@dataclass(slots=True, kw_only=True)
+class Session(Channel):
+    """The channel between the leader and one host: it has a lease. Both ends have the same epoch."""
+
+    lease_s: float
+    heard_s: float
+    capabilities: dict[str, int] = field(default_factory=dict)
+    attempt: int = 0
+    said_s: float = 0.0
+    is_introduced: bool = False
+    """The other side has said which names it has."""
+    rows_cursor: int = 0
+    """Up to which change of this board's rows the other side was told."""
+    peers_cursor: int = 0
 
     def is_lost(self, now_s: float) -> bool:
         return now_s - self.heard_s > self.lease_s
@@ -209,20 +293,48 @@ class Session:
     def is_beat_due(self, now_s: float) -> bool:
         return now_s - self.said_s >= self.lease_s / BEATS_PER_LEASE
 
-    def changes(self, rows: dict[str, Row]) -> tuple[Row, ...]:
-        """What the other side does not know yet; `announced` is to be told once it was sent.
 
-        A name that was announced and is not among the rows any more was forgotten by its supervisor: it lives
-        no more, and the other side must not wait for it.
-        """
-        gone = (
-            Row(name, row.incarnation, False, False, "it has ended and was forgotten")
-            for name, row in self.announced.items()
-            if name not in rows and row.is_living
-        )
-        return (*(row for name, row in rows.items() if self.announced.get(name) != row), *gone)
+def session(host: str, epoch: int, *, lease_s: float, now_s: float) -> Session:
+    """A session that is opened now."""
+    return Session(host=host, epoch=epoch, own_epoch=epoch, lease_s=lease_s, heard_s=now_s)
+
+
+def first_epoch(unix_s: float) -> int:
+    """Above every epoch that a leader, this one or an earlier one, has given out before this moment."""
+    return int(unix_s * 1000) << 10
 
 
 def next_epoch(*seen: int) -> int:
     """Above everything either side has seen of this host."""
     return max(seen, default=0) + 1
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class ChangeLog(Generic[K, V]):
+    """The latest value of each key, in the order of the changes; a reader asks for what is new to it."""
+
+    def __init__(self) -> None:
+        self._changes: dict[K, tuple[int, V]] = {}
+        self._last = 0
+
+    def note(self, key: K, value: V) -> None:
+        self._last += 1
+        self._changes.pop(key, None)  # so that it is put at the end
+        self._changes[key] = self._last, value
+
+    def get(self, key: K) -> V | None:
+        found = self._changes.get(key)
+        return None if found is None else found[1]
+
+    def since(self, cursor: int) -> list[tuple[int, V]]:
+        """The changes after number `cursor`, oldest first, each with its number."""
+        return list(self._newest(cursor))[::-1]
+
+    def _newest(self, cursor: int) -> Iterator[tuple[int, V]]:
+        for number, value in reversed(self._changes.values()):
+            if number <= cursor:
+                return
+            yield number, value

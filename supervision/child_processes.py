@@ -21,6 +21,7 @@ from supervision.actions import Child, Ended, Status
 from supervision.child_spec import ChildType
 from supervision.errors import NameTaken
 from supervision.hang import HangCheck, beat_s, check_hang
+from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.reports import Death
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
@@ -73,10 +74,15 @@ class ChildProcesses:
         row, beside = self._row(id_), self._board.find(second_row(id_))
         slots = [row] if beside is None else [row, beside]
         return Known(
-            issued=max(int(self._board.get(slot, "incarnation")) for slot in slots),
+            issued=max(self._first_number(), *(int(self._board.get(slot, "incarnation")) for slot in slots)),
             restarts=max(int(self._board.get(slot, "restarts")) for slot in slots),
             last_reason=str(self._board.get(row, "last_reason")),
         )
+
+    def _first_number(self) -> int:
+        """Below an actor that was placed, incarnations begin at its placement's number, as its own do."""
+        own = self._identity.incarnation
+        return own - own % INCARNATIONS_PER_PLACEMENT
 
     def orphans(self, id_: str) -> set[tuple[int, int]]:
         """(pid, start in ticks) of processes that an earlier supervisor may have left."""
@@ -246,6 +252,7 @@ class ChildProcesses:
             self._board.set_state(held.slot, ActorState.STOPPED)
         if held.type is ChildType.SUPERVISOR:
             self._mark_dead_below(id_)
+            self._mark_dead_behind(held.slot)
         death = self._death(id_, incarnation, held, code)
         self._on_exit(id_, incarnation, ended, death)
 
@@ -278,18 +285,28 @@ class ChildProcesses:
         )
 
     def _mark_dead_below(self, name: str) -> None:
-        """Mark the children of a dead supervisor as stopped; the kernel has killed them with it.
+        """Mark the actors below a dead supervisor as stopped; the kernel has killed them with it.
 
         A child that has cleared its death signal, as a change of user does, lives on: it is killed here.
         """
-        for row in self._board.rows():
-            if row.parent == name and row.route == 0:
+        below = self._board.slots_by_parent()
+        dead = [name]
+        for parent in dead:
+            for row in map(self._board.vitals, below.get(parent, ())):
+                if row.route:
+                    continue
                 kill_process(row.pid, row.pid_start_ticks)
-            if row.parent == name and row.state in LIVING | _WAITING:
-                self._board.set_state(
-                    row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
-                )
-                self._mark_dead_below(row.name)
+                if row.state in LIVING | _WAITING:
+                    reason = f"its supervisor {parent!r} ended"
+                    self._board.set_state(row.slot, ActorState.STOPPED, ready=0, last_reason=reason)
+                    dead.append(row.name)
+
+    def _mark_dead_behind(self, bridge: int) -> None:
+        """Mark the actors of other hosts as stopped whose mail went through a bridge that ended."""
+        for row in self._board.rows():
+            if row.route == bridge + 1 and row.state in LIVING | _WAITING:
+                reason = "the bridge to its host ended"
+                self._board.set_state(row.slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
 
 def _preload(module: str) -> None:

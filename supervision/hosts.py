@@ -1,17 +1,18 @@
-"""Actors on several machines: who carries what, and what happens when a machine is lost.
+"""Actors on several hosts: who carries what, and what happens when a host is lost.
 
-On every machine, below one supervisor (rest_for_one, see `leader_spec` and `follower_spec`):
+On every host, below one supervisor (rest_for_one, see `leader_spec` and `follower_spec`):
 
     hosts     leader only: decides by declared capability who carries what (`Hosts`)
-    placed    a dynamic supervisor: the actors that were placed on this machine
+    placed    a dynamic supervisor: the actors that were placed on this host
     host      starts and stops them as the leader says (`HostSupervisor`)
-    bridge    the encrypted link to the other machines (`actors.bridge`)
+    bridge    the way to the other hosts (`actors.bridge`)
 
-A machine that is lost to the leader is lost for good as far as its placed actors go: they are started
-elsewhere under a higher number, the machine itself stops its own when it notices, and what it still sends
-is refused. When it is back it bears a new epoch and may be given work again.
+A host that is lost to the leader is lost for good as far as its placed actors go: they are started elsewhere
+under a higher number, the host itself stops its own when it notices, and what it still sends is refused. When
+it is back it bears a new epoch and may be given work again, later each time if it is lost again and again.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +24,29 @@ from actors.bridge import Export, LinkDown, LinkUp
 from actors.codec import from_plain, message, to_plain
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.future import Future
-from actors.link import LEASE_S
+from actors.link import LEASE_S, machine_row
 from actors.monitors import Exit
-from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
+from supervision import reports
+from supervision.child_spec import Backoff, Breaker, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
 from supervision.placement import (
+    HOST_BACKOFF,
+    HOST_BREAKER,
     INCARNATIONS_PER_PLACEMENT,
     CallOff,
     Carried,
+    HostRecord,
     PlacedSpec,
-    PlacementAction,
     PlacementCore,
     Start,
 )
+from supervision.reports import Offender, SupervisorReport
 from supervision.spec_parsing import parse
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 
 HOSTS, PLACED, HOST, BRIDGE = "hosts", "placed", "host", "bridge"
-"""The names of the four on every machine's board. From elsewhere they are `host@b`, `hosts@a` and so on."""
+"""The names of the four on every host's board. From elsewhere they are `host@b`, `hosts@a` and so on."""
 
 RETRY_LOOK_S = 1.0
 ANSWER_SLACK_S = 10.0
@@ -51,7 +56,15 @@ STOP_DEADLINE_S = 600.0
 """A stop takes what the child's own shutdown allows; this only bounds the wait for a supervisor."""
 
 BRIDGE_BACKOFF_S = 1.0
-"""A machine without its bridge is lost to the others after a lease; the bridge may not wait long."""
+"""A host without its bridge is lost to the others after a lease; the bridge may not wait long."""
+
+STARTS_AT_ONCE = 256
+"""Orders to start that are under way at the same time; mail to one bridge is bounded."""
+
+HOSTS_PER_ANSWER = 100
+UNPLACED_PER_ANSWER = 20
+REASON_LETTERS = 1000
+"""Mail carries 64 KB."""
 
 NO_EPOCH = -1
 """A follower without its leader takes no orders."""
@@ -65,6 +78,7 @@ class StartPlaced:
     epoch: int
     number: int
     child: Mapping[str, Any]
+    is_told_to_all: bool = True
 
 
 @message
@@ -93,7 +107,7 @@ class Carries:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """To `hosts`: carry this actor on some machine from now on (`place_actor`). Answered by Whereabouts."""
+    """To `hosts`: carry this actor on some host from now on (`place_actor`). Answered by Whereabouts."""
 
     spec: Mapping[str, Any]
 
@@ -117,7 +131,7 @@ class WhereIs:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Which machine carries an actor; host is empty when none does, and reason says why."""
+    """Which host carries an actor; host is empty when none does, and reason says why."""
 
     name: str
     host: str = ""
@@ -129,31 +143,46 @@ class Whereabouts:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichHosts:
-    """To `hosts`. Answered by HostsNow."""
+    """To `hosts`. Answered by HostsNow, HOSTS_PER_ANSWER hosts at a time, from `offset` on."""
+
+    offset: int = 0
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNow:
-    """One living machine."""
+    """One host that is there, or was lost.
+
+    state        running: it gets work; backoff, quarantined: it was lost too often and gets none for
+                 `retry_in_s`; stopped: it is lost
+    losses       how often it was lost
+    reason       why it was lost last
+    """
 
     host: str
     epoch: int
     capabilities: dict[str, int]
     carries: tuple[str, ...]
+    state: str = "running"
+    losses: int = 0
+    retry_in_s: float = 0.0
+    reason: str = ""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsNow:
-    """Every living machine, the actors no machine was found for and why, and what was not believed.
+    """The hosts, the actors no host was found for and why, and what was not believed.
 
-    late      news of an epoch or a placement that is over
-    refused   orders and news from those who may not give them
+    unplaced   the first UNPLACED_PER_ANSWER of `unplaced_total`
+    late       news of an epoch or a placement that is over
+    refused    orders and news from those who may not give them
     """
 
     hosts: tuple[HostNow, ...]
+    total: int
     unplaced: dict[str, str]
+    unplaced_total: int
     late: int
     refused: int = 0
 
@@ -164,25 +193,37 @@ def place_actor(spec: PlacedSpec) -> Place:
 
 
 class Hosts(Actor):
-    """On the leader: the owner of who carries what. args: `placed`, specs as plain data.
+    """On the leader: the owner of who carries what. args: `placed`, `backoff`, `breaker`, as plain data.
 
-    Receives   LinkUp and LinkDown (bridge, and its own machine's host), Place, Displace, WhereIs, WhichHosts
+    Receives   LinkUp and LinkDown (bridge, and its own host's `host`), Place, Displace, WhereIs, WhichHosts
     Dies when  a spec in its args makes no sense
-    On restart every machine's session is opened anew, and everything is placed again under higher numbers
+    On restart every host's session is opened anew, and everything is placed again under higher numbers
+
+    The row `machine-HOST` of every other host on the leader's board is this actor's: it says whether the host
+    is there, gets work, or was lost, and why. The rows of what the host carries are below it.
     """
 
     traps_exits = True
-    """Other machines may link to it; that must not end it."""
+    """Other hosts may link to it; that must not end it."""
 
     def on_start(self) -> None:
         specs = [from_plain(plain, PlacedSpec) for plain in self.args.get("placed", ())]
         self._refused = 0
-        self._own = ""  # the leader's own machine: its `host` is not behind the bridge
+        self._own = ""  # the leader's own host: its `host` is not behind the bridge
+        self._is_to_decide = False
+        self._to_start: deque[Start] = deque()
+        self._starting = 0
         numbers = (_last_number(self.board, spec.name) for spec in specs)
-        self._core = PlacementCore(last_number=max(numbers, default=0))
+        self._core = PlacementCore(
+            last_number=max(numbers, default=0),
+            backoff=from_plain(self.args["backoff"], Backoff) if "backoff" in self.args else HOST_BACKOFF,
+            breaker=from_plain(self.args["breaker"], Breaker) if "breaker" in self.args else HOST_BREAKER,
+        )
+        self._close_rows()
         for spec in specs:
-            self._carry_out(self._core.wanted(spec, self._now_s()))
-        self.every(RETRY_LOOK_S, lambda: self._carry_out(self._core.tick(self._now_s())))
+            self._core.wanted(spec)
+        self._decide()
+        self.every(RETRY_LOOK_S, self._decide)
 
     @receives(Exit)
     def ignore_exit(self, news: Exit, sender: Sender) -> None:
@@ -193,18 +234,39 @@ class Hosts(Actor):
         if self._is_refused(news, sender, may=_is_own(self.board, sender, BRIDGE, HOST)):
             return Managed(ok=False, reason=_not_from(sender, "the bridge and the host of its machine"))
         self._own = news.host if sender.name == HOST else self._own
-        self._carry_out(self._core.host_up(news.host, news.epoch, news.capabilities, self._now_s()))
+        self._core.host_up(news.host, news.epoch, news.capabilities, self._now_s())
+        self._publish(news.host)
+        self._decide_soon()
         return None
 
     @receives(LinkDown)
     def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
         if self._is_refused(news, sender, may=_is_own(self.board, sender, BRIDGE)):
             return Managed(ok=False, reason=_not_from(sender, "the bridge of its machine"))
-        lost = {name: h.epoch for name, h in self._core.hosts.items() if name != self._own}
-        for host, epoch in lost.items() if not news.host else ((news.host, news.epoch),):
-            self.log.warning("host_lost", host=host, epoch=epoch, reason=news.reason)
-            self._carry_out(self._core.host_down(host, epoch, self._now_s()))
+        there = {name: h.epoch for name, h in self._core.hosts.items() if name != self._own and h.is_there}
+        for host, epoch in there.items() if not news.host else ((news.host, news.epoch),):
+            self._lost(host, epoch, news.reason, is_failure=bool(news.host))
+        self._decide_soon()
         return None
+
+    def _lost(self, host: str, epoch: int, reason: str, *, is_failure: bool) -> None:
+        self.log.warning("host_lost", host=host, epoch=epoch, reason=reason)
+        self._core.host_down(host, epoch, self._now_s(), reason, is_failure=is_failure)
+        self._publish(host)
+        record = self._core.hosts.get(host)
+        if record is None or record.epoch != epoch or not is_failure:
+            return
+        is_quarantined = record.is_quarantined(self._now_s())
+        report = SupervisorReport(
+            unix_s=self.clock.unix_s(),
+            supervisor=self.identity.name,
+            context="child_quarantined" if is_quarantined else "child_terminated",
+            reason=f"host {host!r} is lost: {reason}",
+            offender=Offender(id=machine_row(host), incarnation=epoch),
+        )
+        reports.append(self.identity.run_dir, report)
+        if self.identity.prints_reports:
+            reports.show(self.identity.run_dir, report)
 
     @receives(Place)
     def place(self, call: Place, sender: Sender) -> Whereabouts:
@@ -215,14 +277,16 @@ class Hosts(Actor):
         except (InvalidChildSpec, MalformedMessage) as error:
             return Whereabouts(name="", reason=str(error))
         self._core.last_number = max(self._core.last_number, _last_number(self.board, spec.name))
-        self._carry_out(self._core.wanted(spec, self._now_s()))
+        self._core.wanted(spec)
+        self._decide()
         return self._whereabouts(spec.name)
 
     @receives(Displace)
     def displace(self, call: Displace, sender: Sender) -> Whereabouts:
         if self._is_refused(call, sender, may=_is_here(self.board, sender)):
             return Whereabouts(name=call.name, reason=_not_from(sender, "actors of its machine"))
-        self._carry_out(self._core.unwanted(call.name, self._now_s()))
+        self._core.unwanted(call.name)
+        self._decide()
         return self._whereabouts(call.name)
 
     @receives(WhereIs)
@@ -231,42 +295,89 @@ class Hosts(Actor):
 
     @receives(WhichHosts)
     def which_hosts(self, call: WhichHosts, sender: Sender) -> HostsNow:
-        carried = self._core.carried
-        hosts = tuple(
-            HostNow(
-                host=name,
-                epoch=host.epoch,
-                capabilities=dict(host.capabilities),
-                carries=tuple(sorted(actor for actor, at in carried.items() if at.host == name)),
-            )
-            for name, host in sorted(self._core.hosts.items())
-        )
+        carries: dict[str, list[str]] = {}
+        for actor, at in self._core.carried.items():
+            carries.setdefault(at.host, []).append(actor)
+        page = sorted(self._core.hosts)[call.offset : call.offset + HOSTS_PER_ANSWER]
+        unplaced = sorted(self._core.unplaced.items())[:UNPLACED_PER_ANSWER]
         return HostsNow(
-            hosts=hosts, unplaced=self._core.unplaced, late=self._core.late, refused=self._refused
+            hosts=tuple(self._host_now(name, tuple(sorted(carries.get(name, ())))) for name in page),
+            total=len(self._core.hosts),
+            unplaced={name: reason[:REASON_LETTERS] for name, reason in unplaced},
+            unplaced_total=len(self._core.unplaced),
+            late=self._core.late,
+            refused=self._refused,
+        )
+
+    def _host_now(self, name: str, carries: tuple[str, ...]) -> HostNow:
+        record, now_s = self._core.hosts[name], self._now_s()
+        return HostNow(
+            host=name,
+            epoch=record.epoch,
+            capabilities=dict(record.capabilities),
+            carries=carries,
+            state=record.state(now_s).value,
+            losses=record.losses,
+            retry_in_s=max(0.0, record.free_at_s() - now_s),
+            reason=record.reason,
         )
 
     # ---- inside ----
 
-    def _carry_out(self, actions: list[PlacementAction]) -> None:
-        for action in actions:
+    def _decide_soon(self) -> None:
+        """Once for all the news of this turn."""
+        if not self._is_to_decide:
+            self._is_to_decide = True
+            self.after(0.0, self._decide)
+
+    def _decide(self) -> None:
+        self._is_to_decide = False
+        before = dict(self._core.unplaced)
+        for action in self._core.decide(self._now_s()):
             match action:
                 case Start():
-                    self.log.info("placing", name=action.spec.name, host=action.host, number=action.number)
-                    self.run(self._start(action))
+                    self._to_start.append(action)
                 case CallOff():
                     self.run(self._call_off(action))
-        if actions and self._core.unplaced:
-            self.log.warning("not_placed", reasons=self._core.unplaced)
+        self._start_next()
+        for host in self._core.hosts:
+            self._publish(host)
+        if self._core.unplaced and self._core.unplaced != before:
+            shown = dict(sorted(self._core.unplaced.items())[:UNPLACED_PER_ANSWER])
+            self.log.warning("not_placed", count=len(self._core.unplaced), reasons=shown)
+
+    def _start_next(self) -> None:
+        while self._to_start and self._starting < STARTS_AT_ONCE:
+            start = self._to_start.popleft()
+            if self._is_still_meant(start):
+                self._starting += 1
+                self.log.info("placing", name=start.spec.name, host=start.host, number=start.number)
+                self.run(self._start(start))
+
+    def _is_still_meant(self, start: Start) -> bool:
+        carried = self._core.carried.get(start.spec.name)
+        return carried is not None and carried.number == start.number
 
     async def _start(self, start: Start) -> None:
+        await self._order_start(start)
+        self._starting -= 1
+        self._start_next()
+
+    async def _order_start(self, start: Start) -> None:
         name, child = start.spec.name, start.spec.child
-        order = StartPlaced(epoch=start.epoch, number=start.number, child=to_plain(child))
+        order = StartPlaced(
+            epoch=start.epoch,
+            number=start.number,
+            child=to_plain(child),
+            is_told_to_all=start.spec.is_told_to_all,
+        )
         deadline_s = child.start_deadline_s + ANSWER_SLACK_S
         try:
             answer: Carries = await self.ask(self._address(start.host), order, deadline_s=deadline_s)
         except AskTimeout as error:
             self.log.warning("placement_unanswered", name=name, host=start.host, reason=str(error))
-            self._carry_out(self._core.unanswered(name, start.number, self._now_s()))
+            self._core.unanswered(name, start.number, self._now_s())
+            self._decide_soon()
             return
         except (AskError, MailboxFull) as error:
             answer = Carries(ok=False, reason=str(error))
@@ -274,7 +385,8 @@ class Hosts(Actor):
             self._core.started(name, start.number)
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
-        self._carry_out(self._core.refused(name, start.number, answer.last_number, self._now_s()))
+        self._core.refused(name, start.number, answer.last_number, self._now_s())
+        self._decide_soon()
 
     async def _call_off(self, order: CallOff) -> None:
         """Again and again, until the host says that it has stopped it, or is lost and stops it by itself."""
@@ -286,7 +398,46 @@ class Hosts(Actor):
                 self.log.warning("not_stopped_yet", name=order.name, host=order.host, reason=str(error))
                 await self.sleep(RETRY_LOOK_S)
             else:
-                self._carry_out(self._core.ended(order, self._now_s()))
+                self._core.ended(order)
+                self._decide_soon()
+
+    # ---- the rows of hosts ----
+
+    def _close_rows(self) -> None:
+        """Hosts that an earlier incarnation knew are there when the bridge says so again."""
+        for row in self.board.rows():
+            if row.parent == self.identity.name and row.state is not ActorState.FREE:
+                self.board.set_state(
+                    row.slot, ActorState.STOPPED, ready=0, last_reason="hosts was started anew"
+                )
+
+    def _publish(self, host: str) -> None:
+        """Write the row of a host, if it says something new. The leader's own host has a real row."""
+        record = self._core.hosts.get(host)
+        if record is None or host == self._own:
+            return
+        slot = self.board.find(machine_row(host))
+        if slot is None:
+            slot = self.board.claim(machine_row(host), self.identity.name)
+        state, wait_s = record.state(self._now_s()), record.free_at_s() - self._now_s()
+        is_same = self.board.state(slot) is state and self.board.get(slot, "incarnation") == record.epoch
+        if is_same and self.board.get(slot, "restarts") == record.losses:
+            return
+        is_free = state is ActorState.RUNNING
+        self._write_row(slot, record, started_unix_s=self.clock.unix_s() if record.is_there else 0.0)
+        retry_unix_s = 0.0 if is_free or wait_s <= 0 else self.clock.unix_s() + wait_s
+        self.board.set_state(slot, state, ready=int(is_free), retry_unix_s=retry_unix_s)
+
+    def _write_row(self, slot: int, record: HostRecord, *, started_unix_s: float) -> None:
+        self.board.set(
+            slot,
+            incarnation=record.epoch,
+            restarts=record.losses,
+            last_reason=f"the host is lost: {record.reason}" if record.reason else "",
+            started_unix_s=started_unix_s,
+        )
+
+    # ---- one actor ----
 
     def _address(self, host: str) -> str:
         return HOST if host == self._own else f"{HOST}@{host}"
@@ -322,7 +473,7 @@ class Hosts(Actor):
 
 
 class HostSupervisor(Actor):
-    """One per machine: starts and stops what the leader places here. args: `follows`, `host`, `capabilities`.
+    """One per host: starts and stops what the leader places here. args: `follows`, `host`, `capabilities`.
 
     Receives   LinkUp and LinkDown (bridge), StartPlaced and StopPlaced (the leader's `hosts`)
     Dies when  its dynamic supervisor does not answer
@@ -330,10 +481,12 @@ class HostSupervisor(Actor):
     """
 
     traps_exits = True
-    """Other machines may link to it; that must not end it."""
+    """Other hosts may link to it; that must not end it."""
 
     async def on_start(self) -> None:
         self._epoch = NO_EPOCH
+        self._why = "the host supervisor was started anew"
+        """Why the last epoch is over."""
         self._refused = 0
         self._leader = ""
         """As its bridge says; empty on the leader itself."""
@@ -366,7 +519,7 @@ class HostSupervisor(Actor):
     async def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
         if not _is_own(self.board, sender, BRIDGE):
             return Managed(ok=False, reason=self._refusal(news, sender))
-        await self._enter(NO_EPOCH)
+        await self._enter(NO_EPOCH, news.reason)
         return None
 
     @receives(StartPlaced)
@@ -393,7 +546,7 @@ class HostSupervisor(Actor):
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
         if not answer.ok:
             return Carries(ok=False, reason=answer.reason)
-        await self.ask(BRIDGE, Export(name=spec.id, placed=True))
+        await self.ask(BRIDGE, Export(name=spec.id, placed=True, is_told_to_all=order.is_told_to_all))
         return Carries(ok=True)
 
     @receives(StopPlaced)
@@ -421,9 +574,9 @@ class HostSupervisor(Actor):
         self.log.warning("refused", message=type(content).__name__, reason=why, refused=self._refused)
         return why
 
-    async def _enter(self, epoch: int) -> None:
+    async def _enter(self, epoch: int, why: str = "") -> None:
         """What an earlier epoch placed here is stopped before anything new is started."""
-        self._epoch = epoch
+        self._epoch, self._why = epoch, why
         if self._drained.is_done:
             self._drained = Future()
             await self._stop_all()
@@ -433,7 +586,8 @@ class HostSupervisor(Actor):
         """All at once: each has its own time to end."""
         children: Children = await self.ask(PLACED, WhichChildren())
         if children.children:
-            self.log.warning("draining", epoch=self._epoch, stops=[child.id for child in children.children])
+            stops = [child.id for child in children.children]
+            self.log.warning("stopping_placed", epoch=self._epoch, stops=stops, reason=self._why)
         for end in [self._terminate(child.id) for child in children.children]:
             await end
 
@@ -487,58 +641,62 @@ def _not_from(sender: Sender, who: str) -> str:
 def leader_spec(
     *,
     host: str,
-    listen: str,
-    keys: Path,
-    followers: Mapping[str, str],
+    wire: Path,
     placed: tuple[PlacedSpec, ...] = (),
     capabilities: Mapping[str, int] | None = None,
+    services: tuple[str, ...] = (),
     exports: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
+    backoff: Backoff = HOST_BACKOFF,
+    breaker: Breaker = HOST_BREAKER,
 ) -> ChildSpec:
-    """The machine that decides. Put it below the machine's root supervisor, before whoever needs the others.
+    """The host that decides. Put it below the host's root supervisor, before whoever needs the others.
 
-    listen      "tcp://10.0.0.1:7000", one address of this machine
-    keys        folder of this machine's key pair (`python -m actors.curve FOLDER`)
-    followers   host name to public key: nobody else gets in
-    placed      actors to be carried by whichever machine has what they need
-    exports     names of this machine that others may write to, besides `hosts`; there they are `name@host`
-    lease_s     silence after which a machine counts as lost, here and there
+    wire        path of the socket at which this host's agent listens (`actors.wire`)
+    placed      actors to be carried by whichever host has what they need
+    services    names of this host that others know as they are, with every row below them
+    exports     names of this host that others may write to, besides `hosts`; there they are `name@host`
+    lease_s     silence after which a host counts as lost, here and there
+    backoff     how long a host that was lost gets no work
+    breaker     how often a host may be lost before it is in quarantine
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
         **own,
-        "listen": listen,
-        "keys": str(keys),
-        "followers": dict(followers),
+        "wire": str(wire),
+        "services": list(services),
         "exports": [HOSTS, *exports],
         "tells": [HOSTS],
         "lease_s": lease_s,
     }
-    plain = [to_plain(spec) for spec in placed]
-    hosts = ChildSpec(id=HOSTS, actor=f"{__name__}:Hosts", args={"placed": plain})
+    decides = {
+        "placed": [to_plain(spec) for spec in placed],
+        "backoff": to_plain(backoff),
+        "breaker": to_plain(breaker),
+    }
+    hosts = ChildSpec(id=HOSTS, actor=f"{__name__}:Hosts", args=decides)
     return _machine_spec(host, hosts, *_carrying(own, follows=False), _bridge_spec("LeaderBridge", link))
 
 
 def follower_spec(
     *,
     host: str,
-    connect: str,
-    leader_key: str,
-    keys: Path,
+    leader: str,
+    wire: Path,
     capabilities: Mapping[str, int] | None = None,
     exports: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
 ) -> ChildSpec:
-    """A machine that carries what the leader places there. The arguments mirror `leader_spec`.
+    """A host that carries what the leader places there. The arguments mirror `leader_spec`.
 
+    leader      the leader's name
     lease_s     until the leader was heard for the first time; then the leader's own holds
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
         **own,
-        "connect": connect,
-        "leader_key": leader_key,
-        "keys": str(keys),
+        "leader": leader,
+        "wire": str(wire),
         "exports": [HOST, *exports],
         "tells": [HOST],
         "lease_s": lease_s,
@@ -564,4 +722,4 @@ def _bridge_spec(kind: str, link: Mapping[str, Any]) -> ChildSpec:
 
 def _machine_spec(host: str, *children: ChildSpec) -> ChildSpec:
     flags = SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=10, max_seconds=60.0)
-    return supervisor_spec(f"machine-{host}", flags, children)
+    return supervisor_spec(machine_row(host), flags, children)

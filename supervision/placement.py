@@ -1,15 +1,23 @@
-"""Which machine carries which actor: by declared capability, decided without any machine. Pure.
+"""Which host carries which actor: by declared capability, decided without any host. Pure.
 
 `place` is the policy; `PlacementCore` is the bookkeeping around it: hosts come and go, each with an epoch
 that grows with every connection, and every start of an actor somewhere bears a placement number that grows
 too. Whatever comes from an earlier epoch or an earlier placement is late, and changes nothing (the fencing
 token of Kleppmann, "How to do distributed locking", 2016).
+
+A host that is lost again and again is treated as a child that fails again and again: it waits before it gets
+work (`supervision.backoff`), then it is in quarantine (`supervision.circuit_breaker`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 
-from supervision.child_spec import ChildSpec
+from actors.board import ActorState
+from supervision.backoff import backoff_s
+from supervision.child_spec import Backoff, Breaker, ChildSpec
+from supervision.circuit_breaker import Circuit, CircuitState, after_running, failed, on_probation
 from supervision.errors import InvalidChildSpec
 
 RETRY_S = 5.0
@@ -18,19 +26,31 @@ RETRY_S = 5.0
 INCARNATIONS_PER_PLACEMENT = 2**20
 """Restarts on one host before the numbers of the next placement begin."""
 
+HOST_BACKOFF = Backoff(initial_s=1.0, max_s=60.0, jitter=0.0, reset_after_s=120.0)
+"""How long a host that was lost gets no work, counted from its loss."""
+
+HOST_BREAKER = Breaker(max_failures=3, within_s=600.0, open_s=600.0, healthy_s=120.0)
+"""A host that is lost more often than this is in quarantine."""
+
+HOSTS_IN_REASON = 8
+ACTORS_IN_REASON = 3
+"""A reason names so many; of the others it says how many they are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSpec:
-    """A child, and what a machine must have to carry it."""
+    """A child, and what a host must have to carry it."""
 
     child: ChildSpec
     needs: Mapping[str, int] = field(default_factory=dict)
     """`{"gpu": 1}`: one of the host's GPUs is taken. `{"vm_host": 0}`: the host must declare it, no more."""
+    is_told_to_all: bool = True
+    """Whether every host is told of it and of the actors below it, or the leader alone."""
 
     def __post_init__(self) -> None:
         if "@" in self.child.id:
             raise InvalidChildSpec(
-                f"placed {self.child.id!r}: its id must have no '@', it belongs to no machine"
+                f"placed {self.child.id!r}: its id must have no '@', it belongs to no host"
             )
         for capability, amount in self.needs.items():
             if amount < 0:
@@ -56,35 +76,36 @@ class Placement:
 def place(
     specs: Sequence[PlacedSpec],
     hosts: Mapping[str, Mapping[str, int]],
-    carried: Mapping[str, str],
+    carried: Mapping[str, str] | None = None,
     barred: Iterable[tuple[str, str]] = (),
+    aside: Mapping[str, str] | None = None,
 ) -> Placement:
     """Assign every actor to a host that has what it needs.
 
     hosts     living hosts and their declared capabilities
     carried   actors that run already, and where; they stay as long as their host lives and suffices
     barred    (actor, host) pairs not to be tried, because that host refused
+    aside     hosts that get nothing new, and why
     The most demanding choose first; of the hosts that suffice the one with the fewest actors is taken, then
     the first by name. The same arguments give the same answer, whatever their order.
     """
-    rooms = {name: _Room(dict(hosts[name])) for name in sorted(hosts)}
+    carried, aside = carried or {}, aside or {}
+    rooms = {name: _Room(name, dict(hosts[name]), aside.get(name, "")) for name in sorted(hosts)}
     bars = set(barred)
     found: dict[str, str] = {}
     for spec in sorted(specs, key=_demand):
-        at = carried.get(spec.name)
-        if at in rooms and rooms[at].suffices(spec.needs):
-            rooms[at].take(spec)
-            found[spec.name] = at
+        room = rooms.get(carried.get(spec.name, ""))
+        if room is not None and room.suffices(spec.needs):
+            room.take(spec)
+            found[spec.name] = room.host
     unplaced: dict[str, str] = {}
-    for spec in sorted((s for s in specs if s.name not in found), key=_demand):
-        open_to = {name: room for name, room in rooms.items() if (spec.name, name) not in bars}
-        fit = [name for name, room in open_to.items() if room.suffices(spec.needs)]
-        if fit:
-            best = min(fit, key=lambda name: (len(rooms[name].actors), name))
-            rooms[best].take(spec)
-            found[spec.name] = best
-        else:
-            unplaced[spec.name] = _why_nowhere(spec, rooms, open_to)
+    left = sorted((spec for spec in specs if spec.name not in found), key=_demand)
+    for _, alike in groupby(left, key=lambda spec: spec.needs):
+        for spec, room in _place_alike(alike, rooms, bars):
+            if room is not None:
+                found[spec.name] = room.host
+            else:
+                unplaced[spec.name] = _why_nowhere(spec, rooms, bars)
     return Placement(hosts=found, unplaced=unplaced)
 
 
@@ -92,7 +113,9 @@ def place(
 class _Room:
     """What is left of one host."""
 
+    host: str
     free: dict[str, int]
+    why_aside: str
     actors: list[str] = field(default_factory=list)
 
     def suffices(self, needs: Mapping[str, int]) -> bool:
@@ -108,23 +131,58 @@ class _Room:
         if name not in self.free:
             return f"declares no {name}"
         return f"has {self.free[name]} {name} left" + (
-            f" beside {', '.join(self.actors)}" if self.actors else ""
+            f" beside {_some(self.actors, ACTORS_IN_REASON)}" if self.actors else ""
         )
 
 
-def _demand(spec: PlacedSpec) -> tuple[int, int, str]:
-    return (-sum(spec.needs.values()), -len(spec.needs), spec.name)
+def _place_alike(
+    specs: Iterable[PlacedSpec], rooms: Mapping[str, _Room], bars: set[tuple[str, str]]
+) -> Iterator[tuple[PlacedSpec, _Room | None]]:
+    """The room of each of some actors with the same needs, and None where there is none."""
+    heap: list[tuple[int, str]] | None = None
+    for spec in specs:
+        if heap is None:
+            fit = (room for room in rooms.values() if not room.why_aside and room.suffices(spec.needs))
+            heap = [(len(room.actors), room.host) for room in fit]
+            heapq.heapify(heap)
+        refusing = []
+        while heap and (spec.name, heap[0][1]) in bars:
+            refusing.append(heapq.heappop(heap))
+        room = rooms[heapq.heappop(heap)[1]] if heap else None
+        if room is not None:
+            room.take(spec)
+            if room.suffices(spec.needs):
+                refusing.append((len(room.actors), room.host))
+        for entry in refusing:
+            heapq.heappush(heap, entry)
+        yield spec, room
 
 
-def _why_nowhere(spec: PlacedSpec, rooms: Mapping[str, _Room], open_to: Mapping[str, _Room]) -> str:
+def _demand(spec: PlacedSpec) -> tuple[int, int, list[tuple[str, int]], str]:
+    """The order of choice; actors with the same needs follow each other."""
+    return (-sum(spec.needs.values()), -len(spec.needs), sorted(spec.needs.items()), spec.name)
+
+
+def _why_nowhere(spec: PlacedSpec, rooms: Mapping[str, _Room], bars: set[tuple[str, str]]) -> str:
     wanted = ", ".join(f"{amount} {name}" for name, amount in spec.needs.items()) or "nothing special"
     if not rooms:
         return f"needs {wanted}; no host is there"
-    each = (
-        f"{name} {room.lacks(spec.needs) if name in open_to else 'would not start it'}"
-        for name, room in rooms.items()
-    )
-    return f"needs {wanted}; " + "; ".join(each)
+    each = [_why_not_there(spec, room, bars) for room in islice(rooms.values(), HOSTS_IN_REASON)]
+    more = len(rooms) - len(each)
+    return f"needs {wanted}; " + "; ".join(each) + (f"; and {more} hosts more" if more else "")
+
+
+def _why_not_there(spec: PlacedSpec, room: _Room, bars: set[tuple[str, str]]) -> str:
+    if room.why_aside:
+        return f"{room.host} gets no work: {room.why_aside}"
+    if (spec.name, room.host) in bars:
+        return f"{room.host} would not start it"
+    return f"{room.host} {room.lacks(spec.needs)}"
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 # ---- the bookkeeping ----
@@ -154,16 +212,51 @@ PlacementAction = Start | CallOff
 
 
 @dataclass(slots=True)
-class CarryingHost:
-    """One living machine as the leader knows it."""
+class HostRecord:
+    """One host as the leader knows it, there or lost."""
 
     epoch: int
     capabilities: Mapping[str, int]
+    is_there: bool = True
+    since_s: float = 0.0
+    """Since when it is there and gets work, or is lost."""
+    losses: int = 0
+    losses_in_row: int = 0
+    work_at_s: float = 0.0
+    """Before this moment it gets no work (backoff)."""
+    circuit: Circuit = field(default_factory=Circuit)
+    reason: str = ""
+    """Why it was lost last."""
+
+    def is_quarantined(self, now_s: float) -> bool:
+        return self.circuit.state is CircuitState.OPEN and now_s < self.circuit.open_until_s
+
+    def free_at_s(self) -> float:
+        """The moment from which it may get work."""
+        is_open = self.circuit.state is CircuitState.OPEN
+        return max(self.work_at_s, self.circuit.open_until_s if is_open else 0.0)
+
+    def state(self, now_s: float) -> ActorState:
+        """As the state of a child: `running` gets work, `stopped` is lost."""
+        if self.is_quarantined(now_s):
+            return ActorState.QUARANTINED
+        if not self.is_there:
+            return ActorState.STOPPED
+        return ActorState.BACKOFF if now_s < self.free_at_s() else ActorState.RUNNING
+
+    def why_aside(self, now_s: float) -> str:
+        """Why it gets no work though it is there; empty when it does."""
+        wait_s = self.free_at_s() - now_s
+        if wait_s <= 0:
+            return ""
+        doing = "is in quarantine" if self.is_quarantined(now_s) else "waits"
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        return f"it was lost {times} ({self.reason}) and {doing} for {wait_s:.0f} s more"
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One actor on one machine."""
+    """One actor on one host."""
 
     host: str
     number: int
@@ -173,11 +266,16 @@ class Carried:
 
 @dataclass(slots=True)
 class PlacementCore:
-    """Who carries what. Feed it what happened; it answers with what to do. Not thread-safe; one owner."""
+    """Who carries what. Tell it what happened; `decide` answers with what to do. Not thread-safe; one owner.
+
+    Events only change the books, so that the loss of a hundred hosts is one decision.
+    """
 
     last_number: int = 0
+    backoff: Backoff = HOST_BACKOFF
+    breaker: Breaker = HOST_BREAKER
     specs: dict[str, PlacedSpec] = field(default_factory=dict)
-    hosts: dict[str, CarryingHost] = field(default_factory=dict)
+    hosts: dict[str, HostRecord] = field(default_factory=dict)
     carried: dict[str, Carried] = field(default_factory=dict)
     unplaced: dict[str, str] = field(default_factory=dict)
     late: int = 0
@@ -186,53 +284,78 @@ class PlacementCore:
     """Called off, and not known to have ended: started nowhere meanwhile, or there might be two."""
     _barred: dict[tuple[str, str], float] = field(default_factory=dict)
     """(actor, host) that refused, and until when it is not tried again."""
+    _orders: list[PlacementAction] = field(default_factory=list)
+    _is_undecided: bool = False
+    _aside: set[str] = field(default_factory=set)
+    """Hosts that got no work at the last decision."""
 
-    def wanted(self, spec: PlacedSpec, now_s: float) -> list[PlacementAction]:
+    # ---- what is wanted ----
+
+    def wanted(self, spec: PlacedSpec) -> None:
         """Carry this actor from now on. A name that is carried already is left as it is."""
         self.specs.setdefault(spec.name, spec)
-        return self._reconcile(now_s)
+        self._is_undecided = True
 
-    def unwanted(self, name: str, now_s: float) -> list[PlacementAction]:
+    def unwanted(self, name: str) -> None:
         """Carry it no more."""
         self.specs.pop(name, None)
         self.unplaced.pop(name, None)
         carried = self.carried.pop(name, None)
-        if carried is None:
-            return []
-        return [self._call_off(name, carried), *self._reconcile(now_s)]
+        if carried is not None:
+            self._call_off(name, carried)
+
+    # ---- hosts ----
+
+    def host_up(self, host: str, epoch: int, capabilities: Mapping[str, int], now_s: float) -> None:
+        """A host is connected. It carries nothing: what it carried in an earlier epoch it has stopped."""
+        known = self.hosts.get(host)
+        if known is not None and epoch <= known.epoch:
+            self.late += 1
+            return
+        self._forget(host)
+        record = known or HostRecord(epoch, {})
+        record.epoch, record.capabilities, record.is_there = epoch, dict(capabilities), True
+        record.since_s = max(now_s, record.free_at_s())
+        self.hosts[host] = record
+        self._is_undecided = True
+
+    def host_down(self, host: str, epoch: int, now_s: float, reason: str, *, is_failure: bool = True) -> None:
+        """A host is lost: what it carried goes elsewhere.
+
+        is_failure   False: the leader itself gave up the connection, which says nothing about the host
+        """
+        known = self.hosts.get(host)
+        if known is None or known.epoch != epoch or not known.is_there:
+            self.late += 1
+            return
+        self._forget(host)
+        known.is_there, known.reason = False, reason
+        if is_failure:
+            self._note_loss(known, now_s)
+        known.since_s = now_s
+        self._is_undecided = True
+
+    def _note_loss(self, host: HostRecord, now_s: float) -> None:
+        served_s = max(0.0, now_s - host.since_s)
+        host.losses += 1
+        host.losses_in_row = 1 if served_s >= self.backoff.reset_after_s else host.losses_in_row + 1
+        host.work_at_s = now_s + backoff_s(self.backoff, host.losses_in_row, 0.5)
+        circuit = after_running(host.circuit, self.breaker, served_s)
+        host.circuit = failed(circuit, self.breaker, now_s, own_clock_s=now_s)
+
+    # ---- what hosts answer ----
 
     def is_ending(self, order: CallOff) -> bool:
         """Whether the host still has to say that it stopped the actor."""
         return self._ending.get(order.name) == order
 
-    def ended(self, order: CallOff, now_s: float) -> list[PlacementAction]:
+    def ended(self, order: CallOff) -> None:
         """The host says that the actor does not run there any more."""
         if not self.is_ending(order):
             self.late += 1
-            return []
+            return
         del self._ending[order.name]
-        return self._reconcile(now_s)
-
-    def host_up(
-        self, host: str, epoch: int, capabilities: Mapping[str, int], now_s: float
-    ) -> list[PlacementAction]:
-        """A host is connected. It carries nothing: what it carried in an earlier epoch it has stopped."""
-        known = self.hosts.get(host)
-        if known is not None and epoch <= known.epoch:
-            self.late += 1
-            return []
-        self._forget(host)
-        self.hosts[host] = CarryingHost(epoch, dict(capabilities))
-        return self._reconcile(now_s)
-
-    def host_down(self, host: str, epoch: int, now_s: float) -> list[PlacementAction]:
-        """A host is lost: what it carried goes elsewhere."""
-        known = self.hosts.get(host)
-        if known is None or known.epoch != epoch:
-            self.late += 1
-            return []
-        self._forget(host)
-        return self._reconcile(now_s)
+        self._is_undecided = True
 
     def started(self, name: str, number: int) -> None:
         """The host says that it runs the actor."""
@@ -242,7 +365,7 @@ class PlacementCore:
             return
         self.carried[name] = Carried(carried.host, number, is_up=True)
 
-    def refused(self, name: str, number: int, last_number: int, now_s: float) -> list[PlacementAction]:
+    def refused(self, name: str, number: int, last_number: int, now_s: float) -> None:
         """The host would not, or could not, start it: another one is tried first.
 
         last_number   the highest placement of that name the host ever saw; ours is repeated above it
@@ -250,47 +373,69 @@ class PlacementCore:
         carried = self.carried.get(name)
         if carried is None or carried.number != number:
             self.late += 1
-            return []
+            return
         del self.carried[name]
         if last_number < number:
             self._barred[name, carried.host] = now_s + RETRY_S
         self.last_number = max(self.last_number, last_number)
-        return self._reconcile(now_s)
+        self._is_undecided = True
 
-    def unanswered(self, name: str, number: int, now_s: float) -> list[PlacementAction]:
+    def unanswered(self, name: str, number: int, now_s: float) -> None:
         """The host said nothing in time: it may run the actor after all, so that is called off first."""
         carried = self.carried.get(name)
         if carried is None or carried.number != number:
             self.late += 1
-            return []
+            return
         del self.carried[name]
         self._barred[name, carried.host] = now_s + RETRY_S
-        return [self._call_off(name, carried), *self._reconcile(now_s)]
+        self._call_off(name, carried)
 
-    def tick(self, now_s: float) -> list[PlacementAction]:
-        """Time passed: hosts that refused are tried again."""
+    # ---- decisions ----
+
+    def decide(self, now_s: float) -> list[PlacementAction]:
+        """What is to be done now, by all that has happened, and by the time that has passed."""
+        self._let_time_pass(now_s)
+        orders, self._orders = self._orders, []
+        if self._is_undecided:
+            self._is_undecided = False
+            orders += self._reconcile(now_s)
+        return orders
+
+    def _let_time_pass(self, now_s: float) -> None:
+        """Hosts that refused are tried again, hosts that were put aside get work again."""
         due = [pair for pair, until_s in self._barred.items() if until_s <= now_s]
         for pair in due:
             del self._barred[pair]
-        return self._reconcile(now_s) if due else []
+        for host in self.hosts.values():
+            if host.is_there and now_s >= host.free_at_s():
+                served_s = now_s - host.since_s
+                host.circuit = after_running(on_probation(host.circuit), self.breaker, served_s)
+        is_any_back = any(not self.hosts[host].why_aside(now_s) for host in self._aside)
+        self._is_undecided = self._is_undecided or bool(due) or is_any_back
 
     def _forget(self, host: str) -> None:
-        self.hosts.pop(host, None)
         self.carried = {name: c for name, c in self.carried.items() if c.host != host}
         self._ending = {name: order for name, order in self._ending.items() if order.host != host}
         self._barred = {pair: until_s for pair, until_s in self._barred.items() if pair[1] != host}
 
-    def _call_off(self, name: str, carried: Carried) -> CallOff:
+    def _call_off(self, name: str, carried: Carried) -> None:
         order = CallOff(carried.host, self.hosts[carried.host].epoch, carried.number, name)
         self._ending[name] = order
-        return order
+        self._orders.append(order)
+        self._is_undecided = True
 
     def _reconcile(self, now_s: float) -> list[PlacementAction]:
-        capabilities = {name: host.capabilities for name, host in self.hosts.items()}
-        at = {name: carried.host for name, carried in self.carried.items()}
+        there = {name: host for name, host in self.hosts.items() if host.is_there}
+        aside = {name: why for name, host in there.items() if (why := host.why_aside(now_s))}
+        self._aside = set(aside)
         ending = {name: order.host for name, order in self._ending.items() if name in self.specs}
-        free = tuple(spec for name, spec in self.specs.items() if name not in ending)
-        placement = place(free, capabilities, at, self._barred)
+        placement = place(
+            tuple(spec for name, spec in self.specs.items() if name not in ending),
+            {name: host.capabilities for name, host in there.items()},
+            {name: carried.host for name, carried in self.carried.items()},
+            self._barred,
+            aside,
+        )
         self.unplaced = placement.unplaced | {
             name: f"it is being stopped on {host!r} first" for name, host in ending.items()
         }

@@ -1,8 +1,9 @@
-"""Several machines in one test: a bench for each, and wires of memory that can be cut, slowed and held."""
+"""Several hosts in one test: a bench for each, and wires of memory that can be cut, slowed and held."""
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,20 +15,15 @@ from actors.testing import InMemorySystem
 STEP_S = 0.05
 
 
+@dataclass
 class Cable:
-    """The way between the leader and one follower."""
+    """The plug of one host."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self.now_s = now_s
-        self.delay_s = 0.0
-        self.loses_up = False
-        self.loses_down = False
-        self.is_held = False
-        """What goes up arrives only when it is let go."""
-        self.up: deque[tuple[float, int, bytes]] = deque()
-        self.down: dict[int, deque[tuple[float, bytes]]] = {}
-        self.connections = 0
-        self.route = 0
+    delay_s: float = 0.0
+    loses_up: bool = False
+    loses_down: bool = False
+    is_held: bool = False
+    """What the host sends arrives only when it is let go."""
 
     def cut(self) -> None:
         self.loses_up = self.loses_down = True
@@ -36,76 +32,39 @@ class Cable:
         self.loses_up = self.loses_down = False
 
 
-class LeaderEnd:
-    """A wire with all followers on it."""
+class MemoryWire:
+    """One host's way to the others. What was sent arrives even when the sender's bridge has ended."""
 
     fds = ()
-    strangers = 0
+    malformed = 0
 
-    def __init__(self, cables: dict[str, Cable]) -> None:
-        self._cables = cables
-        self._came_from = 0
+    def __init__(self, machines: "Machines", host: str) -> None:
+        self._machines = machines
+        self._host = host
 
     def send(self, host: str, frame: bytes) -> bool:
-        cable = self._cables.get(host)
-        if cable is None or not cable.route:
-            return False
-        if not cable.loses_down:
-            cable.down[cable.route].append((cable.now_s() + cable.delay_s, frame))
+        self._machines.carry(self._host, host, frame)
         return True
 
     def receive(self) -> tuple[str, bytes] | None:
-        for host, cable in self._cables.items():
-            if cable.up and cable.up[0][0] <= cable.now_s() and not cable.is_held:
-                _, self._came_from, frame = cable.up.popleft()
-                return host, frame
-        return None
+        return self._machines.next_for(self._host)
 
-    def settle(self, host: str) -> None:
-        self._cables[host].route = self._came_from
-
-    def close(self, linger_ms: int = 0) -> None:
-        """Nothing to close."""
-
-
-class FollowerEnd:
-    """One connection; what it sent arrives even when it is closed."""
-
-    fds = ()
-    strangers = 0
-
-    def __init__(self, cable: Cable) -> None:
-        self._cable = cable
-        cable.connections += 1
-        self._connection = cable.connections
-        cable.down[self._connection] = deque()
-
-    def send(self, host: str, frame: bytes) -> bool:
-        if not self._cable.loses_up:
-            self._cable.up.append((self._cable.now_s() + self._cable.delay_s, self._connection, frame))
-        return True
-
-    def receive(self) -> tuple[str, bytes] | None:
-        mine = self._cable.down[self._connection]
-        return ("", mine.popleft()[1]) if mine and mine[0][0] <= self._cable.now_s() else None
-
-    def settle(self, host: str) -> None:
-        """There is one connection."""
-
-    def close(self, linger_ms: int = 0) -> None:
+    def close(self, linger_s: float = 0.0) -> None:
         """Nothing to close."""
 
 
 class Machines:
-    """Machine `a` leads, the others follow. A context manager: leaving it closes them."""
+    """Host `a` leads, the others follow. A context manager: leaving it closes them."""
 
     def __init__(self, folder: Path, followers: tuple[str, ...]) -> None:
         self.benches: dict[str, InMemorySystem] = {}
         for host in ("a", *followers):
             (folder / host).mkdir(parents=True)
             self.benches[host] = InMemorySystem(folder / host, live_children=True)
-        clock = self.benches["a"].clock
-        self.cables = {host: Cable(clock.monotonic_s) for host in followers}
+        self.cables = {host: Cable() for host in self.benches}
+        self.on_the_way: dict[tuple[str, str], deque[tuple[float, bytes]]] = {}
+        """By sender and receiver: when a frame is there, and the frame."""
+        self.sent_bytes: dict[tuple[str, str], int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -114,28 +73,51 @@ class Machines:
         for bench in self.benches.values():
             bench.__exit__()
 
+    # ---- the wire ----
+
+    def carry(self, sender: str, to: str, frame: bytes) -> None:
+        """Take a frame that a host sends. The wire loses what goes through a cut cable."""
+        self.sent_bytes[sender, to] = self.sent_bytes.get((sender, to), 0) + len(frame)
+        if to in self.cables and not (self.cables[sender].loses_up or self.cables[to].loses_down):
+            due_s = self._now_s() + self.cables[sender].delay_s + self.cables[to].delay_s
+            self.on_the_way.setdefault((sender, to), deque()).append((due_s, frame))
+
+    def next_for(self, host: str) -> tuple[str, bytes] | None:
+        for (sender, to), frames in self.on_the_way.items():
+            if to == host and frames and frames[0][0] <= self._now_s() and not self.cables[sender].is_held:
+                return sender, frames.popleft()[1]
+        return None
+
+    def deliver(self, sender: str, to: str, frame: bytes) -> None:
+        """Have a frame arrive now, as if `sender` had sent it; an empty one is the agent's own word."""
+        self.on_the_way.setdefault((sender, to), deque()).appendleft((0.0, frame))
+        self.run(STEP_S)
+
+    # ---- hosts ----
+
     def start_bridge(self, host: str, /, **args: Any) -> Any:
-        cables = self.cables
+        machines = self
 
         class Leader(LeaderBridge):
-            def open_wire(self) -> LeaderEnd:
-                return LeaderEnd(cables)
+            def open_wire(self) -> MemoryWire:
+                return MemoryWire(machines, host)
 
         class Follower(FollowerBridge):
-            def open_wire(self) -> FollowerEnd:
-                return FollowerEnd(cables[host])
+            def open_wire(self) -> MemoryWire:
+                return MemoryWire(machines, host)
 
         kind: type[Bridge] = Leader if host == "a" else Follower
-        return self.benches[host].start(kind, "bridge", args | {"host": host})
+        return self.benches[host].start(kind, "bridge", {"host": host, "leader": "a"} | args)
 
-    def start(self, host: str, actor: type[Actor], name: str, /, **args: Any) -> Any:
-        return self.benches[host].start(actor, name, args)
+    def start(self, host: str, actor: type[Actor], name: str, /, *, parent: str = "", **args: Any) -> Any:
+        above = {"parent": parent} if parent else {}
+        return self.benches[host].start(actor, name, args, **above)
 
     def bridge(self, host: str) -> Any:
         return self.benches[host].actor("bridge")
 
     def run(self, seconds: float) -> None:
-        """Time passes on all machines alike."""
+        """Time passes on all hosts alike."""
         for _ in range(round(seconds / STEP_S)):
             for bench in self.benches.values():
                 bench.advance(STEP_S)
@@ -152,6 +134,9 @@ class Machines:
             self.run(STEP_S)
         return completion.result()
 
+    def _now_s(self) -> float:
+        return self.benches["a"].clock.monotonic_s()
+
 
 @contextlib.contextmanager
 def machines(folder: Path, *followers: str, **args: Any) -> Iterator[Machines]:
@@ -159,5 +144,5 @@ def machines(folder: Path, *followers: str, **args: Any) -> Iterator[Machines]:
     with Machines(folder, followers) as together:
         for host in together.benches:
             together.start_bridge(host, **args)
-        together.run(3 * STEP_S)
+        together.run(4 * STEP_S)
         yield together

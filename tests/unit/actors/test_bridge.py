@@ -1,4 +1,4 @@
-"""Mail between machines, their leases and what they may say of each other; no network, no time of its own."""
+"""Mail between hosts, their leases and what they may say of each other; no network, no time of its own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,13 +9,25 @@ import msgspec
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.board import ActorState
-from actors.bridge import Export, Exported, LeaderBridge, LinkDown, Links, LinkUp, WhichLinks
+from actors.board import STATES, ActorState, Vitals, second_row
+from actors.bridge import (
+    EARLY_FRAMES,
+    Export,
+    Exported,
+    FollowerBridge,
+    LeaderBridge,
+    LinkDown,
+    Links,
+    LinkUp,
+    WhichLinks,
+)
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
-from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, Refused
-from actors.link import Beat, Carry, Row, Rows
+from actors.directory import KnownName
+from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
+from actors.link import LINK_VERSION, Beat, Carry, Frame, Row, Rows, pack
 from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines
+from tests.unit.actors.rows import row
 
 LEASE_S = 3.0
 BOUND_S = LEASE_S + 0.2
@@ -110,8 +122,12 @@ def test_an_ask_crosses_and_its_answer_comes_back(three: Machines) -> None:
     assert three.answer("b", "here@a", Say(text="hi")) == Said(text="hi", to="asker@b")
 
 
-def test_two_followers_talk_through_the_leader(three: Machines) -> None:
+def test_two_followers_talk_straight_to_each_other_and_the_leader_carries_nothing(three: Machines) -> None:
+    before = sum(link.carried for link in links(three).links)
     assert three.answer("b", "yonder@c", Say(text="hi")) == Said(text="hi", to="asker@b")
+    three.cables["a"].is_held = True
+    assert three.answer("b", "yonder@c", Say(text="again")) == Said(text="again", to="asker@b")
+    assert sum(link.carried for link in links(three).links) == before
 
 
 def test_an_actor_asks_on_behalf_of_one_on_a_third_machine(three: Machines) -> None:
@@ -132,7 +148,7 @@ def test_a_name_nobody_exported_is_refused_with_the_reason(three: Machines) -> N
     slot = board.claim("secret@b", "bridge")
     route = three.benches["a"].row("there@b").route
     board.set_state(slot, ActorState.RUNNING, route=route, incarnation=1)
-    three.bridge("a").directory._hosts["secret@b"] = "b"
+    three.bridge("a").directory._names["secret@b"] = KnownName("b", is_told_to_all=True)
     with pytest.raises(Refused, match="host 'b' offers no 'secret'"):
         three.answer("a", "secret@b", Say(text="hi"))
     assert three.benches["b"].actor("secret").heard == []
@@ -172,8 +188,7 @@ def test_a_monitor_and_a_link_tell_of_the_loss_of_another_machine(three: Machine
     witness.link("partner@c")
     three.run(0.5)
     assert witness.news == partner.news == []
-    three.cables["b"].cut()
-    three.cables["c"].cut()
+    three.cables["a"].cut()
     three.run(BOUND_S + 0.5)
     assert [(type(news), news.name) for news in sorted(witness.news, key=lambda n: n.name)] == [
         (Down, "there@b"),
@@ -192,13 +207,19 @@ def test_a_name_that_would_be_too_long_elsewhere_is_refused_here_and_hurts_nobod
     assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
 
 
+@pytest.mark.parametrize("kind", [LeaderBridge, FollowerBridge])
 @pytest.mark.parametrize("host", ["", "b@c", "x" * 25])
-def test_a_machine_has_a_short_name_without_an_at_sign(tmp_path: Path, host: str) -> None:
+def test_a_host_has_a_short_name_without_an_at_sign(
+    tmp_path: Path, host: str, kind: type[LeaderBridge | FollowerBridge]
+) -> None:
     together = Machines(tmp_path, ("b",))
-    with together, pytest.raises(LinkNotAllowed, match="a machine's name has 1 to 24 bytes"):
-        together.start("a", LeaderBridge, "bridge", host=host, followers={})
-    with Machines(tmp_path / "again", ("b",)) as together, pytest.raises(LinkNotAllowed, match="own name"):
-        together.start("a", LeaderBridge, "bridge", host="a", followers={"a": ""})
+    with together, pytest.raises(InvalidHost, match="a host's name has 1 to 24 bytes"):
+        together.start("b", kind, "bridge", host="b" if kind is FollowerBridge else host, leader=host)
+
+
+def test_a_follower_is_not_its_own_leader(tmp_path: Path) -> None:
+    with Machines(tmp_path, ("b",)) as together, pytest.raises(InvalidHost, match="leader's own name"):
+        together.start_bridge("b", leader="b")
 
 
 def test_a_capability_that_makes_no_sense_is_named_where_it_was_declared(tmp_path: Path) -> None:
@@ -232,8 +253,8 @@ def test_a_cut_is_noticed_on_both_sides_within_the_lease_and_ends_every_ask(thre
 def test_a_cut_of_one_direction_is_a_cut(three: Machines, deaf: str) -> None:
     setattr(three.cables["b"], f"loses_{deaf}", True)
     three.run(2 * BOUND_S)
-    assert "b" not in three.bridge("a").sessions
-    assert three.bridge("b").sessions == {}
+    for host, name in (("a", "there@b"), ("b", "here@a"), ("b", "yonder@c"), ("c", "there@b")):
+        assert three.benches[host].row(name).state is ActorState.STOPPED, f"{name} on {host}"
 
 
 def test_a_slow_link_is_no_lost_link(three: Machines) -> None:
@@ -317,38 +338,39 @@ def test_a_restarted_follower_is_welcome_under_a_higher_epoch_at_once(three: Mac
 # ---- what a host may not do ----
 
 
-def frame_from_b(three: Machines, body: Any) -> None:
+def frame_from_b(three: Machines, body: Any, to: str = "a") -> None:
     bridge = three.bridge("b")
-    bridge.say(bridge.session_of(""), body)
+    bridge.say(bridge.channel_to(to), body)
     three.run(0.2)
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
+    ("told", "why"),
     [
-        (Row("x@c", 1, True, True, ""), "another host's name"),
-        (Row("x@a", 1, True, True, ""), "a name of the leader"),
-        (Row("here", 9, True, True, ""), "a living actor of the leader, as if it were placed"),
-        (Row("ü" * 40 + "@b", 1, True, True, ""), "too long"),
+        (row("x@c"), "another host's name"),
+        (row("x", host="c"), "an actor that lives on another host"),
+        (row("x@a"), "a name of the leader"),
+        (row("here", incarnation=9), "a living actor of the leader, as if it were placed"),
+        (row("ü" * 40 + "@b"), "too long"),
     ],
-    ids=["of another host", "of the leader", "alive here", "over 64 bytes"],
+    ids=["of another host", "on another host", "of the leader", "alive here", "over 64 bytes"],
 )
-def test_a_host_announces_only_what_is_its_own(three: Machines, row: Row, why: str) -> None:
+def test_a_host_announces_only_what_is_its_own(three: Machines, told: Row, why: str) -> None:
     before = three.bridge("a").sessions["b"].refused
-    frame_from_b(three, Rows((row,)))
+    frame_from_b(three, Rows((told,)))
     assert three.bridge("a").sessions["b"].refused == before + 1, why
     assert three.answer("a", "here", Say(text="unhurt")).text == "unhurt"
 
 
 def test_a_placed_actor_that_was_replaced_meanwhile_cannot_come_back(three: Machines) -> None:
-    frame_from_b(three, Rows((Row("env-1", 5 << 20, True, True, ""),)))
+    frame_from_b(three, Rows((row("env-1", incarnation=5 << 20),)))
     three.cables["b"].cut()
     three.run(BOUND_S)
     three.cables["b"].heal()
     three.run(5 * LEASE_S)
-    frame_from_b(three, Rows((Row("env-1", 5 << 20, True, True, ""),)))
+    frame_from_b(three, Rows((row("env-1", incarnation=5 << 20),)))
     assert three.benches["a"].row("env-1").state is ActorState.STOPPED, "declared dead is dead"
-    frame_from_b(three, Rows((Row("env-1", 6 << 20, True, True, ""),)))
+    frame_from_b(three, Rows((row("env-1", incarnation=6 << 20),)))
     assert three.benches["a"].row("env-1").state is ActorState.RUNNING
 
 
@@ -357,7 +379,7 @@ def test_a_placed_actor_that_still_runs_here_hides_its_successor_elsewhere_until
 ) -> None:
     bench = three.benches["c"]
     three.start("c", Talker, "env-1")
-    frame_from_b(three, Rows((Row("env-1", 9 << 20, True, True, ""),)))
+    frame_from_b(three, Rows((row("env-1", incarnation=9 << 20),)))
     assert bench.row("env-1").route == 0
     assert three.answer("c", "env-1", Say(text="old")).to == "asker"
     bench.kill("env-1")
@@ -367,26 +389,30 @@ def test_a_placed_actor_that_still_runs_here_hides_its_successor_elsewhere_until
     assert bench.row("env-1").incarnation == 9 << 20
 
 
-def test_a_host_cannot_write_in_anothers_name(three: Machines) -> None:
-    for sender in ("yonder@c", "here", "nobody@b"):
-        before = three.bridge("a").sessions["b"].refused
-        frame_from_b(three, Carry(0, 1, "here@a", 0, sender, 1, 0, "m.M", b"\x80"))
-        assert three.bridge("a").sessions["b"].refused == before + 1
-    assert three.benches["a"].actor("here").heard == []
+@pytest.mark.parametrize("to", ["a", "c"])
+def test_a_host_cannot_write_in_anothers_name(three: Machines, to: str) -> None:
+    receiver = {"a": "here@a", "c": "yonder@c"}[to]
+    channel = three.bridge(to).channel_to("b")
+    for sender in ("host@c" if to == "a" else "here@a", "here", "nobody@b"):
+        before = channel.refused
+        frame_from_b(three, Carry(0, 1, receiver, 0, sender, 1, 0, "m.M", b"\x80"), to)
+        assert channel.refused == before + 1
+    assert three.benches[to].actor(receiver.partition("@")[0]).heard == []
 
 
-def test_a_host_can_fill_only_its_share_of_the_board(three: Machines) -> None:
-    for first in range(0, 320, 64):
-        frame_from_b(three, Rows(tuple(Row(f"n{first + i}@b", 1, True, True, "") for i in range(64))))
-    rows = [row for row in three.benches["a"].board.rows() if row.name.endswith("@b")]
-    assert len(rows) == 256
-    assert three.answer("a", "yonder@c", Say(text="room")).text == "room"
+def test_a_host_tells_of_as_many_names_as_there_are_rows_and_the_last_is_refused(three: Machines) -> None:
+    board = three.benches["a"].board
+    used = len(board.rows())
+    for first in range(0, board.slots, 40):
+        frame_from_b(three, Rows(tuple(row(f"n{first + i}@b", slot=2000 + first + i) for i in range(40))))
+    assert len([one for one in board.rows() if one.name.startswith("n")]) == board.slots - used > 900
+    assert three.bridge("a").sessions["b"].refused >= used
+    assert three.answer("a", "here", Say(text="unhurt")).text == "unhurt"
 
 
 def test_bytes_that_are_no_frame_are_counted_and_harm_nothing(three: Machines) -> None:
     before = epoch(three, "b")
-    three.cables["b"].up.append((0.0, three.cables["b"].route, b"\xc1 garbage"))
-    three.run(0.2)
+    three.deliver("b", "a", b"\xc1 garbage")
     assert links(three).malformed == 1
     assert epoch(three, "b") == before
 
@@ -484,38 +510,42 @@ def test_the_longest_deadline_there_is_crosses(three: Machines) -> None:
 
 def test_nobody_on_another_machine_exports_a_name_or_ends_an_actor(three: Machines) -> None:
     for order in (Export(name="root"), Stop()):
-        with pytest.raises(Refused, match="is not taken from another machine"):
+        with pytest.raises(Refused, match="is not taken from another host"):
             three.answer("b", "bridge@a", order)
-    assert not three.bridge("a").directory.is_exported("root")
+    assert not three.bridge("a").told.is_told("root")
 
 
-def test_what_a_closed_connection_still_brings_does_not_turn_answers_away_from_the_open_one(
-    three: Machines,
-) -> None:
-    cable = three.cables["b"]
-    old_route, old_frame = cable.route, three.bridge("b").session_of("").say(Beat(), 0.0)
-    cable.cut()
+def test_a_frame_of_an_earlier_session_changes_nothing_about_the_one_that_is_open(three: Machines) -> None:
+    old_frame = three.bridge("b").sessions["a"].say(Beat())
+    three.cables["b"].cut()
     three.run(BOUND_S)
-    cable.heal()
+    three.cables["b"].heal()
     three.run(5 * LEASE_S)
-    assert cable.route != old_route
+    before, late = epoch(three, "b"), links(three).late
     asked = three.ask("a", "there@b", Say(text="first"))
-    cable.up.append((0.0, old_route, old_frame))
-    three.run(0.05)
+    three.deliver("b", "a", old_frame)
     after = three.ask("a", "there@b", Say(text="second"))
     three.run(0.5)
     assert (asked.result().text, after.result().text) == ("first", "second")
+    assert (epoch(three, "b"), links(three).late) == (before, late + 1)
 
 
-def test_a_follower_that_is_not_answered_connects_anew_within_two_leases(three: Machines) -> None:
+def test_a_follower_that_is_not_answered_says_hello_again_and_gets_one_session(three: Machines) -> None:
     cable = three.cables["b"]
     cable.loses_down = True
     three.run(LEASE_S + 1.0)
-    before = cable.connections
-    three.run(2 * LEASE_S + 0.5)
-    assert cable.connections > before
     cable.heal()
-    three.run(2 * LEASE_S + 0.5)
+    three.run(2.0)
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+    cable.cut()
+    three.run(BOUND_S)
+    cable.heal()
+    cable.is_held = True
+    three.run(2.5)  # more than one Hello is on the way
+    before = three.bridge("a")._epochs["b"]
+    cable.is_held = False
+    three.run(2.0)
+    assert epoch(three, "b") == before + 1
     assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
 
 
@@ -529,7 +559,7 @@ def test_a_name_whose_supervisor_forgot_it_is_not_held_for_living_elsewhere(thre
     three.run(0.3)
     for host in ("a", "c"):
         row = three.benches[host].row("there@b")
-        assert (row.state, row.ready) == (ActorState.STOPPED, False), host
+        assert (row.state, row.ready) == (ActorState.FREE, False), host
     assert three.answer("a", "yonder@c", Say(text="unhurt")).text == "unhurt"
 
 
@@ -540,5 +570,5 @@ def test_a_name_that_waits_for_its_restart_is_not_taken_by_another_machine(
     bench = three.benches["a"]
     bench.kill("here")
     bench.board.set_state(bench.row("here").slot, state)
-    frame_from_b(three, Rows((Row("here", 9 << 20, True, True, ""),)))
+    frame_from_b(three, Rows((row("here", incarnation=9 << 20),)))
     assert (bench.row("here").route, bench.row("here").state) == (0, state)

@@ -1,9 +1,9 @@
-"""`Hosts` and `HostSupervisor` on three machines of memory: placement, loss, return, and late orders."""
+"""`Hosts` and `HostSupervisor` on three hosts of memory: placement, loss, return, and late orders."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -45,13 +45,16 @@ def traveller(name: str = "job", actor: str = "Traveller", **needs: int) -> Plac
 
 
 class Cluster(Machines):
-    """Machines with all that is on them."""
+    """Hosts with all that is on them."""
+
+    policy: ClassVar[dict[str, Any]] = {}
+    """How `hosts` treats a host that is lost again and again."""
 
     def up(self, host: str) -> None:
         """What `leader_spec` and `follower_spec` describe, started in their order."""
         own = {"host": host, "capabilities": CAPABILITIES[host]}
         if host == "a":
-            self.start(host, Hosts, "hosts")
+            self.start(host, Hosts, "hosts", **self.policy)
         self.start(host, Supervisor, "placed", **supervisor_args(FLAGS, ()))
         self.start(host, HostSupervisor, "host", **own, follows=host != "a")
         tells, exports = (["hosts"], ["hosts"]) if host == "a" else (["host"], ["host"])
@@ -267,7 +270,7 @@ def test_a_listed_machine_cannot_say_that_another_one_is_lost_or_there(three: Cl
         LinkDown(host="b", epoch=epoch, reason="so they say"),
         LinkUp(host="b", epoch=epoch + 9, capabilities={}),
     ):
-        with pytest.raises(Refused, match="is not taken from another machine"):
+        with pytest.raises(Refused, match="is not taken from another host"):
             three.answer("c", "hosts@a", news)
         told: Managed = three.answer("a", "hosts", news)
         assert (told.ok, "not from 'asker'" in told.reason) == (False, True), "nor can anybody at home"
@@ -304,7 +307,7 @@ def test_an_actor_that_is_displaced_while_the_link_is_full_is_stopped_later_and_
     bridge = three.bridge("a")
     say = bridge.say
     monkeypatch.setattr(
-        bridge, "say", lambda session, body: not isinstance(body, Carry) and say(session, body)
+        bridge, "say", lambda channel, body: not isinstance(body, Carry) and say(channel, body)
     )
     three.answer("a", "hosts", Displace(name="job"))
     three.answer("a", "hosts", place_actor(traveller(gpu=1)))
@@ -339,4 +342,4 @@ def test_whoever_links_to_those_who_join_the_machines_and_is_lost_does_not_end_t
     three.run(0.5)
     three.cables["c"].cut()
     three.run(LEASE_S + 1.0)
-    assert {host.host for host in three.hosts().hosts} == {"a", "b"}
+    assert {h.host: h.state for h in three.hosts().hosts} == {"a": "running", "b": "running", "c": "stopped"}

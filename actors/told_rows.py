@@ -1,0 +1,247 @@
+"""Which rows of this board other hosts are told of, and what has changed of them.
+
+Told are the exported names, every row below an exported name that is plain (a placed actor, a service), and
+on the leader the rows of other hosts that all are told of. A row is told when its condition has changed; what
+changes with every message is told a few times in a lease, for all rows at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from actors.board import LIVING, STATES, ActorState, Board, Vitals, second_row
+from actors.clock import Clock
+from actors.link import Activity, ChangeLog, Row, can_be_told, machine_row, seen_elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """How other hosts know a name of this one."""
+
+    is_plain: bool = False
+    """They call it as this host does, and are told of every row below it."""
+    is_told_to_all: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TellableRow:
+    """A row of this board as other hosts see it."""
+
+    name: str
+    host: str
+    parent: str
+    is_told_to_all: bool
+
+
+class ToldRows:
+    """The rows that one bridge tells of. Not thread-safe; one owner."""
+
+    def __init__(
+        self,
+        board: Board,
+        host: str,
+        clock: Clock,
+        passed_on: Callable[[], Iterable[tuple[int, "TellableRow"]]],
+    ) -> None:
+        """passed_on: the rows of other hosts that this one tells of, with their slots."""
+        self._board = board
+        self._passed_on = passed_on
+        self._host = host
+        self._clock = clock
+        self._exports: dict[str, Export] = {}
+        self._rows: dict[int, TellableRow] = {}
+        self._conditions: dict[int, bytes] = {}
+        self._gauges: dict[int, tuple[int, ...]] = {}
+        self._log: ChangeLog[int, Row] = ChangeLog()
+        self._seen_changes = -1
+
+    # ---- what is exported ----
+
+    def export(self, name: str, export: Export) -> None:
+        """Make a name of this host known to the others, with its row as it comes and goes."""
+        if self._exports.get(name) != export:
+            self._exports[name] = export
+            self._seen_changes = -1
+
+    def export_sender(self, name: str) -> None:
+        """Whoever writes to another host is known there, or nobody could answer."""
+        if not self.is_told(name):
+            self.export(name, Export())
+
+    def withdraw_placed(self) -> None:
+        """What was placed on this host by a session that is over."""
+        self._exports = {name: export for name, export in self._exports.items() if not export.is_plain}
+        self._seen_changes = -1
+
+    def is_told(self, name: str) -> bool:
+        """Whether other hosts may write to an actor of this one."""
+        self._find_rows()
+        slot = self._board.find(name)
+        row = None if slot is None else self._rows.get(slot)
+        return name in self._exports or (row is not None and row.host == self._host)
+
+    def seen_elsewhere(self, name: str) -> str:
+        """What other hosts call a name that is on this board."""
+        slot = self._board.find(name)
+        row = None if slot is None else self._rows.get(slot)
+        if row is not None:
+            return row.name
+        return seen_elsewhere(name, self._host, self._exports.get(name, Export()).is_plain)
+
+    # ---- what has changed ----
+
+    def update(self) -> None:
+        """Note every row whose condition has changed since the last call."""
+        self._find_rows()
+        for slot in self._rows:
+            self.update_one(slot)
+
+    def update_one(self, slot: int) -> None:
+        """Note whether this row has changed."""
+        condition = self._board.condition(slot)
+        if condition != self._conditions.get(slot):
+            self._conditions[slot] = condition
+            self._log.note(slot, self._row(slot, self._rows[slot]))
+
+    def changed_since(self, cursor: int, *, host: str) -> list[tuple[int, Row]]:
+        """The changes that `host` does not know, oldest first, each with its number."""
+        return [(number, row) for number, row in self._log.since(cursor) if row.host != host]
+
+    def sender_row(self, name: str) -> tuple[int, bytes, Row] | None:
+        """The slot of an actor that writes to another host, its condition, and what is told of it."""
+        self._find_rows()
+        slot = self._board.find(name)
+        if slot is None or slot not in self._rows:
+            return None
+        self.update_one(slot)
+        row = self._log.get(slot)
+        return None if row is None else (slot, self._conditions[slot], row)
+
+    def rows_at(self, slots: Iterable[int]) -> Iterator[tuple[int, bytes, Row]]:
+        """What is told of these slots now, those that are told at all."""
+        for slot in slots:
+            row = self._log.get(slot)
+            if row is not None:
+                yield slot, self._conditions.get(slot, b""), row
+
+    def activities(self, *, only_new_gauges: bool = False) -> list[tuple[str, Activity]]:
+        """What every living row does now, with its host; or only of those whose gauges have changed."""
+        told = []
+        for slot, row in self._rows.items():
+            gauges = self._board.gauges(slot)
+            has_new_gauges = self._gauges.get(slot) != gauges
+            if (has_new_gauges or not only_new_gauges) and self._board.state(slot) in LIVING:
+                self._gauges[slot] = gauges
+                told.append((row.host, activity_of(self._board.vitals(slot))))
+        return told
+
+    # ---- inside ----
+
+    def _find_rows(self) -> None:
+        """Which rows are told, whenever a row has got a name or a parent since."""
+        changes = self._board.changes
+        if changes == self._seen_changes:
+            return
+        self._seen_changes = changes
+        found = dict(self._exported()) | dict(self._passed_on())
+        for slot, row in self._rows.items():
+            if slot not in found:
+                self._log.note(slot, self._no_more(slot, row))
+                self._conditions.pop(slot, None)
+        for slot, row in found.items():
+            if self._rows.get(slot) != row:
+                self._conditions.pop(slot, None)
+        self._rows = found
+
+    def _exported(self) -> Iterator[tuple[int, TellableRow]]:
+        """The rows of exported names, and those below the plain ones."""
+        below = self._board.slots_by_parent() if any(e.is_plain for e in self._exports.values()) else {}
+        for name, export in self._exports.items():
+            for bearer in (name, second_row(name)) if export.is_plain else (name,):
+                slot = self._board.find(bearer)
+                seen_as = seen_elsewhere(bearer, self._host, export.is_plain)
+                if slot is None or self._board.get(slot, "route") or not can_be_told(seen_as):
+                    continue
+                yield slot, TellableRow(seen_as, self._host, machine_row(self._host), export.is_told_to_all)
+            if export.is_plain:
+                yield from self._below(name, export, below)
+
+    def _below(
+        self, parent: str, export: Export, below: dict[str, list[int]]
+    ) -> Iterator[tuple[int, TellableRow]]:
+        for slot in below.get(parent, ()):
+            name = str(self._board.get(slot, "name"))
+            if self._board.get(slot, "route") or name == parent:
+                continue
+            yield slot, TellableRow(name, self._host, parent, export.is_told_to_all)
+            yield from self._below(name, export, below)
+
+    def _row(self, slot: int, told: TellableRow) -> Row:
+        vitals, now_unix_s = self._board.vitals(slot), self._clock.unix_s()
+        started_s, retry_s = vitals.started_unix_s, vitals.retry_unix_s
+        return Row(
+            slot=slot,
+            host=told.host,
+            name=told.name,
+            parent=told.parent,
+            incarnation=vitals.incarnation,
+            state=STATES.index(vitals.state),
+            is_ready=vitals.ready,
+            is_told_to_all=told.is_told_to_all,
+            restarts=vitals.restarts,
+            started=_ms(now_unix_s - started_s) if started_s else None,
+            retry_in=_ms(retry_s - now_unix_s) if now_unix_s < retry_s < float("inf") else None,
+            reason=vitals.last_reason,
+            ended_incarnation=int(self._board.get(slot, "ended_incarnation")),
+            ended_reason=str(self._board.get(slot, "ended_reason")),
+            last_error=vitals.last_error,
+            gauges=vitals.gauges,
+        )
+
+    def _no_more(self, slot: int, told: TellableRow) -> Row:
+        """What is told of a row that has become another's, or is exported no more."""
+        row = self._log.get(slot)
+        incarnation = 0 if row is None else row.incarnation
+        return Row(
+            slot=slot,
+            host=told.host,
+            name=told.name,
+            parent=told.parent,
+            incarnation=incarnation,
+            state=STATES.index(ActorState.FREE),
+            is_ready=False,
+            is_told_to_all=told.is_told_to_all,
+            restarts=0,
+            started=None,
+            retry_in=None,
+            reason="it has ended and was forgotten",
+            ended_incarnation=incarnation,
+            ended_reason="it has ended and was forgotten",
+            last_error="",
+            gauges=(0, 0, 0, 0),
+        )
+
+
+def activity_of(vitals: Vitals) -> Activity:
+    """What an actor does, from its row."""
+    return Activity(
+        slot=vitals.slot,
+        beat=_age_ms(vitals.beat_age_s),
+        progress=_age_ms(vitals.progress_age_s),
+        busy=_age_ms(vitals.busy_s),
+        work=_age_ms(vitals.work_s),
+        messages=max(0, vitals.messages),
+        refused=max(0, vitals.refused),
+        unsent=max(0, vitals.unsent),
+        uses=max(0, vitals.uses),
+        handler=vitals.handler if vitals.busy_s is not None else "",
+        doing=vitals.work if vitals.work_s is not None else "",
+        gauges=vitals.gauges,
+    )
+
+
+def _age_ms(age_s: float | None) -> int | None:
+    return None if age_s is None else _ms(age_s)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
