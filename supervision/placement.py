@@ -10,6 +10,7 @@ work (`supervision.backoff`), then it is in quarantine (`supervision.circuit_bre
 """
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -86,20 +87,22 @@ def place(
     carried   actors that run already, and where; they stay as long as their host lives and suffices
     barred    (actor, host) pairs not to be tried, because that host refused
     aside     hosts that get nothing new, and why
-    The most demanding choose first; of the hosts that suffice the one with the fewest actors is taken, then
-    the first by name. The same arguments give the same answer, whatever their order.
+    Those that the fewest hosts could carry choose first, then the most demanding; of the hosts that suffice
+    the one with the fewest actors is taken, then the first by name. The same arguments give the same answer,
+    whatever their order.
     """
     carried, aside = carried or {}, aside or {}
+    demand = _Demand(hosts.values())
     rooms = {name: _Room(name, dict(hosts[name]), aside.get(name, "")) for name in sorted(hosts)}
     bars = set(barred)
     found: dict[str, str] = {}
-    for spec in sorted(specs, key=_demand):
+    for spec in sorted(specs, key=demand):
         room = rooms.get(carried.get(spec.name, ""))
         if room is not None and room.suffices(spec.needs):
             room.take(spec)
             found[spec.name] = room.host
     unplaced: dict[str, str] = {}
-    left = sorted((spec for spec in specs if spec.name not in found), key=_demand)
+    left = sorted((spec for spec in specs if spec.name not in found), key=demand)
     for _, alike in groupby(left, key=lambda spec: spec.needs):
         for spec, room in _place_alike(alike, rooms, bars):
             if room is not None:
@@ -158,9 +161,28 @@ def _place_alike(
         yield spec, room
 
 
-def _demand(spec: PlacedSpec) -> tuple[int, int, list[tuple[str, int]], str]:
-    """The order of choice; actors with the same needs follow each other."""
-    return (-sum(spec.needs.values()), -len(spec.needs), sorted(spec.needs.items()), spec.name)
+class _Demand:
+    """The order in which actors choose; those with the same needs follow each other."""
+
+    def __init__(self, hosts: Iterable[Mapping[str, int]]) -> None:
+        self._amounts: dict[str, list[int]] = {}
+        self._hosts = 0
+        for declared in hosts:
+            self._hosts += 1
+            for capability, amount in declared.items():
+                self._amounts.setdefault(capability, []).append(amount)
+        for amounts in self._amounts.values():
+            amounts.sort()
+
+    def __call__(self, spec: PlacedSpec) -> tuple[int, int, int, list[tuple[str, int]], str]:
+        needs = spec.needs
+        could_carry = min((self._with(*need) for need in needs.items()), default=self._hosts)
+        return could_carry, -sum(needs.values()), -len(needs), sorted(needs.items()), spec.name
+
+    def _with(self, capability: str, amount: int) -> int:
+        """How many hosts declare so much."""
+        amounts = self._amounts.get(capability, [])
+        return len(amounts) - bisect_left(amounts, amount)
 
 
 def _why_nowhere(spec: PlacedSpec, rooms: Mapping[str, _Room], bars: set[tuple[str, str]]) -> str:

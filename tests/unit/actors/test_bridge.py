@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.board import STATES, ActorState, Vitals, second_row
+from actors.board import ActorState
 from actors.bridge import (
-    EARLY_FRAMES,
     Export,
     Exported,
     FollowerBridge,
@@ -24,7 +23,7 @@ from actors.bridge import (
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
 from actors.directory import KnownName
 from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
-from actors.link import LINK_VERSION, Beat, Carry, Frame, Row, Rows, pack
+from actors.link import Beat, Carry, Row, Rows
 from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines
 from tests.unit.actors.rows import row
