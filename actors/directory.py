@@ -44,7 +44,7 @@ class Directory:
         """Names that an actor of this host bears still, while it is being stopped."""
 
     def host_of(self, name: str) -> str:
-        """The host on which the actor with this name lives or lived; empty when it is none of another host."""
+        """The host on which the actor with this name lives or lived; empty when it is this one."""
         known = self._names.get(name)
         return known.host if known is not None and self._slot_of(name) is not None else ""
 

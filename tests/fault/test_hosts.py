@@ -1,4 +1,7 @@
-"""Three machines on one switch: `a` leads, `b` and `c` carry what needs a GPU; links are cut and slowed."""
+"""Three hosts on one switch: `a` leads, `b` and `c` carry what needs a GPU; links are cut and slowed.
+
+Each has a stand-in for its agent (`tests.fault.agent`), which passes frames on over TCP.
+"""
 
 import contextlib
 import json
@@ -15,24 +18,39 @@ from typing import Any
 
 import pytest
 
-from actors.board import Board, Vitals
+from actors.board import ActorState, Board, Vitals
 from actors.bridge import Links, WhichLinks
 from actors.codec import to_plain
-from actors.curve import make_keys
 from actors.errors import ActorDied, AskError
 from actors.process import is_alive
-from supervision.child_spec import ChildSpec
-from supervision.hosts import HostsNow, Whereabouts, WhereIs, WhichHosts, follower_spec, leader_spec
+from supervision.child_spec import Backoff, Breaker, ChildSpec, SupervisorFlags
+from supervision.hosts import (
+    Displace,
+    HostsNow,
+    Whereabouts,
+    WhereIs,
+    WhichHosts,
+    follower_spec,
+    leader_spec,
+    place_actor,
+)
 from supervision.placement import PlacedSpec
+from supervision.supervisor import supervisor_spec
 from tests.fault import network
 from tests.fault.actors_under_test import PATIENCE_S, Probe, eventually
+from tests.fault.agent import AgentProcess
 from tests.fault.machine import Here, Results, Where, WhichResults
 from tests.fault.network import Network
-from tests.fault.relay import Relay
 
 LEASE_S = 2.0
 PORT = 7000
 JOB = "job"
+SHARD = "shard"
+FORGIVING = {
+    "backoff": Backoff(initial_s=0.0, max_s=1.0),
+    "breaker": Breaker(max_failures=1000, within_s=1.0),
+}
+"""These tests lose hosts more often than a leader would forgive."""
 MODULE = "tests.fault.machine"
 
 
@@ -77,9 +95,9 @@ class Machine:
 class Cluster:
     """The three machines, and what a test asks of them."""
 
-    def __init__(self, net: Network, relay: Relay, machines: dict[str, Machine]) -> None:
+    def __init__(self, net: Network, agents: dict[str, AgentProcess], machines: dict[str, Machine]) -> None:
         self.net = net
-        self.relay = relay
+        self.agents = agents
         self.machines = machines
 
     def ask(self, to: str, content: Any, deadline_s: float = PATIENCE_S) -> Any:
@@ -87,21 +105,21 @@ class Cluster:
 
     def heal(self) -> None:
         """All links as they should be, all three hosts there, the job up and answering."""
-        self.relay.delay_s, self.relay.is_held = 0.0, False
         for host in self.machines:
+            self.agents[host].tell(delay_s=0.0, is_held=False)
             self.net.heal(host)
         eventually(lambda: set(self.epochs()) == {"a", "b", "c"}, "all hosts are there", self.explain)
         self.await_job()
 
     def epochs(self) -> dict[str, int]:
-        return {host.host: host.epoch for host in self.hosts().hosts}
+        return {host.host: host.epoch for host in self.hosts().hosts if host.state == "running"}
 
     def hosts(self) -> HostsNow:
         now: HostsNow = self.ask("hosts", WhichHosts())
         return now
 
-    def links(self) -> Links:
-        links: Links = self.ask("bridge", WhichLinks())
+    def links(self, host: str = "a") -> Links:
+        links: Links = self.machines[host].probe.ask("bridge", WhichLinks(), PATIENCE_S)
         return links
 
     def where(self) -> Whereabouts:
@@ -140,7 +158,7 @@ class Cluster:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def explain(self) -> str:
-        lines = [self.relay.explain()]
+        lines: list[str] = []
         with contextlib.suppress(AskError):
             lines += [str(self.hosts()), str(self.links())]
         for machine in self.machines.values():
@@ -160,47 +178,34 @@ def three() -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         net = stack.enter_context(Network("a", "b", "c"))
-        leader = (net.address("a"), PORT)
-        relay = Relay(leader, address=network.SWITCH_ADDRESS, namespace=net.switch)
-        stack.callback(relay.close)
-        machines = {}
-        specs = _specs(folder, leader, (network.SWITCH_ADDRESS, relay.port))
-        for host, children in specs.items():
+        addresses = {host: (net.address(host), PORT) for host in "abc"}
+        agents, machines = {}, {}
+        for host, children in _specs(folder).items():
+            enter = tuple(net.command(host))
+            agents[host] = AgentProcess(host, folder / f"{host}.wire", addresses[host], addresses, enter)
+            stack.callback(agents[host].close)
             machines[host] = Machine(net, host, folder, *children)
             stack.callback(machines[host].close)
         for machine in machines.values():
             machine.await_up()
-        cluster = Cluster(net, relay, machines)
+        cluster = Cluster(net, agents, machines)
         eventually(lambda: machines["a"].row("hosts") is not None, "hosts is there")
         yield cluster
 
 
-def _specs(folder: Path, leader: tuple[str, int], relay: tuple[str, int]) -> dict[str, tuple[ChildSpec, ...]]:
-    keys = {host: make_keys(folder / "keys" / host) for host in "abc"}
+def _specs(folder: Path) -> dict[str, tuple[ChildSpec, ...]]:
     job = PlacedSpec(child=ChildSpec(id=JOB, actor=f"{MODULE}:Traveller", shutdown_s=1.0), needs={"gpu": 1})
     collector = ChildSpec(id="collector", actor=f"{MODULE}:Collector")
     leads = leader_spec(
-        host="a",
-        listen=f"tcp://{leader[0]}:{leader[1]}",
-        keys=folder / "keys" / "a",
-        followers={host: keys[host].public.decode() for host in "bc"},
-        placed=(job,),
-        exports=("collector",),
-        lease_s=LEASE_S,
+        host="a", wire=folder / "a.wire", placed=(job,), exports=("collector",), lease_s=LEASE_S, **FORGIVING
     )
-    return {"a": (collector, leads)} | {
-        host: (
-            follower_spec(
-                host=host,
-                connect=f"tcp://{address}:{port}",
-                leader_key=keys["a"].public.decode(),
-                keys=folder / "keys" / host,
-                capabilities={"gpu": 1},
-                lease_s=LEASE_S,
-            ),
+    follow = {
+        host: follower_spec(
+            host=host, leader="a", wire=folder / f"{host}.wire", capabilities={"gpu": 1}, lease_s=LEASE_S
         )
-        for host, (address, port) in {"b": leader, "c": relay}.items()
+        for host in "bc"
     }
+    return {"a": (collector, leads)} | {host: (follow[host],) for host in "bc"}
 
 
 @pytest.fixture
@@ -263,7 +268,8 @@ def test_a_killed_bridge_is_back_and_what_was_placed_behind_it_is_placed_anew(cl
 def test_a_slow_link_is_not_taken_for_a_lost_one(cluster: Cluster) -> None:
     cluster.bring_to("c")
     epoch = cluster.epochs()["c"]
-    cluster.relay.delay_s = 0.2
+    for agent in cluster.agents.values():
+        agent.tell(delay_s=0.2)
     end_s = time.monotonic() + 1.5 * LEASE_S
     while time.monotonic() < end_s:
         asked_at = time.monotonic()
@@ -275,12 +281,86 @@ def test_a_slow_link_is_not_taken_for_a_lost_one(cluster: Cluster) -> None:
 def test_what_a_machine_sent_before_it_was_lost_arrives_after_and_is_refused(cluster: Cluster) -> None:
     cluster.bring_to("c")
     old = cluster.await_job()
-    cluster.relay.is_held = True
+    cluster.agents["c"].tell(is_held=True)
     new = cluster.await_job(but_not="c")
     key = f"{JOB} {old.incarnation}"
     before, late = cluster.results().get(key), cluster.links().late
-    cluster.relay.is_held = False
+    cluster.agents["c"].tell(is_held=False)
     eventually(lambda: cluster.links().late > late, "the held frames came late", cluster.explain)
     cluster.heal()
     assert cluster.results().get(key) == before
     assert cluster.await_job() == new, "who took over stays"
+
+
+def test_a_machine_that_its_agent_reports_gone_is_lost_before_its_lease_ends(cluster: Cluster) -> None:
+    old, lost = cluster.await_job(), cluster.where().host
+    cluster.agents["a"].tell(gone=lost)
+    new = cluster.await_job(but_not=lost)
+    assert new.incarnation > old.incarnation
+    row = cluster.machines["a"].row(f"machine-{lost}")
+    assert row is not None
+    assert row.last_reason == "the host is lost: its agent is gone"
+    eventually(lambda: not is_alive(old.pid), "the other side was told and stopped it", cluster.explain)
+
+
+def test_a_bridge_whose_agent_hangs_up_is_started_anew_and_nothing_placed_lives_on_behind_it(
+    cluster: Cluster,
+) -> None:
+    old, host = cluster.await_job(), cluster.where().host
+    number = cluster.where().number
+    cluster.agents[host].tell(hang_up=True)
+    eventually(lambda: not is_alive(old.pid), "what was placed there is stopped", cluster.explain)
+    eventually(lambda: cluster.where().number > number, "it is placed anew", cluster.explain)
+    crash = cluster.machines[host].row("bridge")
+    assert crash is not None
+    assert "the agent of this host closed the wire" in crash.last_reason
+
+
+def test_a_shard_of_many_actors_is_seen_everywhere_with_its_gauges_and_moves_whole(cluster: Cluster) -> None:
+    children = tuple(ChildSpec(id=f"player-{n}", actor=f"{MODULE}:Player") for n in range(8))
+    flags = SupervisorFlags(max_restarts=100, max_seconds=60.0)
+    shard = PlacedSpec(child=supervisor_spec(SHARD, flags, children), needs={"gpu": 0})
+    assert cluster.ask("hosts", place_actor(shard)).host in ("b", "c")
+    names = {child.id for child in children}
+
+    def seen_on(host: str) -> dict[str, int]:
+        """The players that run, as a board has them, with the score that each publishes."""
+        rows = cluster.machines[host].board.rows()
+        return {
+            row.name: row.gauges[0] for row in rows if row.name in names and row.state is ActorState.RUNNING
+        }
+
+    expected = {f"player-{n}": 100 + n for n in range(8)}
+    for host in "abc":
+        eventually(lambda host=host: seen_on(host) == expected, f"all are seen on {host}", cluster.explain)
+    before = {row.name: row.incarnation for row in cluster.machines["a"].board.rows() if row.name in names}
+    lost: Whereabouts = cluster.ask("hosts", WhereIs(name=SHARD))
+    cluster.net.cut(lost.host)
+    eventually(
+        lambda: cluster.ask("hosts", WhereIs(name=SHARD)).number > lost.number, "it moves", cluster.explain
+    )
+    for host in "abc".replace(lost.host, ""):
+        eventually(lambda host=host: seen_on(host) == expected, f"all are back on {host}", cluster.explain)
+    after = {row.name: row.incarnation for row in cluster.machines["a"].board.rows() if row.name in names}
+    assert all(after[name] > before[name] for name in names), "and no answer is taken for another's"
+    cluster.heal()
+    cluster.ask("hosts", Displace(name=SHARD))
+    for host in "abc":
+        eventually(lambda host=host: not seen_on(host), f"none is left on {host}", cluster.explain)
+
+
+def test_a_frozen_actor_of_another_machine_ages_here_as_it_does_there(cluster: Cluster) -> None:
+    job, host = cluster.await_job(), cluster.where().host
+    os.kill(job.pid, signal.SIGSTOP)
+    try:
+        here, there = cluster.machines["a"], cluster.machines[host]
+        eventually(lambda: age(here) > 2.0 and age(there) > 2.0, "both boards say so", cluster.explain)
+        assert abs(age(here) - age(there)) < 1.5
+    finally:
+        os.kill(job.pid, signal.SIGCONT)
+    eventually(lambda: age(cluster.machines["a"]) < 1.5, "it is well again", cluster.explain)
+
+
+def age(machine: Machine) -> float:
+    row = machine.row(JOB)
+    return 0.0 if row is None else row.beat_age_s or 0.0
