@@ -513,7 +513,7 @@ class Board:
 
     def _name_at(self, slot: int) -> bytes:
         begins_at = slot * SLOT_BYTES
-        return self.memory[begins_at : begins_at + NAME_BYTES]
+        return bytes(self.memory[begins_at : begins_at + NAME_BYTES])
 
     def _scan_for(self, wanted: bytes) -> int | None:
         """Find the slot of a name by comparing it with each row's."""

@@ -65,8 +65,7 @@ from actors.link import (
 )
 from actors.monitors import Down, Exit
 from actors.system_messages import ChildReady, RefusalReason, Stop
-from actors.told_rows import Export as TellingOf
-from actors.told_rows import TellableRow, ToldRows
+from actors.told_rows import TellableRow, ToldRows, Visibility
 from actors.wire import AgentWire
 
 TICK_S = 0.05
@@ -112,11 +111,13 @@ class LinkDown:
     """A host is lost, or said that it leaves. None of its names lives any more.
 
     host is empty when the bridge itself was started anew: every link is down.
+    is_given_up   whether this side ended the link, which says nothing about the host
     """
 
     host: str
     epoch: int
     reason: str
+    is_given_up: bool = False
 
 
 @message
@@ -159,6 +160,7 @@ class LinkVitals:
     carried: int
     refused: int
     said_bytes: int
+    heard_bytes: int
 
 
 @message
@@ -237,9 +239,9 @@ class Bridge(Actor):
         self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
         self.told = ToldRows(self.board, self.host, self.clock, self.passed_on)
         self.directory.close_all("the bridge to its host was started anew")
-        self._tell_of(LinkDown(host="", epoch=0, reason="the bridge was started anew"))
+        self._tell_of(LinkDown(host="", epoch=0, reason="the bridge was started anew", is_given_up=True))
         for name in (*self.args.get("exports", ()), self.identity.name):
-            self.told.export(name, TellingOf())
+            self.told.export(name, Visibility())
         self.wire: Wire = self.open_wire()
         for fd in self.wire.fds:
             self.runtime.watch(fd, self.drain)
@@ -281,7 +283,7 @@ class Bridge(Actor):
 
     @receives(Export)
     def export(self, call: Export, sender: Sender) -> Exported:
-        telling = TellingOf(is_plain=call.placed, is_told_to_all=call.is_told_to_all)
+        telling = Visibility(is_plain=call.placed, is_told_to_all=call.is_told_to_all)
         self.told.export(call.name, telling)
         self.told.update()
         self._announce_to_all()
@@ -299,6 +301,7 @@ class Bridge(Actor):
                 carried=each.carried,
                 refused=each.refused,
                 said_bytes=each.said_bytes,
+                heard_bytes=each.heard_bytes,
             )
             for each in self.sessions.values()
         )
@@ -405,7 +408,8 @@ class Bridge(Actor):
         del self.sessions[lost.host]
         self.log.warning("link_down", host=lost.host, epoch=lost.epoch, reason=reason)
         self.wire.send(lost.host, before_session(Gone(lost.epoch, reason)))
-        self._tell_of(LinkDown(host=lost.host, epoch=lost.epoch, reason=reason))
+        news = LinkDown(host=lost.host, epoch=lost.epoch, reason=reason, is_given_up=self.is_stopping)
+        self._tell_of(news)
 
     def _tell_of(self, news: LinkUp | LinkDown) -> None:
         for name in self.args.get("tells", ()):
@@ -464,6 +468,7 @@ class Bridge(Actor):
             self.heard_outside(host, frame)
         elif known.hear(frame):
             known.heard_s = self.clock.monotonic_s()
+            known.heard_bytes += len(data)
             self.heard(known, frame.body)
         else:
             self.late += 1
@@ -534,7 +539,7 @@ class LeaderBridge(Bridge):
         self._peers: ChangeLog[str, Peer] = ChangeLog()
         super().on_start()
         for name in self.args.get("services", ()):
-            self.told.export(name, TellingOf(is_plain=True))
+            self.told.export(name, Visibility(is_plain=True))
 
     def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
         return self.directory.passed_on()

@@ -251,6 +251,7 @@ class Channel:
     refused: int = 0
     """Frames of another session, repeated ones, and mail the other side had no right to send."""
     said_bytes: int = 0
+    heard_bytes: int = 0
     told: dict[int, bytes] = field(default_factory=dict)
     """Slots of senders that the other host was told of over this channel, and their condition then."""
     _said: int = 0

@@ -14,7 +14,7 @@ from actors.link import Activity, ChangeLog, Row, can_be_told, machine_row, seen
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class Visibility:
     """How other hosts know a name of this one."""
 
     is_plain: bool = False
@@ -47,7 +47,7 @@ class ToldRows:
         self._passed_on = passed_on
         self._host = host
         self._clock = clock
-        self._exports: dict[str, Export] = {}
+        self._exports: dict[str, Visibility] = {}
         self._rows: dict[int, TellableRow] = {}
         self._conditions: dict[int, bytes] = {}
         self._gauges: dict[int, tuple[int, ...]] = {}
@@ -56,20 +56,20 @@ class ToldRows:
 
     # ---- what is exported ----
 
-    def export(self, name: str, export: Export) -> None:
+    def export(self, name: str, visibility: Visibility) -> None:
         """Make a name of this host known to the others, with its row as it comes and goes."""
-        if self._exports.get(name) != export:
-            self._exports[name] = export
+        if self._exports.get(name) != visibility:
+            self._exports[name] = visibility
             self._seen_changes = -1
 
     def export_sender(self, name: str) -> None:
         """Whoever writes to another host is known there, or nobody could answer."""
         if not self.is_told(name):
-            self.export(name, Export())
+            self.export(name, Visibility())
 
     def withdraw_placed(self) -> None:
         """What was placed on this host by a session that is over."""
-        self._exports = {name: export for name, export in self._exports.items() if not export.is_plain}
+        self._exports = {name: seen for name, seen in self._exports.items() if not seen.is_plain}
         self._seen_changes = -1
 
     def is_told(self, name: str) -> bool:
@@ -85,7 +85,7 @@ class ToldRows:
         row = None if slot is None else self._rows.get(slot)
         if row is not None:
             return row.name
-        return seen_elsewhere(name, self._host, self._exports.get(name, Export()).is_plain)
+        return seen_elsewhere(name, self._host, self._exports.get(name, Visibility()).is_plain)
 
     # ---- what has changed ----
 
@@ -154,26 +154,26 @@ class ToldRows:
 
     def _exported(self) -> Iterator[tuple[int, TellableRow]]:
         """The rows of exported names, and those below the plain ones."""
-        below = self._board.slots_by_parent() if any(e.is_plain for e in self._exports.values()) else {}
-        for name, export in self._exports.items():
-            for bearer in (name, second_row(name)) if export.is_plain else (name,):
+        below = self._board.slots_by_parent() if any(seen.is_plain for seen in self._exports.values()) else {}
+        for name, seen in self._exports.items():
+            for bearer in (name, second_row(name)) if seen.is_plain else (name,):
                 slot = self._board.find(bearer)
-                seen_as = seen_elsewhere(bearer, self._host, export.is_plain)
+                seen_as = seen_elsewhere(bearer, self._host, seen.is_plain)
                 if slot is None or self._board.get(slot, "route") or not can_be_told(seen_as):
                     continue
-                yield slot, TellableRow(seen_as, self._host, machine_row(self._host), export.is_told_to_all)
-            if export.is_plain:
-                yield from self._below(name, export, below)
+                yield slot, TellableRow(seen_as, self._host, machine_row(self._host), seen.is_told_to_all)
+            if seen.is_plain:
+                yield from self._below(name, seen, below)
 
     def _below(
-        self, parent: str, export: Export, below: dict[str, list[int]]
+        self, parent: str, seen: Visibility, below: dict[str, list[int]]
     ) -> Iterator[tuple[int, TellableRow]]:
         for slot in below.get(parent, ()):
             name = str(self._board.get(slot, "name"))
             if self._board.get(slot, "route") or name == parent:
                 continue
-            yield slot, TellableRow(name, self._host, parent, export.is_told_to_all)
-            yield from self._below(name, export, below)
+            yield slot, TellableRow(name, self._host, parent, seen.is_told_to_all)
+            yield from self._below(name, seen, below)
 
     def _row(self, slot: int, told: TellableRow) -> Row:
         vitals, now_unix_s = self._board.vitals(slot), self._clock.unix_s()

@@ -1,5 +1,6 @@
-"""Two machines in one script: `a` leads, `b` has the GPU, and `b` is lost and comes back."""
+"""Two hosts in one script: `a` leads, `b` has the GPU, and `b` is lost and comes back."""
 
+import select
 import socket
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors import Actor, ActorDied, ActorSystem, Refused, Sender, message, receives
-from actors.curve import make_keys
 from actors.process import die_with_parent
+from actors.wire import MAX_PACKET_BYTES, opened, packet
 from supervision import supervised, worker
 from supervision.hosts import Whereabouts, WhereIs, follower_spec, leader_spec
 from supervision.placement import PlacedSpec
@@ -36,39 +37,33 @@ class Painter(Actor):
         return Painting(text=f"{call.what}, for {sender.name}")
 
 
-def follow(address: str, keys: Path) -> None:
-    """What runs on machine b; for this script's sake it ends with it."""
+def follow(folder: Path) -> None:
+    """What runs on host b; for this script's sake it ends with it."""
     die_with_parent()
-    leader_key = (keys / "a" / "public").read_text()
-    machine = follower_spec(
-        host="b", connect=address, leader_key=leader_key, keys=keys / "b", capabilities={"gpu": 1}
-    )
+    machine = follower_spec(host="b", leader="a", wire=folder / "b", capabilities={"gpu": 1})
     with supervised(machine) as system:
         system.wait(600.0)
 
 
-def lead(address: str, keys: Path) -> None:
-    """What runs on machine a; it starts the other one, so that this is one script."""
-    make_keys(keys / "a")
+def lead(folder: Path) -> None:
+    """What runs on host a; it starts the other one, so that this is one script."""
     painter = PlacedSpec(child=worker("painter", Painter), needs={"gpu": 1})
-    followers = {"b": make_keys(keys / "b").public.decode()}
-    machine = leader_spec(host="a", listen=address, keys=keys / "a", followers=followers, placed=(painter,))
-    with supervised(machine) as system:
+    with supervised(leader_spec(host="a", wire=folder / "a", placed=(painter,))) as system:
         print("alone:", system.ask("hosts", WhereIs(name="painter")).reason)
-        machine_b = start_b(address, keys)
+        host_b = start("follow", folder)
         print("carried by:", await_painter(system).host)
         print(system.ask("painter", Paint(what="a pipe"), deadline_s=60.0))
-        machine_b.kill()
+        host_b.kill()
         outlive_painter(system)
         print("died:", system.vitals("painter").last_reason)
-        machine_b = start_b(address, keys)
+        host_b = start("follow", folder)
         print("carried by:", await_painter(system).host)
         print(system.ask("painter", Paint(what="a hat"), deadline_s=60.0))
-        machine_b.kill()
+        host_b.kill()
 
 
-def start_b(address: str, keys: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, __file__, address, str(keys)])
+def start(part: str, folder: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, __file__, part, str(folder)])
 
 
 def await_painter(system: ActorSystem) -> Whereabouts:
@@ -92,14 +87,44 @@ def outlive_painter(system: ActorSystem) -> None:
             return
 
 
+def carry(folder: Path) -> None:
+    """The agent of both hosts, which are one machine here: what one bridge sends, the other gets."""
+    die_with_parent()
+    doors = {host: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for host in "ab"}
+    for host, door in doors.items():
+        door.bind(str(folder / host))
+        door.listen()
+    bridges: dict[str, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([*doors.values(), *bridges.values()], [], [])
+        for host, door in doors.items():
+            if door in ready:
+                bridges[host] = door.accept()[0]
+        for host, bridge in list(bridges.items()):
+            if bridge in ready:
+                pass_on(host, bridges)
+
+
+def pass_on(host: str, bridges: dict[str, socket.socket]) -> None:
+    try:
+        to, frame = opened(bridges[host].recv(MAX_PACKET_BYTES)) or ("", b"")
+        bridges[to].send(packet(host, frame))
+    except (KeyError, BrokenPipeError):  # no bridge is there now, so the frame is lost
+        return
+    except (IndexError, ConnectionResetError):  # this bridge has ended
+        del bridges[host]
+
+
 def main() -> None:
     if len(sys.argv) > 1:
-        follow(sys.argv[1], Path(sys.argv[2]))
+        {"follow": follow, "carry": carry}[sys.argv[1]](Path(sys.argv[2]))
         return
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as keys:
-        lead(f"tcp://127.0.0.1:{port}", Path(keys))
+    with tempfile.TemporaryDirectory() as folder:
+        agent = start("carry", Path(folder))
+        while not (Path(folder) / "b").exists():
+            time.sleep(0.01)
+        lead(Path(folder))
+        agent.kill()
 
 
 if __name__ == "__main__":

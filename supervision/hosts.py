@@ -245,7 +245,7 @@ class Hosts(Actor):
             return Managed(ok=False, reason=_not_from(sender, "the bridge of its machine"))
         there = {name: h.epoch for name, h in self._core.hosts.items() if name != self._own and h.is_there}
         for host, epoch in there.items() if not news.host else ((news.host, news.epoch),):
-            self._lost(host, epoch, news.reason, is_failure=bool(news.host))
+            self._lost(host, epoch, news.reason, is_failure=not news.is_given_up)
         self._decide_soon()
         return None
 

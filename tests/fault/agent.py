@@ -2,9 +2,9 @@
 
 python -m tests.fault.agent HOST WIRE ADDRESS:PORT HOST=ADDRESS:PORT ...
 
-It prints `up` when it listens. Commands come as lines of JSON on its standard input: `{"delay_s": 0.2}` delays
-what it sends, `{"is_held": true}` keeps it until it is let go, `{"gone": "b"}` tells its bridge that host b is
-gone, `{"hang_up": true}` closes the wire. It ends with its standard input.
+It prints `up` when it listens. Commands come as lines of JSON on its standard input: `{"delay_s": 0.2}`
+delays what it sends, `{"is_held": true}` keeps it until it is let go, `{"gone": "b"}` tells its bridge that
+host b is gone, `{"hang_up": true}` closes the wire. It ends with its standard input.
 """
 
 import contextlib
