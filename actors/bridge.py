@@ -39,6 +39,7 @@ from actors.link import (
     MAX_COUNT,
     Activities,
     Activity,
+    Again,
     Beat,
     Body,
     Carry,
@@ -418,7 +419,11 @@ class Bridge(Actor):
     def say(self, channel: Channel, body: Body) -> bool:
         if isinstance(channel, Session):
             channel.said_s = self.clock.monotonic_s()
-        return self.wire.send(channel.host, channel.say(body))
+        frame = channel.say(body)
+        is_sent = self.wire.send(channel.host, frame)
+        if not is_sent:
+            channel.take_back(frame)
+        return is_sent
 
     def tick(self) -> None:
         """What time brings: loss, changed rows, ages, beats."""
@@ -457,21 +462,34 @@ class Bridge(Actor):
         try:
             frame = unpack(data)
         except MalformedMessage as error:
-            self.malformed += 1
-            self.log.warning("frame_refused", host=host, reason=str(error))
+            self._refuse_frame(host, str(error))
             return
         known = self.sessions.get(host)
         if isinstance(frame.body, Gone):
             if known is not None and known.epoch == frame.body.epoch:
                 self.lose(known, frame.body.reason)
-        elif known is None or isinstance(frame.body, Hello | Welcome):
+        elif known is None or isinstance(frame.body, Hello):
             self.heard_outside(host, frame)
         elif known.hear(frame):
             known.heard_s = self.clock.monotonic_s()
             known.heard_bytes += len(data)
-            self.heard(known, frame.body)
+            self._hear_next(known, frame.body)
         else:
             self.late += 1
+
+    def _hear_next(self, known: Session, body: Body) -> None:
+        lost = known.missed - known.malformed
+        if lost > 0:
+            self.lose(known, f"{lost} of its frames were lost on the way")
+        else:
+            self.heard(known, body)
+
+    def _refuse_frame(self, host: str, reason: str) -> None:
+        self.malformed += 1
+        self.log.warning("frame_refused", host=host, reason=reason)
+        known = self.sessions.get(host)
+        if known is not None:
+            known.malformed += 1
 
     def heard(self, channel: Channel, body: Body) -> None:
         match body:
@@ -480,6 +498,8 @@ class Bridge(Actor):
             case Activities(activities):
                 for activity in activities:
                     self.directory.hear_activity(channel.host, activity)
+            case Again():
+                channel.told.clear()
             case Carry():
                 self._deliver(channel, body)
 
@@ -563,8 +583,10 @@ class LeaderBridge(Bridge):
 
     def _welcome(self, hello: Hello) -> None:
         old = self.sessions.get(hello.host)
-        if old is not None and old.attempt == hello.attempt:  # its Hello was repeated on the way
+        if old is not None and old.attempt == hello.attempt:  # the answer to its first Hello may be lost
             self.say(old, Welcome(self.host, self.lease_s))
+            old.rows_cursor = old.peers_cursor = 0
+            self._announce(old)
             return
         if old is not None:
             self.lose(old, "it connected anew")
@@ -622,7 +644,7 @@ class FollowerBridge(Bridge):
         else:
             self._last_epoch, self.lease_s = frame.epoch, body.lease_s
             opened = session(host, frame.epoch, lease_s=body.lease_s, now_s=self.clock.monotonic_s())
-            opened.hear(frame)
+            opened.begin_with(frame)
             self.open(opened)
 
     def heard(self, channel: Channel, body: Body) -> None:
@@ -682,6 +704,8 @@ class FollowerBridge(Bridge):
         """A frame straight from another host: of its session now, of one to come, or of one that is over."""
         channel = self._channels.get(host)
         if channel is not None and channel.hear(frame):
+            if channel.missed and self.say(channel, Again()):
+                channel.missed = 0
             self.heard(channel, frame.body)
             return
         is_early = frame.epoch > self._peer_epochs.get(host, 0) or frame.to_epoch > self._last_epoch

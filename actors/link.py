@@ -30,7 +30,7 @@ LEASE_S = 3.0
 """Silence after which the other side counts as lost."""
 
 BEATS_PER_LEASE = 3
-"""Two lost beats are forgiven."""
+"""Two beats may be late."""
 
 ACTIVITY_PER_LEASE = 6
 """How often in a lease the ages of all rows are told, so that no actor looks much older than it is."""
@@ -121,6 +121,10 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag="rows"):
     rows: tuple[Row, ...]
 
 
+class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
+    """Frames of this channel were lost: introduce those who write here anew."""
+
+
 class Activity(msgspec.Struct, frozen=True, array_like=True):
     """What changes with every message of an actor."""
 
@@ -161,7 +165,7 @@ class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
     """As it was packed by the sender: no host opens mail that is not for its actors."""
 
 
-Body = Hello | Welcome | Beat | Gone | Peers | Rows | Activities | Carry
+Body = Hello | Welcome | Beat | Gone | Peers | Rows | Again | Activities | Carry
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -252,6 +256,8 @@ class Channel:
     """Frames of another session, repeated ones, and mail the other side had no right to send."""
     said_bytes: int = 0
     heard_bytes: int = 0
+    missed: int = 0
+    """Frames that were lost on the way. A wire that keeps its promise loses none."""
     told: dict[int, bytes] = field(default_factory=dict)
     """Slots of senders that the other host was told of over this channel, and their condition then."""
     _said: int = 0
@@ -264,11 +270,21 @@ class Channel:
         self.said_bytes += len(frame)
         return frame
 
+    def take_back(self, frame: bytes) -> None:
+        """The frame was not sent: its number is the next one's."""
+        self._said -= 1
+        self.said_bytes -= len(frame)
+
+    def begin_with(self, frame: Frame) -> None:
+        """The first frame of this channel; what came before it is told again."""
+        self._heard = frame.number
+
     def hear(self, frame: Frame) -> bool:
         """Whether the frame belongs to these sessions and is new."""
         if (frame.epoch, frame.to_epoch) != (self.epoch, self.own_epoch) or frame.number <= self._heard:
             self.refused += 1
             return False
+        self.missed += frame.number - self._heard - 1
         self._heard = frame.number
         return True
 
@@ -281,6 +297,8 @@ class Session(Channel):
     heard_s: float
     capabilities: dict[str, int] = field(default_factory=dict)
     attempt: int = 0
+    malformed: int = 0
+    """Frames that said nothing: each may have had a number."""
     said_s: float = 0.0
     is_introduced: bool = False
     """The other side has said which names it has."""

@@ -166,6 +166,8 @@ class Cluster:
                 f"{machine.host}: {row.name} {row.state} inc={row.incarnation} {row.last_reason}"
                 for row in machine.board.rows()
             ]
+            log = machine.folder / "logs" / "bridge.jsonl"
+            lines += [f"{machine.host} bridge: {line}" for line in log.read_text().splitlines()[-8:]]
         return "\n".join(lines)
 
 
@@ -225,7 +227,7 @@ def test_an_actor_is_carried_by_a_machine_that_has_what_it_needs_and_answers_fro
     assert row is not None
     assert (row.route > 0, row.incarnation) == (True, here.incarnation), "one incarnation, seen everywhere"
     before = sum(cluster.results().values())
-    eventually(lambda: sum(cluster.results().values()) > before, "its results come in")
+    eventually(lambda: sum(cluster.results().values()) > before, "its results come in", cluster.explain)
 
 
 @pytest.mark.parametrize("how", ["cut", "drop"])

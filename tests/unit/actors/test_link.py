@@ -8,6 +8,7 @@ from actors.link import (
     LINK_VERSION,
     Activities,
     Activity,
+    Again,
     Beat,
     Carry,
     ChangeLog,
@@ -45,6 +46,7 @@ ACTIVITY = Activity(3, 120, None, 5, None, 7, 0, 1, 0, "Step", "", (1, -2, 2**62
         Peers((Peer("c", 9), Peer("d", 8, "nothing was heard of it"))),
         Rows((row("one", reason="why", retry_in=1500, gauges=(1, 2, 3, 4)),)),
         Activities((ACTIVITY,)),
+        Again(),
         CARRY,
     ],
 )
@@ -97,6 +99,16 @@ def test_a_channel_carries_the_epochs_of_both_ends_and_a_frame_for_an_earlier_li
     assert (frame.epoch, frame.to_epoch) == (7, 9)
     assert not Channel("b", epoch=7, own_epoch=10).hear(frame), "c was connected anew since"
     assert not Channel("b", epoch=8, own_epoch=9).hear(frame), "b was connected anew since"
+
+
+def test_frames_that_were_lost_on_the_way_are_counted_and_one_that_was_never_sent_is_not() -> None:
+    sender, receiver = session(), session()
+    sender.say(Beat())
+    sender.take_back(sender.say(Beat()))
+    assert receiver.hear(unpack(sender.say(Beat())))
+    assert receiver.missed == 1
+    assert receiver.hear(unpack(sender.say(Beat())))
+    assert receiver.missed == 1
 
 
 def test_silence_beyond_the_lease_is_loss() -> None:

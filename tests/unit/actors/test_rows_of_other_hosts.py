@@ -364,6 +364,59 @@ def test_a_host_without_its_leader_refuses_mail_of_others(three: Machines, keepe
         three.answer("c", "rollout-1", Note(text="hi"))
 
 
+# ---- a wire that breaks its promise ----
+
+
+def lose_next(three: Machines, sender: str, to: str) -> None:
+    """Lose whatever is on the way between two hosts now."""
+    three.on_the_way[sender, to].clear()
+
+
+def test_a_session_of_which_frames_were_lost_is_opened_anew_and_every_row_is_told_again(
+    three: Machines,
+) -> None:
+    epoch = three.bridge("a").sessions["b"].epoch
+    three.cables["a"].is_held = True
+    three.start("a", Keeper, "writer", parent="store")
+    three.run(0.2)
+    lose_next(three, "a", "b")
+    three.cables["a"].is_held = False
+    three.run(3.0)
+    assert three.bridge("a").sessions["b"].epoch > epoch
+    for name in ("store", "writer", "bridge@a", "bridge@c"):
+        assert three.benches["b"].row(name).state is ActorState.RUNNING, name
+
+
+def test_rows_that_were_told_behind_a_welcome_that_was_lost_are_told_again(three: Machines) -> None:
+    three.cables["b"].cut()
+    three.run(LEASE_S + 0.2)
+    three.cables["b"].loses_up = False
+    three.run(0.6)  # its Hello arrives, the Welcome and the rows behind it do not
+    three.cables["b"].heal()
+    three.run(3.0)
+    for name in ("store", "bridge@a", "bridge@c"):
+        assert three.benches["b"].row(name).state is ActorState.RUNNING, name
+
+
+def test_a_writer_whose_introduction_to_a_third_host_was_lost_is_introduced_again(
+    three: Machines, keeper: Keeper
+) -> None:
+    three.start("b", Keeper, "player", parent="placed")
+    three.answer("b", "bridge", Export(name="player", placed=True, is_told_to_all=False))
+    three.run(0.2)
+    player = three.benches["b"].actor("player")
+    three.cables["b"].is_held = True
+    player.tell("keeper@c", Note(text="lost"))
+    three.run(0.1)
+    lose_next(three, "b", "c")
+    three.cables["b"].is_held = False
+    player.tell("keeper@c", Note(text="refused"))
+    three.run(0.3)
+    player.tell("keeper@c", Note(text="taken"))
+    three.run(0.3)
+    assert keeper.notes == ["taken"]
+
+
 # ---- how much is said ----
 
 
