@@ -21,7 +21,6 @@ args       host          this host's name
  follower  leader        the leader's name
 """
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ import msgspec
 from actors.actor import Actor, Sender, receives
 from actors.codec import Envelope, MessageKind, UndecodedMessage, message, module_name_of
 from actors.directory import Directory
-from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, MessageTooLarge
+from actors.errors import ActorDied, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import (
     ACTIVITY_PER_LEASE,
     LEASE_S,
@@ -43,25 +42,17 @@ from actors.link import (
     Beat,
     Body,
     Carry,
-    ChangeLog,
     Channel,
     Frame,
     Gone,
     Hello,
-    Peer,
-    Peers,
     Row,
     Rows,
     Session,
-    Welcome,
     before_session,
     can_be_told,
     check_host,
-    first_epoch,
     here,
-    next_epoch,
-    pack,
-    session,
     unpack,
 )
 from actors.monitors import Down, Exit
@@ -80,17 +71,7 @@ FRAMES_PER_TURN = 256
 
 ROWS_PER_FRAME = 48
 ACTIVITIES_PER_FRAME = 256
-PEERS_PER_FRAME = 128
 """A frame stays below the limit of the wire."""
-
-HELLO_AGAIN_S = 1.0
-"""A follower that is not welcome repeats its Hello this often: the leader's agent may not be there yet."""
-
-RECONNECT_S = 0.2
-"""A follower that lost its session waits this long before it says Hello again."""
-
-EARLY_FRAMES = 256
-"""The most frames of one host that are held until the leader has told of its session."""
 
 LINGER_S = 0.2
 """How long a bridge that stops waits for its last word to leave."""
@@ -220,7 +201,7 @@ class Wire(Protocol):
 
 
 class Bridge(Actor):
-    """What leader and follower have in common. Use `LeaderBridge` and `FollowerBridge`."""
+    """What the bridges of all hosts have in common (`actors.leader_bridge`, `actors.follower_bridge`)."""
 
     traps_exits = True
     """Other hosts may link to whatever is exported; that must not end those who join the hosts."""
@@ -237,6 +218,7 @@ class Bridge(Actor):
         self.malformed = 0
         self._is_draining = False
         self._activity_s = self._gauges_s = 0.0
+        self._activity_turn = 0
         self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
         self.told = ToldRows(self.board, self.host, self.clock, self.passed_on)
         self.directory.close_all("the bridge to its host was started anew")
@@ -530,10 +512,11 @@ class Bridge(Actor):
             to.rows_cursor = part[-1][0]
 
     def _tell_activity(self, now_s: float) -> None:
-        """Ages of every row a few times in a lease, and of rows with new gauges a little more often."""
+        """Ages a few times in a lease, once for rows that only the leader hears of; new gauges sooner."""
         if now_s - self._activity_s >= self.lease_s / ACTIVITY_PER_LEASE:
             self._activity_s = self._gauges_s = now_s
-            news = self.told.activities()
+            self._activity_turn = (self._activity_turn + 1) % ACTIVITY_PER_LEASE
+            news = self.told.activities(only_told_to_all=self._activity_turn > 0)
         elif now_s - self._gauges_s >= GAUGES_S:
             self._gauges_s = now_s
             news = self.told.activities(only_new_gauges=True)
@@ -548,183 +531,3 @@ class Bridge(Actor):
 
     def _unix_ms(self) -> int:
         return int(self.clock.unix_s() * 1000)
-
-
-class LeaderBridge(Bridge):
-    """Gives every host that says Hello a session with an epoch of its own, and tells each of the others."""
-
-    def on_start(self) -> None:
-        self._epochs: dict[str, int] = {}
-        self._first_epoch = first_epoch(self.clock.unix_s())
-        self._peers: ChangeLog[str, Peer] = ChangeLog()
-        super().on_start()
-        for name in self.args.get("services", ()):
-            self.told.export(name, Visibility(is_plain=True))
-
-    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
-        return self.directory.passed_on()
-
-    def heard_outside(self, host: str, frame: Frame) -> None:
-        if isinstance(frame.body, Hello) and frame.body.host == host != self.host:
-            self._welcome(frame.body)
-        else:
-            self.late += 1
-            reason = f"{self.host!r} knows no session {frame.epoch} of {host!r}"
-            self.wire.send(host, before_session(Gone(frame.epoch, reason)))
-
-    def open(self, opened: Session) -> None:
-        self._peers.note(opened.host, Peer(opened.host, opened.epoch))
-        super().open(opened)
-
-    def lose(self, lost: Session, reason: str) -> None:
-        self.directory.forget(lost.host, f"host {lost.host!r} is lost: {reason}")
-        self._peers.note(lost.host, Peer(lost.host, lost.epoch, reason))
-        super().lose(lost, reason)
-
-    def _welcome(self, hello: Hello) -> None:
-        old = self.sessions.get(hello.host)
-        if old is not None and old.attempt == hello.attempt:  # the answer to its first Hello may be lost
-            self.say(old, Welcome(self.host, self.lease_s))
-            old.rows_cursor = old.peers_cursor = 0
-            self._announce(old)
-            return
-        if old is not None:
-            self.lose(old, "it connected anew")
-        epoch = next_epoch(self._first_epoch, self._epochs.get(hello.host, 0), hello.last_epoch)
-        self._epochs[hello.host] = epoch
-        opened = session(hello.host, epoch, lease_s=self.lease_s, now_s=self.clock.monotonic_s())
-        opened.capabilities, opened.attempt = hello.capabilities, hello.attempt
-        self.say(opened, Welcome(self.host, self.lease_s))
-        self.open(opened)
-
-    def _announce(self, to: Session) -> None:
-        """Sessions first: a row is of no use to a host that may not write to its host."""
-        changed = [(n, peer) for n, peer in self._peers.since(to.peers_cursor) if peer.host != to.host]
-        for first in range(0, len(changed), PEERS_PER_FRAME):
-            part = changed[first : first + PEERS_PER_FRAME]
-            if not self.say(to, Peers(tuple(peer for _, peer in part))):
-                return
-            to.peers_cursor = part[-1][0]
-        super()._announce(to)
-
-
-class FollowerBridge(Bridge):
-    """Says Hello to the leader until it is welcome; writes straight to hosts that the leader tells of."""
-
-    speaks_for_others = True
-
-    def on_start(self) -> None:
-        self._leader = str(self.args["leader"])
-        check_host(self._leader)
-        self._last_epoch = 0
-        self._channels: dict[str, Channel] = {}
-        self._peer_epochs: dict[str, int] = {}
-        """The newest epoch of each host that the leader has told of, also of those that are lost."""
-        self._early: dict[str, deque[tuple[float, bytes]]] = {}
-        super().on_start()
-        if self._leader == self.host:
-            raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another")
-        self._begin_hello()
-
-    @property
-    def early(self) -> int:
-        return sum(len(held) for held in self._early.values())
-
-    def channel_to(self, host: str) -> Channel | None:
-        return self.sessions.get(host) or self._channels.get(host)
-
-    # ---- the leader ----
-
-    def heard_outside(self, host: str, frame: Frame) -> None:
-        body = frame.body
-        if host != self._leader:
-            self._hear_peer(host, frame)
-        elif self.sessions or not isinstance(body, Welcome) or frame.epoch <= self._last_epoch:
-            self.late += 1
-        else:
-            self._last_epoch, self.lease_s = frame.epoch, body.lease_s
-            opened = session(host, frame.epoch, lease_s=body.lease_s, now_s=self.clock.monotonic_s())
-            opened.begin_with(frame)
-            self.open(opened)
-
-    def heard(self, channel: Channel, body: Body) -> None:
-        if isinstance(body, Peers) and isinstance(channel, Session):
-            for peer in body.peers:
-                self._hear_of(peer)
-        else:
-            super().heard(channel, body)
-
-    def lose(self, lost: Session, reason: str) -> None:
-        super().lose(lost, reason)
-        self.directory.forget_all(f"host {lost.host!r} is lost: {reason}")
-        self.told.withdraw_placed()
-        self._channels.clear()
-        if not self.is_stopping:
-            self.after(RECONNECT_S, self._begin_hello)
-
-    def tick(self) -> None:
-        super().tick()
-        now_s = self.clock.monotonic_s()
-        self._tell_peers()
-        self._drop_early(now_s)
-        if not self.sessions and now_s - self._hello_s >= HELLO_AGAIN_S:
-            self._say_hello()
-
-    def _begin_hello(self) -> None:
-        """A new attempt: the leader answers it with a session of its own, however often it is repeated."""
-        if not self.sessions:  # it was welcome meanwhile
-            self._attempt = int(self.clock.unix_s() * 1e6)
-            self._say_hello()
-
-    def _say_hello(self) -> None:
-        self._hello_s = self.clock.monotonic_s()
-        capabilities = dict(self.args.get("capabilities", {}))
-        hello = before_session(Hello(self.host, capabilities, self._last_epoch, self._attempt))
-        unpack(hello)  # what the leader would refuse is refused here, by field
-        self.wire.send(self._leader, hello)
-
-    # ---- other hosts ----
-
-    def _hear_of(self, peer: Peer) -> None:
-        """The leader says that a session of another host is open, or over."""
-        own = self.sessions[self._leader]
-        known = self._channels.get(peer.host)
-        self._peer_epochs[peer.host] = max(peer.epoch, self._peer_epochs.get(peer.host, 0))
-        is_over = known is not None and (known.epoch < peer.epoch or peer.reason is not None)
-        if known is not None and known.epoch <= peer.epoch and is_over:
-            del self._channels[peer.host]
-            why = peer.reason or "it connected anew"
-            self.directory.forget(peer.host, f"host {peer.host!r} is lost: {why}")
-        if peer.reason is None and peer.host not in self._channels:
-            self._channels[peer.host] = Channel(peer.host, peer.epoch, own.epoch)
-        for _, data in self._early.pop(peer.host, ()):
-            self.take_frame(peer.host, data)
-
-    def _hear_peer(self, host: str, frame: Frame) -> None:
-        """A frame straight from another host: of its session now, of one to come, or of one that is over."""
-        channel = self._channels.get(host)
-        if channel is not None and channel.hear(frame):
-            if channel.missed and self.say(channel, Again()):
-                channel.missed = 0
-            self.heard(channel, frame.body)
-            return
-        is_early = frame.epoch > self._peer_epochs.get(host, 0) or frame.to_epoch > self._last_epoch
-        held = self._early.setdefault(host, deque()) if is_early else deque(maxlen=0)
-        if is_early and len(held) < EARLY_FRAMES:
-            held.append((self.clock.monotonic_s(), pack(frame)))
-        else:
-            self.late += 1
-
-    def _drop_early(self, now_s: float) -> None:
-        """The leader has not told of their sessions within a lease: they are none."""
-        for held in self._early.values():
-            while held and now_s - held[0][0] > self.lease_s:
-                held.popleft()
-                self.late += 1
-
-    def _tell_peers(self) -> None:
-        """Hosts that an actor of this one wrote to hear what becomes of it."""
-        for channel in self._channels.values():
-            for slot, condition, row in list(self.told.rows_at(channel.told)):
-                if channel.told[slot] != condition and self.say(channel, Rows((row,))):
-                    channel.told[slot] = condition

@@ -123,13 +123,17 @@ class ToldRows:
             if row is not None:
                 yield slot, self._conditions.get(slot, b""), row
 
-    def activities(self, *, only_new_gauges: bool = False) -> list[tuple[str, Activity]]:
-        """What every living row does now, with its host; or only of those whose gauges have changed."""
+    def activities(
+        self, *, only_new_gauges: bool = False, only_told_to_all: bool = False
+    ) -> list[tuple[str, Activity]]:
+        """What every living row does now, with its host, or of some only; new gauges are always among it."""
         told = []
         for slot, row in self._rows.items():
             gauges = self._board.gauges(slot)
-            has_new_gauges = self._gauges.get(slot) != gauges
-            if (has_new_gauges or not only_new_gauges) and self._board.state(slot) in LIVING:
+            is_left_out = only_new_gauges or (only_told_to_all and not row.is_told_to_all)
+            if is_left_out and self._gauges.get(slot) == gauges:
+                continue
+            if self._board.state(slot) in LIVING:
                 self._gauges[slot] = gauges
                 told.append((row.host, activity_of(self._board.vitals(slot))))
         return told

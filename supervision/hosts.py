@@ -58,6 +58,9 @@ STOP_DEADLINE_S = 600.0
 BRIDGE_BACKOFF_S = 1.0
 """A host without its bridge is lost to the others after a lease; the bridge may not wait long."""
 
+LEAST_HANG_S = 5.0
+"""A bridge on a busy machine may be silent for a while."""
+
 STARTS_AT_ONCE = 256
 """Orders to start that are under way at the same time; mail to one bridge is bounded."""
 
@@ -675,7 +678,9 @@ def leader_spec(
         "breaker": to_plain(breaker),
     }
     hosts = ChildSpec(id=HOSTS, actor=f"{__name__}:Hosts", args=decides)
-    return _machine_spec(host, hosts, *_carrying(own, follows=False), _bridge_spec("LeaderBridge", link))
+    return _machine_spec(
+        host, hosts, *_carrying(own, follows=False), _bridge_spec("actors.leader_bridge:LeaderBridge", link)
+    )
 
 
 def follower_spec(
@@ -701,7 +706,9 @@ def follower_spec(
         "tells": [HOST],
         "lease_s": lease_s,
     }
-    return _machine_spec(host, *_carrying(own, follows=True), _bridge_spec("FollowerBridge", link))
+    return _machine_spec(
+        host, *_carrying(own, follows=True), _bridge_spec("actors.follower_bridge:FollowerBridge", link)
+    )
 
 
 def _carrying(own: Mapping[str, Any], *, follows: bool) -> tuple[ChildSpec, ChildSpec]:
@@ -709,14 +716,19 @@ def _carrying(own: Mapping[str, Any], *, follows: bool) -> tuple[ChildSpec, Chil
     return dynamic_supervisor_spec(PLACED, max_restarts=10, max_seconds=60.0), host
 
 
-def _bridge_spec(kind: str, link: Mapping[str, Any]) -> ChildSpec:
-    """Its type is supervisor: when it ends, the rows it made (names from elsewhere) end with it."""
+def _bridge_spec(actor: str, link: Mapping[str, Any]) -> ChildSpec:
+    """Its type is supervisor: when it ends, the rows it made (names from elsewhere) end with it.
+
+    A bridge that hangs is lost to the others after a lease; here it is killed soon after, so that what was
+    placed behind it is stopped.
+    """
     return ChildSpec(
         id=BRIDGE,
-        actor=f"actors.bridge:{kind}",
+        actor=actor,
         args=dict(link),
         type=ChildType.SUPERVISOR,
         backoff=Backoff(max_s=BRIDGE_BACKOFF_S),
+        hang_deadline_s=max(LEAST_HANG_S, 2 * link["lease_s"]),
     )
 
 

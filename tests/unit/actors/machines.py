@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from actors.actor import Actor
-from actors.bridge import Bridge, FollowerBridge, LeaderBridge
+from actors.bridge import Bridge
+from actors.follower_bridge import FollowerBridge
 from actors.future import Future
+from actors.leader_bridge import LeaderBridge
 from actors.testing import InMemorySystem
 
 STEP_S = 0.05

@@ -13,8 +13,6 @@ from actors.board import ActorState
 from actors.bridge import (
     Export,
     Exported,
-    FollowerBridge,
-    LeaderBridge,
     LinkDown,
     Links,
     LinkUp,
@@ -23,6 +21,8 @@ from actors.bridge import (
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
 from actors.directory import KnownName
 from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
+from actors.follower_bridge import FollowerBridge
+from actors.leader_bridge import LeaderBridge
 from actors.link import Beat, Carry, Row, Rows
 from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines

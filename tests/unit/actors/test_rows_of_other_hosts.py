@@ -9,9 +9,10 @@ import pytest
 
 from actors.actor import Actor, Sender, receives
 from actors.board import GAUGES, ActorState, Board, second_row
-from actors.bridge import EARLY_FRAMES, Export, WhichLinks
+from actors.bridge import Export, WhichLinks
 from actors.codec import message
 from actors.errors import ActorDied, Refused
+from actors.follower_bridge import EARLY_FRAMES
 from actors.link import LINK_VERSION, Beat, Carry, Frame, Rows, pack
 from actors.mail import Mail
 from tests.unit.actors.machines import Machines, machines

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import pytest
 
 from actors.actor import Stop
+from actors.board import LIVING, ActorState
 from actors.bridge import LinkDown, LinkUp
 from actors.codec import to_plain
 from actors.errors import Refused
 from actors.future import Future
-from actors.link import Carry
-from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
+from actors.link import Carry, machine_row
+from supervision import reports
+from supervision.child_spec import Backoff, Breaker, ChildSpec, Restart, SupervisorFlags
 from supervision.hosts import (
     Carries,
     Displace,
@@ -29,7 +31,8 @@ from supervision.hosts import (
 )
 from supervision.messages import Managed
 from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, PlacedSpec
-from supervision.supervisor import Supervisor, supervisor_args
+from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
+from supervision.tree_text import tree_lines
 from tests.unit.actors.machines import Machines
 from tests.unit.supervision.travellers import Here, Where
 
@@ -343,3 +346,121 @@ def test_whoever_links_to_those_who_join_the_machines_and_is_lost_does_not_end_t
     three.cables["c"].cut()
     three.run(LEASE_S + 1.0)
     assert {h.host: h.state for h in three.hosts().hosts} == {"a": "running", "b": "running", "c": "stopped"}
+
+
+# ---- a shard: a placed supervisor with its children ----
+
+
+def shard(children: int) -> PlacedSpec:
+    specs = tuple(ChildSpec(id=f"player-{n}", actor=f"{TRAVELLERS}:Traveller") for n in range(children))
+    child = supervisor_spec("shard", SupervisorFlags(max_restarts=9, max_seconds=5.0), specs)
+    return PlacedSpec(child=child, needs={"gpu": 1})
+
+
+def players(three: Cluster, host: str) -> dict[str, int]:
+    """The players that run, by the board of a host: name and incarnation."""
+    rows = three.benches[host].board.rows()
+    return {row.name: row.incarnation for row in rows if row.parent == "shard" and row.state in LIVING}
+
+
+def test_a_shard_moves_whole_and_its_children_bear_the_number_of_its_placement(three: Cluster) -> None:
+    first = three.place(shard(5))
+    three.run(1.0)
+    names = {f"player-{n}" for n in range(5)}
+    for host in "abc":
+        seen = players(three, host)
+        assert set(seen) == names, host
+        assert {number // INCARNATIONS_PER_PLACEMENT for number in seen.values()} == {first.number}, host
+    assert three.benches["a"].row("shard").parent == machine_row(first.host)
+    three.cables[first.host].cut()
+    three.run(LEASE_S + 2.0)
+    second = three.where("shard")
+    assert (second.is_up, second.host != first.host) == (True, True)
+    for host in {"a", "b", "c"} - {first.host}:
+        seen = players(three, host)
+        assert set(seen) == names, host
+        assert {number // INCARNATIONS_PER_PLACEMENT for number in seen.values()} == {second.number}, host
+    assert three.answer("a", "player-3", Where()).incarnation == players(three, "a")["player-3"]
+
+
+def test_a_shard_that_is_displaced_vanishes_whole(three: Cluster) -> None:
+    three.place(shard(3))
+    three.run(1.0)
+    three.answer("a", "hosts", Displace(name="shard"))
+    three.run(2.0)
+    for host in "abc":
+        assert players(three, host) == {}, host
+        assert three.benches[host].row("shard").state is ActorState.FREE, host
+
+
+def test_a_child_that_is_restarted_over_there_is_seen_here_with_its_restarts(three: Cluster) -> None:
+    host = three.place(shard(2)).host
+    three.run(1.0)
+    before = players(three, "a")["player-1"]
+    three.benches[host].kill("player-1")
+    three.run(1.0)
+    row = three.benches["a"].row("player-1")
+    assert (row.state, row.incarnation, row.restarts) == (ActorState.RUNNING, before + 1, 1)
+    assert "SIGKILL" in row.last_reason
+
+
+# ---- a host that is lost again and again ----
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Cluster]:
+    policy = {
+        "backoff": to_plain(Backoff(initial_s=4.0, max_s=60.0, jitter=0.0)),
+        "breaker": to_plain(Breaker(max_failures=1, within_s=300.0, open_s=100.0)),
+    }
+    with Cluster(tmp_path, ("b",)) as cluster:
+        cluster.policy = policy  # type: ignore[misc]  # of this cluster alone
+        for host in ("a", "b"):
+            cluster.up(host)
+        yield cluster
+
+
+def lose_b(cluster: Cluster) -> None:
+    cluster.cables["b"].cut()
+    cluster.run(LEASE_S + 0.5)
+    cluster.cables["b"].heal()
+    cluster.run(2.0)
+
+
+def test_a_host_that_flaps_waits_and_is_quarantined_and_says_so_to_whoever_asks(strict: Cluster) -> None:
+    assert strict.place(traveller(gpu=1)).host == "b"
+    bench = strict.benches["a"]
+    assert (bench.row("machine-b").state, bench.row("machine-b").ready) == (ActorState.RUNNING, True)
+    lose_b(strict)
+    assert bench.row("machine-b").state is ActorState.BACKOFF, "it is there again, and waits"
+    assert (
+        "gets no work: it was lost once (nothing was heard of it for 3 s) and waits" in strict.where().reason
+    )
+    strict.run(4.0)
+    assert (strict.where().host, bench.row("machine-b").state) == ("b", ActorState.RUNNING)
+    lose_b(strict)
+    row = bench.row("machine-b")
+    assert (row.state, row.ready, row.restarts, row.parent) == (ActorState.QUARANTINED, False, 2, "hosts")
+    assert row.last_reason == "the host is lost: nothing was heard of it for 3 s"
+    assert row.retry_unix_s - bench.clock.unix_s() == pytest.approx(100.0, abs=5.0)
+    now = {host.host: host for host in strict.hosts().hosts}["b"]
+    assert (now.state, now.losses, now.reason) == ("quarantined", 2, "nothing was heard of it for 3 s")
+    assert "in quarantine" in strict.hosts().unplaced["job"]
+    assert any(line.lstrip("│├└─ ").startswith("machine-b  quarantined") for line in tree_lines(bench.board))
+    told = reports.read(bench.board.path.parent, "hosts")
+    assert [(r.offender.id, r.context) for r in told] == [
+        ("machine-b", "child_terminated"),
+        ("machine-b", "child_quarantined"),
+    ]
+    strict.run(100.0)
+    assert (strict.where().host, bench.row("machine-b").state) == ("b", ActorState.RUNNING), "on probation"
+
+
+def test_a_leader_whose_bridge_is_started_anew_does_not_hold_it_against_the_hosts(strict: Cluster) -> None:
+    for _ in range(3):
+        strict.benches["a"].kill("bridge")
+        own = {"capabilities": CAPABILITIES["a"], "lease_s": LEASE_S}
+        strict.start_bridge("a", **own, tells=["hosts"], exports=["hosts"])
+        strict.run(2.0)
+    now = {host.host: host for host in strict.hosts().hosts}["b"]
+    assert (now.state, now.losses) == ("running", 0)

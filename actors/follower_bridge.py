@@ -1,0 +1,154 @@
+"""The bridge of a host that follows: it has a session with the leader, and a channel to every other host."""
+
+from collections import deque
+
+from actors.bridge import Bridge
+from actors.errors import InvalidHost
+from actors.link import (
+    Again,
+    Body,
+    Channel,
+    Frame,
+    Hello,
+    Peer,
+    Peers,
+    Rows,
+    Session,
+    Welcome,
+    before_session,
+    check_host,
+    pack,
+    session,
+    unpack,
+)
+
+HELLO_AGAIN_S = 1.0
+"""A follower that is not welcome repeats its Hello this often: the leader's agent may not be there yet."""
+
+RECONNECT_S = 0.2
+"""A follower that lost its session waits this long before it says Hello again."""
+
+EARLY_FRAMES = 256
+"""The most frames of one host that are held until the leader has told of its session."""
+
+
+class FollowerBridge(Bridge):
+    """Says Hello to the leader until it is welcome; writes straight to hosts that the leader tells of."""
+
+    speaks_for_others = True
+
+    def on_start(self) -> None:
+        self._leader = str(self.args["leader"])
+        check_host(self._leader)
+        self._last_epoch = 0
+        self._channels: dict[str, Channel] = {}
+        self._peer_epochs: dict[str, int] = {}
+        """The newest epoch of each host that the leader has told of, also of those that are lost."""
+        self._early: dict[str, deque[tuple[float, bytes]]] = {}
+        super().on_start()
+        if self._leader == self.host:
+            raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another")
+        self._begin_hello()
+
+    @property
+    def early(self) -> int:
+        return sum(len(held) for held in self._early.values())
+
+    def channel_to(self, host: str) -> Channel | None:
+        return self.sessions.get(host) or self._channels.get(host)
+
+    # ---- the leader ----
+
+    def heard_outside(self, host: str, frame: Frame) -> None:
+        body = frame.body
+        if host != self._leader:
+            self._hear_peer(host, frame)
+        elif self.sessions or not isinstance(body, Welcome) or frame.epoch <= self._last_epoch:
+            self.late += 1
+        else:
+            self._last_epoch, self.lease_s = frame.epoch, body.lease_s
+            opened = session(host, frame.epoch, lease_s=body.lease_s, now_s=self.clock.monotonic_s())
+            opened.begin_with(frame)
+            self.open(opened)
+
+    def heard(self, channel: Channel, body: Body) -> None:
+        if isinstance(body, Peers) and isinstance(channel, Session):
+            for peer in body.peers:
+                self._hear_of(peer)
+        else:
+            super().heard(channel, body)
+
+    def lose(self, lost: Session, reason: str) -> None:
+        super().lose(lost, reason)
+        self.directory.forget_all(f"host {lost.host!r} is lost: {reason}")
+        self.told.withdraw_placed()
+        self._channels.clear()
+        if not self.is_stopping:
+            self.after(RECONNECT_S, self._begin_hello)
+
+    def tick(self) -> None:
+        super().tick()
+        now_s = self.clock.monotonic_s()
+        self._tell_peers()
+        self._drop_early(now_s)
+        if not self.sessions and now_s - self._hello_s >= HELLO_AGAIN_S:
+            self._say_hello()
+
+    def _begin_hello(self) -> None:
+        """A new attempt: the leader answers it with a session of its own, however often it is repeated."""
+        if not self.sessions:  # it was welcome meanwhile
+            self._attempt = int(self.clock.unix_s() * 1e6)
+            self._say_hello()
+
+    def _say_hello(self) -> None:
+        self._hello_s = self.clock.monotonic_s()
+        capabilities = dict(self.args.get("capabilities", {}))
+        hello = before_session(Hello(self.host, capabilities, self._last_epoch, self._attempt))
+        unpack(hello)  # what the leader would refuse is refused here, by field
+        self.wire.send(self._leader, hello)
+
+    # ---- other hosts ----
+
+    def _hear_of(self, peer: Peer) -> None:
+        """The leader says that a session of another host is open, or over."""
+        own = self.sessions[self._leader]
+        known = self._channels.get(peer.host)
+        self._peer_epochs[peer.host] = max(peer.epoch, self._peer_epochs.get(peer.host, 0))
+        is_over = known is not None and (known.epoch < peer.epoch or peer.reason is not None)
+        if known is not None and known.epoch <= peer.epoch and is_over:
+            del self._channels[peer.host]
+            why = peer.reason or "it connected anew"
+            self.directory.forget(peer.host, f"host {peer.host!r} is lost: {why}")
+        if peer.reason is None and peer.host not in self._channels:
+            self._channels[peer.host] = Channel(peer.host, peer.epoch, own.epoch)
+        for _, data in self._early.pop(peer.host, ()):
+            self.take_frame(peer.host, data)
+
+    def _hear_peer(self, host: str, frame: Frame) -> None:
+        """A frame straight from another host: of its session now, of one to come, or of one that is over."""
+        channel = self._channels.get(host)
+        if channel is not None and channel.hear(frame):
+            if channel.missed and self.say(channel, Again()):
+                channel.missed = 0
+            self.heard(channel, frame.body)
+            return
+        is_early = frame.epoch > self._peer_epochs.get(host, 0) or frame.to_epoch > self._last_epoch
+        held = self._early.setdefault(host, deque()) if is_early else deque(maxlen=0)
+        if is_early and len(held) < EARLY_FRAMES:
+            held.append((self.clock.monotonic_s(), pack(frame)))
+        else:
+            self.late += 1
+
+    def _drop_early(self, now_s: float) -> None:
+        """The leader has not told of their sessions within a lease: they are none."""
+        for held in self._early.values():
+            while held and now_s - held[0][0] > self.lease_s:
+                held.popleft()
+                self.late += 1
+
+    def _tell_peers(self) -> None:
+        """Hosts that an actor of this one wrote to hear what becomes of it."""
+        for channel in self._channels.values():
+            for slot, condition, row in list(self.told.rows_at(channel.told)):
+                if channel.told[slot] != condition and self.say(channel, Rows((row,))):
+                    channel.told[slot] = condition

@@ -1,0 +1,81 @@
+"""The bridge of the host that leads: it has a session with every other host."""
+
+from collections.abc import Iterable
+
+from actors.bridge import Bridge
+from actors.link import (
+    ChangeLog,
+    Frame,
+    Gone,
+    Hello,
+    Peer,
+    Peers,
+    Session,
+    Welcome,
+    before_session,
+    first_epoch,
+    next_epoch,
+    session,
+)
+from actors.told_rows import TellableRow, Visibility
+
+PEERS_PER_FRAME = 128
+"""A frame stays below the limit of the wire."""
+
+
+class LeaderBridge(Bridge):
+    """Gives every host that says Hello a session with an epoch of its own, and tells each of the others."""
+
+    def on_start(self) -> None:
+        self._epochs: dict[str, int] = {}
+        self._first_epoch = first_epoch(self.clock.unix_s())
+        self._peers: ChangeLog[str, Peer] = ChangeLog()
+        super().on_start()
+        for name in self.args.get("services", ()):
+            self.told.export(name, Visibility(is_plain=True))
+
+    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
+        return self.directory.passed_on()
+
+    def heard_outside(self, host: str, frame: Frame) -> None:
+        if isinstance(frame.body, Hello) and frame.body.host == host != self.host:
+            self._welcome(frame.body)
+        else:
+            self.late += 1
+            reason = f"{self.host!r} knows no session {frame.epoch} of {host!r}"
+            self.wire.send(host, before_session(Gone(frame.epoch, reason)))
+
+    def open(self, opened: Session) -> None:
+        self._peers.note(opened.host, Peer(opened.host, opened.epoch))
+        super().open(opened)
+
+    def lose(self, lost: Session, reason: str) -> None:
+        self.directory.forget(lost.host, f"host {lost.host!r} is lost: {reason}")
+        self._peers.note(lost.host, Peer(lost.host, lost.epoch, reason))
+        super().lose(lost, reason)
+
+    def _welcome(self, hello: Hello) -> None:
+        old = self.sessions.get(hello.host)
+        if old is not None and old.attempt == hello.attempt:  # the answer to its first Hello may be lost
+            self.say(old, Welcome(self.host, self.lease_s))
+            old.rows_cursor = old.peers_cursor = 0
+            self._announce(old)
+            return
+        if old is not None:
+            self.lose(old, "it connected anew")
+        epoch = next_epoch(self._first_epoch, self._epochs.get(hello.host, 0), hello.last_epoch)
+        self._epochs[hello.host] = epoch
+        opened = session(hello.host, epoch, lease_s=self.lease_s, now_s=self.clock.monotonic_s())
+        opened.capabilities, opened.attempt = hello.capabilities, hello.attempt
+        self.say(opened, Welcome(self.host, self.lease_s))
+        self.open(opened)
+
+    def _announce(self, to: Session) -> None:
+        """Sessions first: a row is of no use to a host that may not write to its host."""
+        changed = [(n, peer) for n, peer in self._peers.since(to.peers_cursor) if peer.host != to.host]
+        for first in range(0, len(changed), PEERS_PER_FRAME):
+            part = changed[first : first + PEERS_PER_FRAME]
+            if not self.say(to, Peers(tuple(peer for _, peer in part))):
+                return
+            to.peers_cursor = part[-1][0]
+        super()._announce(to)
