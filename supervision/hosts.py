@@ -61,6 +61,8 @@ BRIDGE_BACKOFF_S = 1.0
 LEAST_HANG_S = 5.0
 """A bridge on a busy machine may be silent for a while."""
 
+AWAIT_HOSTS_S = 30.0
+
 STARTS_AT_ONCE = 256
 """Orders to start that are under way at the same time; mail to one bridge is bounded."""
 
@@ -196,7 +198,7 @@ def place_actor(spec: PlacedSpec) -> Place:
 
 
 class Hosts(Actor):
-    """On the leader: the owner of who carries what. args: `placed`, `backoff`, `breaker`, as plain data.
+    """On the leader: the owner of who carries what. args: those of `leader_spec`, as plain data.
 
     Receives   LinkUp and LinkDown (bridge, and its own host's `host`), Place, Displace, WhereIs, WhichHosts
     Dies when  a spec in its args makes no sense
@@ -223,6 +225,7 @@ class Hosts(Actor):
             breaker=from_plain(self.args["breaker"], Breaker) if "breaker" in self.args else HOST_BREAKER,
         )
         self._close_rows()
+        self._decides_at_s = self._now_s() + AWAIT_HOSTS_S
         for spec in specs:
             self._core.wanted(spec)
         self._decide()
@@ -333,8 +336,19 @@ class Hosts(Actor):
             self._is_to_decide = True
             self.after(0.0, self._decide)
 
+    def _is_too_soon(self) -> bool:
+        """Whether hosts that the first placement waits for are still on their way."""
+        is_missing = not set(self.args.get("awaits", ())) <= {
+            name for name, host in self._core.hosts.items() if host.is_there
+        }
+        if not is_missing:
+            self._decides_at_s = 0.0
+        return self._now_s() < self._decides_at_s
+
     def _decide(self) -> None:
         self._is_to_decide = False
+        if self._is_too_soon():
+            return
         before = dict(self._core.unplaced)
         for action in self._core.decide(self._now_s()):
             match action:
@@ -646,6 +660,7 @@ def leader_spec(
     host: str,
     wire: Path,
     placed: tuple[PlacedSpec, ...] = (),
+    awaits: tuple[str, ...] = (),
     capabilities: Mapping[str, int] | None = None,
     services: tuple[str, ...] = (),
     exports: tuple[str, ...] = (),
@@ -657,6 +672,7 @@ def leader_spec(
 
     wire        path of the socket at which this host's agent listens (`actors.wire`)
     placed      actors to be carried by whichever host has what they need
+    awaits      hosts that the first placement waits for, at most AWAIT_HOSTS_S, so that it sees them all
     services    names of this host that others know as they are, with every row below them
     exports     names of this host that others may write to, besides `hosts`; there they are `name@host`
     lease_s     silence after which a host counts as lost, here and there
@@ -674,6 +690,7 @@ def leader_spec(
     }
     decides = {
         "placed": [to_plain(spec) for spec in placed],
+        "awaits": list(awaits),
         "backoff": to_plain(backoff),
         "breaker": to_plain(breaker),
     }

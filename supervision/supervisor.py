@@ -9,7 +9,7 @@ On restart the kernel has killed its children, and it starts them anew. As in OT
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from actors.actor import Actor, Sender, receives
@@ -128,8 +128,9 @@ class Supervisor(Actor):
     forks: ClassVar[bool] = True
 
     def on_start(self) -> Future[None]:
-        flags = from_plain(self.args["flags"], SupervisorFlags)
-        specs = tuple(from_plain(spec, ChildSpec) for spec in self.args["children"])
+        described = self.described()
+        flags = from_plain(described["flags"], SupervisorFlags)
+        specs = tuple(from_plain(spec, ChildSpec) for spec in described["children"])
         self._core = SupervisorCore(flags, specs)
         self._processes = ChildProcesses(self.board, self.identity, self.runtime, self.clock, self._exited)
         self._deaths: dict[str, tuple[int, Death]] = {}
@@ -146,6 +147,10 @@ class Supervisor(Actor):
         orphans = {process for id_ in self._core.children for process in self._processes.orphans(id_)}
         self._start_after(orphans, self._now_s() + ORPHANS_END_S)
         return self._all_up
+
+    def described(self) -> Mapping[str, Any]:
+        """The flags and the child specs, as `supervisor_args` makes them; a subclass may derive them."""
+        return self.args
 
     def on_stop(self) -> Future[None]:
         self._carry_out(self._core.stop("asked to stop", self._now_s()))

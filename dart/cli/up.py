@@ -18,9 +18,11 @@ from dart.cli.output import say
 from dart.cli.train import training_config
 
 if TYPE_CHECKING:
+    from dart.config.cluster import ClusterFile
     from dart.config.config import Config
     from dart.core.run_directory import RunPaths
     from dart.inspect.result import TrainResult
+    from dart.run.site import RunSite
 
 UP_DEADLINE_S = 180.0
 """Longest wait of `--detach` until the run is up; the run continues to start after that."""
@@ -79,7 +81,14 @@ def up(
     * `dartrl up cluster --dry-run`
     """
     if config is not None and _is_cluster(config):
-        _on_cluster(config, overrides or [], run_dir, dry_run=dry_run)
+        found = _cluster_file(config, overrides or [], run_dir)
+        if not dry_run:
+            end(
+                "starting a run on a cluster is not there yet: blobs are not kept in object storage "
+                "so far; `dartrl up --dry-run` shows the plan, and a run file starts on this machine",
+                ExitCode.UNAVAILABLE,
+            )
+        _show_cluster_plan(found)
         return
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
     settings = read()
@@ -131,18 +140,15 @@ def _is_cluster(config: Path) -> bool:
     return is_cluster_file(config)
 
 
-def _on_cluster(config: Path, overrides: Sequence[str], run_dir: Path | None, *, dry_run: bool) -> None:
+def _cluster_file(config: Path, overrides: Sequence[str], run_dir: Path | None) -> "ClusterFile":
     from dart.config.cluster import load_cluster
     from dart.config.layers import literal
 
     chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
-    found = load_cluster(config, [*overrides, *chosen])
-    if not dry_run:
-        end(
-            f"{config} is a cluster file, and starting a run on a cluster is not there yet; "
-            "`dartrl up --dry-run` shows its plan, and a run file starts on this machine",
-            ExitCode.UNAVAILABLE,
-        )
+    return load_cluster(config, [*overrides, *chosen])
+
+
+def _show_cluster_plan(found: "ClusterFile") -> None:
     from dart.cli.cluster import show_cluster_plan
 
     show_cluster_plan(found)
@@ -157,10 +163,23 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None)
     paths = RunPaths(settings.run.dir)
     refuse_at_once(paths, resume=paths.config.exists())
     require_installation(settings)
+    _run_daemon(settings, read, log_file, outlives_terminal=outlives_terminal)
+
+
+def _run_daemon(
+    settings: "Config",
+    read: "Callable[[], Config] | None",
+    log_file: Path | None,
+    site: "RunSite | None" = None,
+    *,
+    outlives_terminal: bool = False,
+) -> None:
+    from dart.core.run_directory import RunPaths
     from dart.run import app
     from dart.run.daemon import Daemon
     from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
+    paths = RunPaths(settings.run.dir)
     log = _log(log_file, settings.telemetry.daemon_log_bytes)
     page = {"page": PAGE_IS_OPEN} if is_open_here(settings.web) else {}
     log.info("daemon_started", pid=os.getpid(), run_dir=str(paths.root), **page)
@@ -170,7 +189,7 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None)
         outlives_terminal=outlives_terminal,
         output_bytes=settings.telemetry.daemon_log_bytes,
     )
-    _end(app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read))
+    _end(app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site))
 
 
 def _end(result: "TrainResult") -> None:

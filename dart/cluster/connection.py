@@ -8,10 +8,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from dart.cluster.node_names import cluster_nodes
@@ -51,12 +50,17 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
              UnavailableError if Ray is not installed, or there is no cluster at this address
     """
     require_ray()
+    _require_listener(address)
+    is_open = answers_without_token(address)
+    if is_open and not trusted_network:
+        raise ConfigurationError(UNTRUSTED.format(address=address))
+    # Both sides must agree, because a client with a token refuses the calls of a cluster without one.
+    # Ray reads the variable when it is imported.
+    os.environ["RAY_AUTH_MODE"] = "disabled" if is_open else "token"
     import ray
 
-    _use_token_if_there_is_one()
-    _require_listener(address)
     try:
-        context = ray.init(
+        ray.init(
             address=address,
             namespace=NAMESPACE,
             logging_level="ERROR",
@@ -66,9 +70,6 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UnavailableError(_why_not_connected(address, error)) from error
     try:
-        gcs_address = str(context.address_info["gcs_address"])
-        if not trusted_network and answers_without_token(gcs_address):
-            raise ConfigurationError(UNTRUSTED.format(address=gcs_address))
         yield living_nodes()
     finally:
         ray.shutdown()
@@ -82,7 +83,7 @@ def living_nodes() -> list[ClusterNode]:
 
 
 def answers_without_token(address: str) -> bool:
-    """Whether a cluster serves a client that has no token.
+    """Whether there is a cluster that serves a client without a token.
 
     Another process asks, because this one may have a token. Raises TemporaryError if that process hangs.
     """
@@ -103,13 +104,6 @@ def answers_without_token(address: str) -> bool:
             f"{WITHOUT_TOKEN_S:g} s, so it is unknown whether it asks for one; try again"
         ) from error
     return ran.returncode == 0
-
-
-def _use_token_if_there_is_one(environment: Mapping[str, str] = os.environ) -> None:
-    """Send this user's token, also to a cluster that is named by its address."""
-    named = environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH")
-    if named or (Path.home() / ".ray" / "auth_token").exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _require_listener(address: str) -> None:

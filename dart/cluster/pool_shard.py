@@ -8,9 +8,9 @@ args   pool    `environment_pool` or `rollout_pool`
        run     arguments of every actor, as in `dart.run.tree`
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from actors.future import Future
 from dart.config.config import Config
 from dart.run.tree import pool_children, pool_flags
 from supervision.supervisor import Supervisor, supervisor_args
@@ -19,12 +19,11 @@ from supervision.supervisor import Supervisor, supervisor_args
 class PoolShard(Supervisor):
     """Supervises some children of a pool."""
 
-    def on_start(self) -> Future[None]:
-        self.args: dict[str, Any] = {**self.args, **expanded(self.args)}
-        return super().on_start()
+    def described(self) -> Mapping[str, Any]:
+        return expanded(self.args)
 
 
-def expanded(args: dict[str, Any]) -> dict[str, Any]:
+def expanded(args: Mapping[str, Any]) -> dict[str, Any]:
     """The args of the supervisor that a shard is: its flags and the specs of its children."""
     config = Config.model_validate(args["run"]["config"])
     children = pool_children(config, args["run"], args["pool"], args["names"])

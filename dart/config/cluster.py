@@ -26,6 +26,7 @@ from dart.config.problems import (
     without_refused,
 )
 from dart.config.sections import Count, Processes, Section
+from dart.core.record_address import ServerAddress
 
 KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """A DNS label (RFC 1123), which Kubernetes takes as a name."""
@@ -164,7 +165,8 @@ def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
         raise ConfigError([*problems, *more])
     run_file = run_file_of(given, cluster)
     changes = Layer(f"{given} [set]", cluster.set)
-    run, _ = resolve(run_file, overrides, above_file=(changes,))
+    places = Layer(str(given), {"run": {"record": cluster.record}})
+    run, _ = resolve(run_file, overrides, above_file=(changes, places))
     return ClusterFile(given, cluster, run)
 
 
@@ -200,19 +202,17 @@ def _contradictions(cluster: ClusterConfig) -> Iterator[Contradiction]:
 
 
 def _record_problems(record: str) -> Iterator[Contradiction]:
-    example = "name a database as postgresql://user@host/database"
-    parts = _parts(record)
     if not record:
-        yield ("record",), f"is missing: the machines of a cluster share no file; {example}"
-    elif parts.scheme != "postgresql" or not parts.hostname or not parts.path.strip("/"):
-        shown = without_password(record)
-        yield ("record",), f"must be the address of a PostgreSQL database, got {shown!r}; {example}"
-    if parts.password is not None or "password=" in parts.query:
         yield (
             ("record",),
-            "has a password in it, which a run directory and a process list would show; take it out and give "
-            "it in PGPASSFILE or PGPASSWORD",
+            "is missing: the machines of a cluster share no file; name a database as "
+            "postgresql://USER@HOST:PORT/DATABASE",
         )
+        return
+    try:
+        ServerAddress(record)
+    except ValueError as error:
+        yield ("record",), f"is wrong: {error}"
 
 
 def _blobs_problems(blobs: str) -> Iterator[Contradiction]:

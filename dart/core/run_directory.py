@@ -131,7 +131,7 @@ def claimed(
         make_private(*paths.folders)
         make_record(paths)
         _write(paths.key, os.urandom(KEY_BYTES), 0o600)
-        mail = _make_mail_dir(paths.root)
+        mail = make_mail_dir(paths.root)
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
         for folder in (paths.scratch, mail):
             at_end.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -316,7 +316,7 @@ def mail_dir(root: Path) -> Path:
     return (own if fits and own.is_dir() and os.access(own, os.W_OK) else Path("/tmp")) / name
 
 
-def _make_mail_dir(root: Path) -> Path:
+def make_mail_dir(root: Path) -> Path:
     """Create the mail folder, or empty it. Refuse a folder of another user, who may have made one in /tmp."""
     folder = mail_dir(root)
     with contextlib.suppress(FileExistsError):

@@ -24,6 +24,7 @@ from dart.core.record_address import parse_record_address
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.inference.engine_factory import make_engine
+from dart.inference.gpu_leases import WAIT_S, take_gpus
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
 from dart.store.checkpoints import LocalCheckpoints
@@ -68,8 +69,7 @@ class RolloutActor(Actor):
         self._loads = 0
         """Number of loads in progress. Requests wait until it is 0, even with too old a version."""
         self._required = -1
-        if gpus := assign_gpus(self._config, gpus_here()).engines:
-            set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
+        set_visible_devices(await self._own_gpus())
         self._screenshots = local_blobs(self.identity.run_dir).screenshots
         self._checkpoints = LocalCheckpoints(
             RunPaths(self.identity.run_dir).checkpoints, self._config.training.policy
@@ -88,6 +88,18 @@ class RolloutActor(Actor):
         self._serving.start()
         self.every(GATE_CHECK_S, self._resume)
         self.every(self._config.telemetry.load_every_s, self._record_load)
+
+    async def _own_gpus(self) -> tuple[str, ...]:
+        """The GPUs of this engine: dealt by its number, or taken on the node where it was placed."""
+        count = self.args.get("engine_gpus")
+        if count is not None:
+            run_dir = self.identity.run_dir
+            taken: tuple[str, ...] = await self.in_thread(
+                lambda: take_gpus(run_dir, count), name="gpus", deadline_s=2 * WAIT_S
+            )
+            return taken
+        of_engines = assign_gpus(self._config, gpus_here()).engines
+        return of_engines[self.args["engines"].index(self.identity.name)] if of_engines else ()
 
     def on_stop(self) -> None:
         self._record_load()

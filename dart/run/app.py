@@ -31,7 +31,7 @@ from dart.run.listener import RunListener
 from dart.run.run_record import begin_record, look_back, prepare_record, refuse_without_record
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
-from dart.run.tree import root_spec
+from dart.run.site import OneMachine, RunSite
 from dart.store.errors import StoreTakenOver, StoreUnavailable
 from dart.store.integrity import check, listed
 from dart.store.sqlite import fold_log
@@ -41,9 +41,6 @@ from dart.training.demonstration_import_process import fill_pool
 
 SNAPSHOT_S = 1.0
 """Interval of the snapshots that the listener of a run gets."""
-
-STOP_DEADLINE_S = 45.0
-"""After a first Ctrl-C: the time for all actors to end by themselves, children first."""
 
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
@@ -59,16 +56,19 @@ def train(
     resume: bool = False,
     listener: RunListener | None = None,
     reread: Callable[[], Config] | None = None,
+    site: RunSite | None = None,
 ) -> TrainResult:
     """Run the main job to its end: base evaluation, training, final evaluation.
 
     reread   called on SIGHUP to read the configuration again; None: the configuration never changes
+    site     the machines that carry the run; None: this one
 
     A first signal drains the run, and the result names the signal. A second one ends the run at once, also
     while the data are checked and the report is written. No process is left, and what was stored stays.
     Raises RunDirectoryError, DiskError, or TemporaryError when a restart budget is spent.
     """
     listener = listener or RunListener()
+    site = site or OneMachine()
     with (
         claimed(
             config.run.dir,
@@ -86,13 +86,14 @@ def train(
             fill_pool(pool.folders, config.training.policy, paths, config.context)
         epoch = take_over_record(config, paths)
         session = TimeBudget(paths, config, reserve_s=final_reserve_s(config))
-        definition = _definition(config, paths, epoch, session, reread)
+        definition = _definition(config, paths, epoch, session, reread, site)
+        site.prepare(paths)
         emitter = MainProcess(listener.log, lambda to, content: system.tell(to, content))
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
             SidecarSupervisor(paths, specs, emitter) as sidecars,
             ActorSystem(
-                paths.root, directory.mail, definition.tree_of(config), prints_reports=False
+                paths.root, directory.mail, definition.tree_of(config), prints_reports=False, rows=site.rows
             ) as system,
             ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
         ):
@@ -101,7 +102,7 @@ def train(
                 listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
-            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals)
+            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals, site)
         signals.ends_at_once = True
         listener.ended()
         result = _conclude(paths, config, session, resumed_at)
@@ -114,7 +115,12 @@ def train(
 
 
 def _definition(
-    config: Config, paths: RunPaths, epoch: int, session: TimeBudget, reread: Callable[[], Config] | None
+    config: Config,
+    paths: RunPaths,
+    epoch: int,
+    session: TimeBudget,
+    reread: Callable[[], Config] | None,
+    site: RunSite,
 ) -> RunDefinition:
     def tree_of(one: Config) -> RootSpec:
         args = {
@@ -123,7 +129,7 @@ def _definition(
             "epoch": epoch,
             "training_ends_unix_s": session.training_ends_unix_s,
         }
-        return root_spec(one, args)
+        return site.tree_of(one, args)
 
     return RunDefinition(
         config=config, tree_of=tree_of, reread=reread, keep=lambda one: keep_config(paths, one.to_toml())
@@ -190,6 +196,7 @@ def _watch(
     listener: RunListener,
     pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
+    site: RunSite,
 ) -> tuple[int, bool]:
     """Pass snapshots to the listener until the root ends.
 
@@ -197,19 +204,20 @@ def _watch(
     The first signal drains, the second ends at once. Raises DiskError or TemporaryError when the run fails.
     """
     stop_by_s = math.inf
-    is_drained = True
+    is_drained, is_stopping = True, False
     with SnapshotReader(paths, config) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
-            for poller in pollers:
+            for poller in (*pollers, site):
                 poller.poll()
             listener.show(reader.read())
             signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
-                stop_by_s = time.monotonic() + STOP_DEADLINE_S
-                system.stop()
+                stop_by_s = time.monotonic() + site.stop_deadline_s
                 listener.stopping(signals.last)
+            if signals.count and not is_stopping:
+                is_stopping = site.stop(system)
             if signals.count > 1 or time.monotonic() > stop_by_s:
                 is_drained = False
                 break

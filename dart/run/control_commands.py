@@ -196,6 +196,11 @@ class Commands:
     # ---- the pool ----
 
     async def _scale(self, call: Scale) -> str:
+        if not self._definition.has_environment_pool():
+            raise NotDone(
+                "the environments of a run on a cluster cannot be scaled while it runs: change "
+                "environments.count and start the run again with `dartrl down` and `dartrl up`"
+            )
         async with self._changing:
             await self._reach(ENVIRONMENT_POOL, call)
             failed = self._adopt(self._definition.with_environments(call.environments))
@@ -264,7 +269,7 @@ class Commands:
         """Read the configuration again and plan how to apply it. Raises NotDone if that is not possible."""
         definition = self._definition
         if definition.reread is None:
-            raise NotDone("only a run started with `dartrl up` can reload its configuration")
+            raise NotDone("only a run on one machine, started with `dartrl up`, can reload its configuration")
         try:
             new = definition.reread()
             return new, reload.planned(definition.config, new, definition.tree_of)

@@ -49,6 +49,10 @@ class RunDefinition:
         """The child specs of `count` environments by name."""
         return supervisors(self.tree_of(self.with_environments(count)))[ENVIRONMENT_POOL].children
 
+    def has_environment_pool(self) -> bool:
+        """Whether all environments are below one supervisor of this machine."""
+        return ENVIRONMENT_POOL in supervisors(self.tree_of(self.config))
+
     def with_environments(self, count: int) -> Config:
         """The configuration with another number of environments."""
         pool = self.config.environments.model_copy(update={"count": count})

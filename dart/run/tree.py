@@ -132,6 +132,11 @@ def limits_of(child: ChildSettings) -> dict[str, Any]:
 
 def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
     """The root supervisor and the tree below it."""
+    return root_of(config, children(config, run))
+
+
+def root_of(config: Config, below: tuple[ChildSpec, ...]) -> RootSpec:
+    """The root supervisor above these children."""
     limits = config.supervision.root
     flags = SupervisorFlags(
         strategy=Strategy.REST_FOR_ONE,
@@ -139,5 +144,5 @@ def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
         max_seconds=limits.max_seconds,
         auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
     )
-    args = supervisor_args(flags, children(config, run))
+    args = supervisor_args(flags, below)
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)

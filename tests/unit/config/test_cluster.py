@@ -54,7 +54,8 @@ def test_a_cluster_file_where_a_run_file_is_needed_is_named_as_such(tmp_path: Pa
 
 
 def test_the_run_is_a_bundled_configuration_or_a_file_beside_the_cluster_file(tmp_path: Path) -> None:
-    assert load_cluster(written(tmp_path, WHOLE)).run == load_config(Path("smoke"))
+    record = "run.record=postgresql://me@db.example/runs"
+    assert load_cluster(written(tmp_path, WHOLE)).run == load_config(Path("smoke"), [record])
     written(tmp_path, "[run]\nseed = 7\n", "smoke")
     assert load_cluster(written(tmp_path, WHOLE)).run.run.seed == 7
 

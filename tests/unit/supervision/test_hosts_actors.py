@@ -17,6 +17,7 @@ from actors.link import Carry, machine_row
 from supervision import reports
 from supervision.child_spec import Backoff, Breaker, ChildSpec, Restart, SupervisorFlags
 from supervision.hosts import (
+    AWAIT_HOSTS_S,
     Carries,
     Displace,
     Hosts,
@@ -464,3 +465,27 @@ def test_a_leader_whose_bridge_is_started_anew_does_not_hold_it_against_the_host
         strict.run(2.0)
     now = {host.host: host for host in strict.hosts().hosts}["b"]
     assert (now.state, now.losses) == ("running", 0)
+
+
+class Awaiting(Cluster):
+    policy: ClassVar[dict[str, Any]] = {
+        "placed": [to_plain(traveller(name)) for name in ("one", "two", "three")],
+        "awaits": ["a", "b", "c"],
+    }
+
+
+def test_the_first_placement_waits_until_it_sees_all_hosts_that_are_to_come(tmp_path: Path) -> None:
+    with Awaiting(tmp_path, ("b", "c")) as cluster:
+        cluster.up("a")
+        cluster.up("b")
+        assert cluster.carried_by("a") | cluster.carried_by("b") == set()
+        cluster.up("c")
+        cluster.run(1.0)
+        assert [len(cluster.carried_by(host)) for host in "abc"] == [1, 1, 1]
+
+
+def test_a_host_that_does_not_come_delays_the_first_placement_and_no_more(tmp_path: Path) -> None:
+    with Awaiting(tmp_path, ("b", "c")) as cluster:
+        cluster.up("a")
+        cluster.run(AWAIT_HOSTS_S + 2.0)
+        assert cluster.carried_by("a") == {"one", "two", "three"}

@@ -1,0 +1,73 @@
+"""The actor system of a node that is not the control node: `python -m dart.cluster.follower`.
+
+The node's agent starts it with a `FollowerSpec` on standard input, and the kernel ends it with the agent. It
+carries what the control node places here. SIGTERM ends its tree, children first.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from actors.process import die_with_parent
+from actors.system import ActorSystem, RootSpec
+from dart.cluster.host_agent import FollowerSpec
+from dart.core.run_directory import RunPaths, keep_config, make_mail_dir, make_private
+from dart.inference.gpu_leases import publish_gpus
+from dart.inspect.health import ROOT_SILENT_S
+from supervision.child_spec import SupervisorFlags
+from supervision.hosts import follower_spec
+from supervision.supervisor import supervisor_args
+
+POLL_S = 0.5
+
+MACHINE_RESTARTS, MACHINE_RESTARTS_WITHIN_S = 10, 60.0
+"""A node whose link fails more often ends its actor system, and the launcher starts it anew."""
+
+
+def main() -> int:
+    """Run to the end of the tree, and return the exit code."""
+    spec = _spec_of(json.loads(sys.stdin.buffer.read()))
+    die_with_parent(spec.agent_pid)
+    paths = RunPaths(Path(spec.folder))
+    make_private(paths.root, *paths.folders)
+    keep_config(paths, spec.config_toml)
+    publish_gpus(paths.root, spec.engine_gpus)
+    with ActorSystem(
+        paths.root, make_mail_dir(paths.root), root_of(spec), rows=spec.rows, prints_reports=False
+    ) as system:
+        asked = Event()
+        signal.signal(signal.SIGTERM, lambda *_: asked.set())
+        while not system.wait(POLL_S):
+            if asked.is_set():
+                asked.clear()
+                system.stop()
+            if system.root_beat_age_s() > ROOT_SILENT_S:
+                print(f"the root gave no sign of life for {ROOT_SILENT_S:g} s", file=sys.stderr)
+                return os.EX_TEMPFAIL
+        if failure := system.failure():
+            print(failure, file=sys.stderr)
+            return os.EX_TEMPFAIL
+    return os.EX_OK
+
+
+def root_of(spec: FollowerSpec) -> RootSpec:
+    """The root of a node's tree: what joins it to the control node, and below that what is placed here."""
+    machine = follower_spec(
+        host=spec.host, leader=spec.leader, wire=Path(spec.wire), capabilities=spec.capabilities
+    )
+    flags = SupervisorFlags(max_restarts=MACHINE_RESTARTS, max_seconds=MACHINE_RESTARTS_WITHIN_S)
+    return RootSpec(
+        name="root", actor="supervision.supervisor:Supervisor", args=supervisor_args(flags, (machine,))
+    )
+
+
+def _spec_of(plain: dict[str, Any]) -> FollowerSpec:
+    return FollowerSpec(**plain | {"engine_gpus": tuple(plain["engine_gpus"])})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

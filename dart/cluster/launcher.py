@@ -1,0 +1,280 @@
+"""The process of a run that is connected to Ray: `python -m dart.cluster.launcher`.
+
+`dartrl up` starts it and it ends with `dartrl up`; when it ends, by whatever signal, Ray ends all agents, and
+with each agent ends its node's actor system. It starts an agent on every node, watches which nodes Ray calls
+alive, and starts agents on nodes that join later.
+
+standard input    a `LaunchJob` as one line of JSON; then its end, at which the followers are stopped
+standard output   one line of JSON: `Joined`, or the error that a person can fix
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from actors.log import log_to
+from actors.process import die_with_parent
+from dart.cluster.connection import connected, living_nodes
+from dart.cluster.host_agent import FollowerEnd, FollowerSpec
+from dart.cluster.manifests import head_address
+from dart.cluster.membership import Membership, ReportGone, StartAgent
+from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, plan_cluster
+from dart.cluster.probes import gather, node_results, roles_of
+from dart.cluster.ray_agents import Agent, introduce, start_agents
+from dart.config.cluster import ClusterConfig
+from dart.config.config import Config
+from dart.config.layers import to_toml
+from dart.core.errors import DartError, UnavailableError
+
+LOOK_S = 0.5
+"""How often Ray is asked which nodes live."""
+
+STOP_S = 75.0
+"""Longest wait for the followers to stop; longer than an agent gives its own."""
+
+ROWS_LEAST = 1024
+ROWS_PER_ACTOR = 3
+"""Rows of a board for each actor of the cluster: itself, its replacement, and room."""
+
+LOG_BYTES = 16 * 2**20
+
+SECRETS = ("PGPASSWORD", "PGUSER", "PGSSLMODE")
+SECRET_PREFIXES = ("AWS_",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchJob:
+    """What the launcher starts from."""
+
+    cluster: Mapping[str, Any]
+    """The cluster file as plain data."""
+    run: Mapping[str, Any]
+    """The run's configuration as plain data."""
+    run_dir: str
+    """The run directory on the control node."""
+    run_id: str
+    """Names the run among all runs of the cluster."""
+    parent_pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The cluster as it was joined."""
+
+    nodes: tuple[ClusterNode, ...]
+    wire: str
+    """Socket of the control node's agent."""
+    gpus: tuple[str, ...]
+    """GPUs of the control node, as CUDA_VISIBLE_DEVICES names them."""
+
+
+def rows_of(run: Config, nodes: int) -> int:
+    """The rows of a board that shows all actors of a run."""
+    actors = run.rollout.count + run.environments.count + nodes
+    return max(ROWS_LEAST, ROWS_PER_ACTOR * actors)
+
+
+def forwarded(run: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that every node gets from the control node unless it has its own: credentials, addresses.
+
+    They travel in a call between processes of the cluster and in the environment of a node's actor system,
+    never in a command line, a file or a log.
+    """
+    names = {*SECRETS, run.environments.osworld.pool.token_variable}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in names or name.startswith(SECRET_PREFIXES)
+    }
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Keeps an agent on every node. For the thread that is connected to Ray."""
+
+    job: LaunchJob
+    log: Any
+    cluster: ClusterConfig = field(init=False)
+    run: Config = field(init=False)
+    control: Agent = field(init=False)
+    plan: ClusterPlan = field(init=False)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    """By host, the control node's included."""
+    _membership: Membership = field(default_factory=Membership)
+    _ends: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    """By host: the number of its agent, and Ray's reference to the end of its actor system."""
+    _starting: dict[str, tuple[StartAgent, "Future[list[Agent]]"]] = field(default_factory=dict)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
+
+    def __post_init__(self) -> None:
+        self.cluster = ClusterConfig.model_validate(self.job.cluster)
+        self.run = Config.model_validate(self.job.run)
+
+    def join(self, nodes: list[ClusterNode]) -> Joined:
+        """Probe the nodes, start all agents and followers, and describe the cluster.
+
+        raises   DoesNotFit, UnavailableError or TemporaryError
+        """
+        self.plan = plan_cluster(nodes, self.cluster.place, self.run)
+        folder = str(self.cluster.engine.node_dir)
+        results = node_results(gather(nodes, roles_of(self.plan, self.run), folder))
+        if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
+            raise UnavailableError("\n".join(failed))
+        started = start_agents(nodes, self.job.run_id, {node.name: self._folder(node) for node in nodes}, 1)
+        self.agents = {agent.node.name: agent for agent in started}
+        self.control = next(agent for agent in started if agent.node.is_control)
+        introduce(started)
+        others = [agent for agent in started if not agent.node.is_control]
+        for agent in others:
+            self._follow(agent, 1)
+        self._membership.started([agent.node for agent in others], time.monotonic())
+        self._require_gpus()
+        return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
+
+    def look(self) -> None:
+        """See who has come, gone or ended, and do what is due."""
+        now_s = time.monotonic()
+        actions = list(self._membership.seen(living_nodes(), now_s))
+        for host, number, reason in [*self._collect_starts(), *self._collect_ends()]:
+            self.log.warning("node_ended", host=host, reason=reason)
+            actions += self._membership.ended(host, number, reason, now_s)
+        for action in actions:
+            match action:
+                case ReportGone():
+                    self._report(action)
+                case StartAgent():
+                    self._start(action)
+
+    def stop(self) -> None:
+        """Stop all followers, their children first. Waits for them, at most STOP_S."""
+        import ray
+
+        stops = [self.agents[host].handle.stop.remote() for host in self._ends if host in self.agents]
+        if stops:
+            ray.wait(stops, num_returns=len(stops), timeout=STOP_S)
+
+    # ---- inside ----
+
+    def _require_gpus(self) -> None:
+        """Raise UnavailableError if Ray counts more GPUs on a node than its CUDA_VISIBLE_DEVICES names."""
+        wrong = [
+            f"{agent.node.name}: Ray counts {agent.node.gpus} GPUs, and {len(agent.place.gpus)} are visible"
+            for agent in self.agents.values()
+            if agent.node.gpus > len(agent.place.gpus)
+        ]
+        if wrong:
+            raise UnavailableError("; ".join(wrong) + "; start Ray there with the right --num-gpus")
+
+    def _folder(self, node: ClusterNode) -> str:
+        """The node's part of the run directory; that of the control node is the run directory itself."""
+        if node.is_control:
+            return self.job.run_dir
+        return str(self.cluster.engine.node_dir / self.job.run_id / node.name)
+
+    def _follow(self, agent: Agent, number: int) -> None:
+        """Have an agent run its node's actor system."""
+        spec = FollowerSpec(
+            host=agent.node.name,
+            leader=self.control.node.name,
+            folder=self._folder(agent.node),
+            wire=agent.place.wire,
+            capabilities=capabilities(agent.node, self.cluster.place, reserved_gpus=0),
+            engine_gpus=agent.place.gpus,
+            config_toml=to_toml(self.run.model_dump(mode="json"), {}),
+            rows=rows_of(self.run, len(self.agents)),
+        )
+        self._ends[agent.node.name] = number, agent.handle.run.remote(spec, forwarded(self.run, os.environ))
+
+    def _report(self, news: ReportGone) -> None:
+        self.log.warning("node_gone", host=news.host, reason=news.reason)
+        self._ends.pop(news.host, None)
+        self.agents.pop(news.host, None)
+        self.control.handle.gone.remote(news.host)
+
+    def _start(self, order: StartAgent) -> None:
+        self.log.info("node_starting", host=order.node.name, number=order.number)
+        folders = {order.node.name: self._folder(order.node)}
+        started = self._threads.submit(start_agents, [order.node], self.job.run_id, folders, order.number)
+        self._starting[order.node.name] = order, started
+
+    def _collect_starts(self) -> list[tuple[str, int, str]]:
+        """Put new agents to work; return those that did not start."""
+        failed = []
+        for host, (order, starting) in list(self._starting.items()):
+            if not starting.done():
+                continue
+            del self._starting[host]
+            if error := starting.exception():
+                failed.append((host, order.number, str(error)))
+                continue
+            (agent,) = starting.result()
+            self.agents[host] = agent
+            introduce(self.agents.values())
+            self._follow(agent, order.number)
+            self.log.info("node_joined", host=host, address=agent.node.address)
+        return failed
+
+    def _collect_ends(self) -> list[tuple[str, int, str]]:
+        """The actor systems that have ended, and why."""
+        import ray
+
+        running = {reference: host for host, (_, reference) in self._ends.items()}
+        if not running:
+            return []
+        done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
+        return [(host := running[one], self._ends[host][0], self._why(host, one)) for one in done]
+
+    def _why(self, host: str, reference: Any) -> str:
+        import ray
+
+        try:
+            end: FollowerEnd = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            return f"its agent ended: {str(error).splitlines()[0]}"
+        with contextlib.suppress(KeyError):
+            ray.kill(self.agents[host].handle)
+        return f"its actor system ended with exit code {end.code}: {end.words or 'it said nothing'}"
+
+
+def main() -> int:
+    """Run until standard input ends; return the exit code."""
+    job = LaunchJob(**json.loads(sys.stdin.readline()))
+    die_with_parent(job.parent_pid)
+    log_to(Path(job.run_dir) / "logs" / "cluster.jsonl", LOG_BYTES)
+    launcher = Launcher(job, structlog.get_logger())
+    asked = threading.Event()
+    threading.Thread(target=_await_end_of_input, args=(asked,), daemon=True).start()
+    cluster = launcher.cluster
+    try:
+        with connected(head_address(cluster.engine), trusted_network=cluster.trusted_network) as nodes:
+            _say(asdict(launcher.join(nodes)))
+            while not asked.wait(LOOK_S):
+                launcher.look()
+            launcher.stop()
+    except DartError as error:
+        _say({"error": type(error).__name__, "text": str(error)})
+        return os.EX_UNAVAILABLE
+    return os.EX_OK
+
+
+def _await_end_of_input(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+def _say(content: Mapping[str, Any]) -> None:
+    print(json.dumps(content), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

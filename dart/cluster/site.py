@@ -1,0 +1,203 @@
+"""The main process's side of a run on a cluster: the launcher it started, and the control node's tree.
+
+root                     rest_for_one, as on one machine
+├─ store                 the durable record
+├─ curator               task difficulty, leases, batches, phases
+├─ machine-HOST          what joins this node to the others, and decides which node carries which shard
+├─ weight_sync           takes a new version through the engines
+└─ trainer               transient, significant
+
+The shards of both pools (`dart.cluster.pool_shard`) are placed on nodes by `hosts` below `machine-HOST`.
+"""
+
+import hashlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from actors.board import LIVING
+from actors.errors import ActorDied
+from actors.system import ActorSystem, RootSpec
+from dart.cluster.launcher import STOP_S, Joined, LaunchJob, rows_of
+from dart.cluster.plan import ClusterNode, plan_cluster, trainer_gpus
+from dart.cluster.shards import engine_gpus
+from dart.config.cluster import ClusterFile
+from dart.config.config import Config
+from dart.core import errors
+from dart.core.errors import TemporaryError
+from dart.core.run_directory import RunPaths, make_private
+from dart.inference.gpu_leases import publish_gpus
+from dart.run.tree import root_of, single_children
+from supervision.hosts import HOSTS, Displace, leader_spec
+
+JOIN_S = 300.0
+"""Longest wait until all agents are started: each node starts a Python, twice."""
+
+END_S = 20.0
+"""Longest wait for the launcher to end after the followers have stopped."""
+
+SERVICES = ("store", "curator", "weight_sync", "trainer")
+"""Names of the control node that every node sees as they are."""
+
+PARK_S = 60.0
+"""Time for the shards to end when a run drains: episodes are parked in the record meanwhile."""
+
+
+class ClusterSite:
+    """A run whose pools are on the nodes of a cluster."""
+
+    stop_deadline_s = PARK_S + 45.0
+
+    def __init__(self, found: ClusterFile, joined: Joined, launcher: "subprocess.Popen[bytes]") -> None:
+        self._place = found.cluster.place
+        self._joined = joined
+        self._launcher = launcher
+        self._stop_by_s = 0.0
+        self._shards: tuple[str, ...] = ()
+        has_gpus = any(node.gpus for node in joined.nodes)
+        self._trainer_gpus = trainer_gpus(self._place, found.run, has_gpus=has_gpus)
+        self.rows = rows_of(found.run, len(joined.nodes))
+
+    def prepare(self, paths: RunPaths) -> None:
+        """Say which GPUs engines may have on the control node: those that the trainer does not have."""
+        publish_gpus(paths.root, self._joined.gpus[: self._gpus_for_engines()])
+
+    def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
+        """The tree of the control node, with all shards to be placed."""
+        nodes, place = self._joined.nodes, self._place
+        dealt = self._with_trainer_gpus(config)
+        gpus = engine_gpus(place, config, has_gpus=any(node.gpus for node in nodes))
+        run = {**args, "config": dealt.model_dump(mode="json"), "engine_gpus": gpus}
+        plan = plan_cluster(nodes, place, config, run)
+        self._shards = tuple(spec.name for spec in plan.shards)
+        control = next(node for node in nodes if node.is_control)
+        store, curator, weight_sync, trainer = single_children(dealt, run)
+        machine = leader_spec(
+            host=control.name,
+            wire=Path(self._joined.wire),
+            placed=plan.shards,
+            awaits=tuple(node.name for node in nodes),
+            capabilities=plan.capabilities[control.name],
+            services=SERVICES,
+        )
+        return root_of(config, (store, curator, machine, weight_sync, trainer))
+
+    def poll(self) -> None:
+        """Raise TemporaryError if the launcher has ended: Ray has ended all agents then."""
+        code = self._launcher.poll()
+        if code is not None:
+            raise TemporaryError(
+                f"the process that is connected to Ray ended with exit code {code}, and with it all agents; "
+                "logs/cluster.stderr of the run directory says why. Nothing that was stored is lost: go on "
+                "with `dartrl up`"
+            )
+
+    def stop(self, system: ActorSystem) -> bool:
+        """End the shards first, while the record still takes their parked episodes, and then the tree."""
+        now_s = time.monotonic()
+        if not self._stop_by_s:
+            self._stop_by_s = now_s + PARK_S
+            for name in self._shards:
+                system.tell(HOSTS, Displace(name=name))
+        if now_s < self._stop_by_s and any(_lives(system, name) for name in self._shards):
+            return False
+        system.stop()
+        return True
+
+    # ---- inside ----
+
+    def _with_trainer_gpus(self, config: Config) -> Config:
+        """The configuration with the trainer's GPUs by name: the last ones of the control node."""
+        names = self._joined.gpus[self._gpus_for_engines() :]
+        training = config.training.model_copy(update={"gpus": names})
+        return config.model_copy(update={"training": training})
+
+    def _gpus_for_engines(self) -> int:
+        return len(self._joined.gpus) - self._trainer_gpus
+
+
+def _lives(system: ActorSystem, name: str) -> bool:
+    try:
+        return system.vitals(name).state in LIVING
+    except ActorDied:  # it was never placed
+        return False
+
+
+@contextmanager
+def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
+    """Join the cluster and hold it while the block lasts; then stop every node's actor system.
+
+    raises   the errors of `dart.cluster.launcher` that a person can fix
+    """
+    paths = RunPaths(found.run.run.dir.resolve())
+    make_private(paths.root, paths.logs)
+    with (paths.logs / "cluster.stderr").open("wb") as stderr:
+        launcher = subprocess.Popen(
+            [sys.executable, "-m", "dart.cluster.launcher"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,  # Ctrl-C is for the main process, which stops the launcher in the end
+        )
+    try:
+        yield ClusterSite(found, _joined(launcher, _job(found, paths)), launcher)
+    finally:
+        _end(launcher)
+
+
+def _job(found: ClusterFile, paths: RunPaths) -> LaunchJob:
+    return LaunchJob(
+        cluster=found.cluster.model_dump(mode="json"),
+        run=found.run.model_dump(mode="json"),
+        run_dir=str(paths.root),
+        run_id=hashlib.sha256(f"{socket.gethostname()}{paths.root}".encode()).hexdigest()[:12],
+        parent_pid=os.getpid(),
+    )
+
+
+def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
+    """Give the launcher its job and wait for its answer. Raises the error in it, or TemporaryError."""
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    launcher.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
+    launcher.stdin.flush()
+    if not select.select([launcher.stdout], [], [], JOIN_S)[0]:
+        raise TemporaryError(
+            f"the cluster was not joined within {JOIN_S:g} s; logs/cluster.jsonl of the run directory says "
+            "how far it came"
+        )
+    line = launcher.stdout.readline()
+    if not line:
+        code = launcher.wait()
+        raise TemporaryError(
+            f"the process that joins the cluster ended with exit code {code}; logs/cluster.stderr of the run "
+            "directory says why"
+        )
+    answer = json.loads(line)
+    if "error" in answer:
+        raise getattr(errors, answer["error"], errors.DartError)(answer["text"])
+    nodes = tuple(ClusterNode(**node) for node in answer["nodes"])
+    return Joined(nodes=nodes, wire=answer["wire"], gpus=tuple(answer["gpus"]))
+
+
+def _end(launcher: "subprocess.Popen[bytes]") -> None:
+    """Have the launcher stop the followers and end, and kill it if it does not."""
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    with suppress(BrokenPipeError):
+        launcher.stdin.close()
+    try:
+        launcher.wait(STOP_S + END_S)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
+    launcher.stdout.close()
