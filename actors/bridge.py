@@ -310,6 +310,8 @@ class Bridge(Actor):
             self._carry(channel, envelope)
 
     def _carry(self, channel: Channel, envelope: Envelope) -> None:
+        if isinstance(channel, Session):
+            self._announce(channel)  # what is known of lost hosts, before the orders that follow from it
         self.told.export_sender(envelope.sender)
         self._introduce(channel, envelope.sender)  # its receiver answers to a name that is known
         carry = self._carried(envelope)

@@ -99,7 +99,8 @@ class ChildProcesses:
     def _refuse_bearer(self, slot: int) -> None:
         parent = str(self._board.get(slot, "parent"))
         is_wanted = self._board.state(slot) in LIVING | _WAITING
-        if is_wanted and (self._runs(slot) or self._runs(self._board.find(parent))):
+        is_elsewhere = bool(self._board.get(slot, "route"))
+        if is_wanted and (is_elsewhere or self._runs(slot) or self._runs(self._board.find(parent))):
             name = str(self._board.get(slot, "name"))
             raise NameTaken(
                 f"already_started: the name {name!r} belongs to a child of {parent!r}; "

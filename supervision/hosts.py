@@ -66,7 +66,7 @@ AWAIT_HOSTS_S = 30.0
 STARTS_AT_ONCE = 256
 """Orders to start that are under way at the same time; mail to one bridge is bounded."""
 
-HOSTS_PER_ANSWER = 100
+HOSTS_PER_ANSWER = 64
 UNPLACED_PER_ANSWER = 20
 REASON_LETTERS = 1000
 """Mail carries 64 KB."""

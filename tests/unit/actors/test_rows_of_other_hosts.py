@@ -13,7 +13,7 @@ from actors.bridge import Export, WhichLinks
 from actors.codec import message
 from actors.errors import ActorDied, Refused
 from actors.follower_bridge import EARLY_FRAMES
-from actors.link import LINK_VERSION, Beat, Carry, Frame, Rows, pack
+from actors.link import LINK_VERSION, Beat, Carry, Frame, Peers, Rows, pack, unpack
 from actors.mail import Mail
 from tests.unit.actors.machines import Machines, machines
 from tests.unit.actors.rows import row
@@ -452,3 +452,17 @@ def test_a_beat_and_a_frame_of_rows_fit_the_wire() -> None:
     long = row("n" * 64, parent="p" * 64, reason="r" * 384, ended_reason="e" * 80, last_error="l" * 120)
     assert len(pack(Frame(LINK_VERSION, 2**62 - 1, 2**62 - 1, 2**62 - 1, Rows((long,) * 48)))) < 64 * 1024
     assert len(pack(Frame(LINK_VERSION, 1, 1, 1, Beat()))) < 16
+
+
+def test_what_the_leader_knows_of_lost_hosts_is_told_before_its_next_mail(
+    three: Machines, keeper: Keeper
+) -> None:
+    """An order that follows from a loss must not find the lost host's names living."""
+    three.cables["a"].is_held = True
+    three.run(0.1)
+    leader = three.bridge("a")
+    leader.lose(leader.sessions["b"], "for a test")
+    three.benches["a"].tell("keeper@c", Note(text="go"))
+    three.run(0.2)
+    said = [type(unpack(frame).body) for _, frame in three.on_the_way["a", "c"]]
+    assert said.index(Peers) < said.index(Carry)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.board import SLOTS
+from actors.board import SLOTS, ActorState
 from actors.errors import ChildNotStarted
 from supervision.child_spec import Retirement
 from supervision.messages import start_child
@@ -67,3 +67,15 @@ def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: B
     refused = world.call(start_child(child("b")))
     assert f"the board holds {SLOTS} actors and is full" in refused.reason
     world.end_and_await_next("a", "kill")
+
+
+def test_the_name_of_an_actor_that_lives_on_another_host_is_not_taken_from_it(world: BenchWorld) -> None:
+    world.grow(child("a"))
+    board = world.bench.board
+    slot = board.claim("b", "machine-elsewhere")
+    board.set_state(slot, ActorState.RUNNING, incarnation=7, route=1)
+    refused = world.call(start_child(child("b")))
+    assert not refused.ok
+    assert "already_started: the name 'b' belongs to a child of 'machine-elsewhere'" in refused.reason
+    board.set_state(slot, ActorState.STOPPED)
+    assert world.call(start_child(child("b"))).incarnation == 8, "its host was lost"
