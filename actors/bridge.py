@@ -401,12 +401,12 @@ class Bridge(Actor):
             self.tell(name, news)
 
     def say(self, channel: Channel, body: Body) -> bool:
-        if isinstance(channel, Session):
-            channel.said_s = self.clock.monotonic_s()
         frame = channel.say(body)
         is_sent = self.wire.send(channel.host, frame)
         if not is_sent:
             channel.take_back(frame)
+        elif isinstance(channel, Session):
+            channel.said_s = self.clock.monotonic_s()
         return is_sent
 
     def tick(self) -> None:

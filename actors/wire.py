@@ -22,8 +22,9 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 4096
 
 MAX_PACKET_BYTES = 1 + 255 + MAX_FRAME_BYTES
 
-QUEUE_FRAMES = 1000
-"""The most frames that wait for an agent that does not read; then `send` is refused."""
+QUEUE_FRAMES = 8192
+QUEUE_BYTES = 32 * 1024 * 1024
+"""The most that waits for an agent that does not read; then `send` is refused."""
 
 SEND_BUFFER_BYTES = 1024 * 1024
 
@@ -64,6 +65,7 @@ class AgentWire:
             ) from error
         self._socket.setblocking(False)
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._epoll = select.epoll()
         self._epoll.register(self._socket, select.EPOLLIN)
         self.fds: tuple[int, ...] = (self._epoll.fileno(),)
@@ -73,9 +75,10 @@ class AgentWire:
         """Send a frame to a host; False when too many wait already. Raises WireClosed."""
         if len(frame) > MAX_FRAME_BYTES or not frame:
             raise ValueError(f"a frame has 1 to {MAX_FRAME_BYTES} bytes, got {len(frame)}")
-        if len(self._waiting) >= QUEUE_FRAMES:
+        if len(self._waiting) >= QUEUE_FRAMES or self._waiting_bytes + len(frame) > QUEUE_BYTES:
             return False
         self._waiting.append(packet(host, frame))
+        self._waiting_bytes += len(self._waiting[-1])
         if len(self._waiting) == 1:
             self._flush()
         return True
@@ -123,7 +126,7 @@ class AgentWire:
                 return
             except OSError as error:
                 raise _closed(error) from error
-            self._waiting.popleft()
+            self._waiting_bytes -= len(self._waiting.popleft())
         self._epoll.modify(self._socket, select.EPOLLIN)
 
 

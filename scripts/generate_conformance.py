@@ -208,8 +208,8 @@ DIFFERENT: dict[str, str] = {
         "with its end"
     ),
     "simple_one_for_one_scale_many_temporary_children": (
-        "tested with two hundred: a child is a process of the kernel, and a host's board has room for "
-        "1,024 names, each of which can be used again"
+        "tested with two hundred: a child is a process of the kernel, and a board has room for 1,024 "
+        "names unless its system asks for more, and each can be used again"
     ),
     "scale_start_stop_many_children": (
         "tested with hundreds, for the same reason; what a supervisor does per event grows with the "

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from actors.errors import WireClosed
-from actors.wire import MAX_FRAME_BYTES, MAX_PACKET_BYTES, QUEUE_FRAMES, AgentWire, opened, packet
+from actors.wire import (
+    MAX_FRAME_BYTES,
+    MAX_PACKET_BYTES,
+    QUEUE_BYTES,
+    QUEUE_FRAMES,
+    AgentWire,
+    opened,
+    packet,
+)
 
 
 @pytest.fixture
@@ -72,14 +80,15 @@ def test_what_is_no_packet_is_counted_and_what_follows_is_taken(
     assert wire.malformed == 2
 
 
+@pytest.mark.parametrize("size", [100, 60_000])
 def test_frames_for_an_agent_that_does_not_read_wait_and_are_bounded(
-    ends: tuple[AgentWire, socket.socket],
+    ends: tuple[AgentWire, socket.socket], size: int
 ) -> None:
     wire, agent = ends
     sent = 0
-    while wire.send("b", sent.to_bytes(4, "big") + b"x" * 4000):
+    while wire.send("b", sent.to_bytes(4, "big") + b"x" * size):
         sent += 1
-    assert QUEUE_FRAMES < sent < 3 * QUEUE_FRAMES
+    assert min(QUEUE_FRAMES, QUEUE_BYTES // (size + 100)) < sent < 2 * QUEUE_FRAMES
     got = []
     while len(got) < sent:
         found = opened(agent.recv(MAX_PACKET_BYTES))
