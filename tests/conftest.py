@@ -5,12 +5,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from dart.testing.postgresql_server import PostgresqlServer, running_server
 from tests.examples import QUICK
+from tests.record_places import ON_POSTGRESQL, Databases, Files, RecordPlaces
 
 _databases = itertools.count(1)
 
@@ -23,6 +25,14 @@ settings.load_profile("any machine")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+    if ON_POSTGRESQL:
+        items[:] = [item for item in items if runs_on_postgresql(item)]
+
+
+def runs_on_postgresql(item: pytest.Item) -> bool:
+    """Whether a test belongs to a run with DARTRL_TEST_RECORD=postgresql."""
+    has_a_record = "places" in getattr(item, "fixturenames", ())
+    return "cluster" in item.path.parts or (has_a_record and not item.get_closest_marker("only_sqlite"))
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +92,31 @@ def new_database(postgresql: PostgresqlServer) -> Iterator[Callable[[], str]]:
 def database(new_database: Callable[[], str]) -> str:
     """The address of an empty database."""
     return new_database()
+
+
+@pytest.fixture(scope="session")
+def original_records() -> dict[Any, Any]:
+    """The records of which tests get copies, by what makes them."""
+    return {}
+
+
+@pytest.fixture
+def places(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    original_records: dict[Any, Any],
+) -> Iterator[RecordPlaces]:
+    """Where this test keeps its records: in files, or on a PostgreSQL server."""
+    if not ON_POSTGRESQL:
+        yield Files(tmp_path, tmp_path_factory.getbasetemp(), original_records)
+        return
+    databases = Databases(request.getfixturevalue("postgresql"), original_records)
+    yield databases
+    databases.drop()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Name the database in the names of tests that run on PostgreSQL, beside those that run on files."""
+    if ON_POSTGRESQL and "places" in metafunc.fixturenames:
+        metafunc.parametrize("places", ["postgresql"], indirect=True)

@@ -1,25 +1,26 @@
 """A record with version 0, migrated once for all tests."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from dart.core.record_address import RecordAddress
 from dart.store.store import Store
+from tests.record_places import RecordPlaces
 
 
-@pytest.fixture(scope="session")
-def new_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("new") / "store.db"
-    with Store(path) as store:
-        store.add_version()
-    return path
+def with_version_0(store: Store) -> None:
+    store.add_version()
 
 
 @pytest.fixture
-def record(tmp_path: Path, new_record: Path) -> Iterator[Store]:
+def new_record(places: RecordPlaces) -> RecordAddress:
+    """The address of a record with version 0."""
+    return places.copy_of(with_version_0)
+
+
+@pytest.fixture
+def record(new_record: RecordAddress) -> Iterator[Store]:
     """Open for writing; its clock always shows 5000."""
-    path = shutil.copy(new_record, tmp_path / "store.db")
-    with Store(path, clock=lambda: 5000.0) as opened:
+    with Store(new_record, clock=lambda: 5000.0) as opened:
         yield opened

@@ -1,7 +1,6 @@
 """The record as a person looks through it."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,7 @@ from dart.core.types import FaultKind, RolloutLease
 from dart.store.browse_queries import EVENTS_WHOLE, RunBrowser, TrajectoryFilter
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
+from tests.record_places import RecordPlaces
 
 
 def played(record: Store, task: str, *rewards: float) -> list[int]:
@@ -99,15 +99,15 @@ def test_faults_are_counted_by_kind_and_bin(record: Store) -> None:
         assert browser.faults_over_time(5001.0, 6000.0, 500.0) == {}
 
 
-def test_events_of_a_kind_are_found_by_their_moment(tmp_path: Path) -> None:
-    clock = [0.0]
-    with Store(tmp_path / "store.db", clock=lambda: clock[0]) as record:
+def test_events_of_a_kind_are_found_by_their_moment(places: RecordPlaces) -> None:
+    clock, address = [0.0], places.empty()
+    with Store(address, clock=lambda: clock[0]) as record:
         for moment in range(10):
             clock[0] = float(moment)
             record.record_event("load", "env-000", {"wall_s": moment})
             record.record_event("starved", "trainer", {})
 
-    with RunBrowser(tmp_path / "store.db") as browser:
+    with RunBrowser(address) as browser:
         found = browser.sampled_events("load", 2.0, 5.0, subjects=1)
         assert [event.unix_s for event in found] == [2.0, 3.0, 4.0]
         assert browser.sampled_events("load", 20.0, 30.0, subjects=1) == ()
@@ -122,16 +122,16 @@ def test_events_of_a_kind_are_found_by_their_moment(tmp_path: Path) -> None:
 
 
 def test_of_very_many_events_a_sample_from_all_over_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: RecordPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dart.store.browse_queries.EVENTS_WHOLE", 60)
-    clock = [0.0]
-    with Store(tmp_path / "store.db", clock=lambda: clock[0]) as record:
+    clock, address = [0.0], places.empty()
+    with Store(address, clock=lambda: clock[0]) as record:
         for moment in range(200):
             clock[0] = float(moment)
             record.record_event("load", "env-000", {})
 
-    with RunBrowser(tmp_path / "store.db") as browser:
+    with RunBrowser(address) as browser:
         moments = [event.unix_s for event in browser.sampled_events("load", 0.0, 1000.0, subjects=1)]
 
     assert EVENTS_WHOLE > 60

@@ -1,7 +1,6 @@
 """A message of the record is a call of the store's method: it fits, and its result fits what it promises."""
 
 from inspect import signature
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -13,6 +12,7 @@ from dart.core.types import FaultKind, RolloutLease
 from dart.store.client import result_of
 from dart.store.errors import StoreConflict
 from dart.store.store import METHODS, SHOW_ROWS, Store
+from tests.record_places import RecordPlaces
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
 LEASE = m.LeaseRollout(group_id=1, environment="env-000", deadline_unix_s=60.0)
@@ -55,8 +55,10 @@ def by_mail(store: Store, call: m.Call[Any]) -> Any:
     return result_of(call, msgspec.msgpack.decode(packed, type=m.CallResult))
 
 
-def test_a_result_that_came_by_mail_is_the_one_that_the_store_gave_and_shows_the_row(tmp_path: Path) -> None:
-    with Store(tmp_path / "store.db") as store:
+def test_a_result_that_came_by_mail_is_the_one_that_the_store_gave_and_shows_the_row(
+    places: RecordPlaces,
+) -> None:
+    with Store(places.empty()) as store:
         store.add_version()
         assert by_mail(store, OPEN) == store.group(1)
         leased = by_mail(store, LEASE)
@@ -82,12 +84,12 @@ def test_a_result_without_a_value_and_one_with_a_batch_come_by_mail() -> None:
 
 
 def test_a_row_that_cannot_be_shown_takes_its_write_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: RecordPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Store, group_id: int) -> None:
         raise StoreConflict(f"group {group_id} cannot be read")
 
-    with Store(tmp_path / "store.db") as store:
+    with Store(places.empty()) as store:
         monkeypatch.setattr(Store, "group", fail)
         with pytest.raises(StoreConflict):
             store.write(OPEN)

@@ -15,6 +15,7 @@ from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.events import PAUSED
 from dart.telemetry.load_meter import LOAD
+from tests.record_places import RecordPlaces
 
 DAY_S = 86_400.0
 BEGAN_UNIX_S = 20_000 * DAY_S
@@ -38,8 +39,8 @@ def clock() -> Hands:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Hands) -> Iterator[Store]:
-    opened = Store(tmp_path / "store.db", clock)
+def store(places: RecordPlaces, clock: Hands) -> Iterator[Store]:
+    opened = Store(places.empty(), clock)
     yield opened
     opened.close()
 
@@ -94,10 +95,10 @@ def test_after_a_day_one_of_each_quarter_of_an_hour_is_kept(store: Store, clock:
 
 
 def test_looking_again_and_again_keeps_what_one_look_at_the_end_keeps(
-    tmp_path: Path, store: Store, clock: Hands
+    places: RecordPlaces, store: Store, clock: Hands
 ) -> None:
     other_clock = Hands()
-    other = Store(tmp_path / "other.db", other_clock)
+    other = Store(places.empty(), other_clock)
     looked_unix_s = None
     for _ in range(13):
         play(store, clock, 1005.0)
@@ -122,4 +123,5 @@ def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store,
         bench.start(StoreActor, "store", args=args)
         bench.advance(EVERY_S + 1.0)
 
-    assert loads_of(store, "env-000") == [885.0, 1785.0]
+    with StoreReader(store.address) as reader:
+        assert loads_of(reader, "env-000") == [885.0, 1785.0]

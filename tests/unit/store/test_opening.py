@@ -12,12 +12,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from dart.core.errors import DiskError, RunDirectoryError
+from dart.core.record_address import RecordAddress
 from dart.store import migrations
 from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.schema import metadata
 from dart.store.sqlite import SqliteDatabase
 from dart.store.store import Store
+from tests.record_places import RecordPlaces
 
 FIRST_RECORD = Path(__file__).parent / "first_record.sql"
 """What the first migration makes, frozen: records have it."""
@@ -66,33 +68,32 @@ def test_a_path_with_characters_of_an_address_is_a_path(tmp_path: Path) -> None:
     assert path.is_file()
 
 
-def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None:
-    with Store(tmp_path / "store.db") as store:
+def test_what_was_committed_is_there_after_opening_again(places: RecordPlaces) -> None:
+    address = places.empty()
+    with Store(address) as store:
         store.add_version()
-    with Store(tmp_path / "store.db") as store:
+    with Store(address) as store:
         newest = store.latest_version()
     assert newest is not None
     assert newest.version == 0
 
 
 def test_opening_a_current_record_does_not_load_alembic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_record: RecordAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Store(tmp_path / "store.db").close()
     monkeypatch.setitem(sys.modules, "alembic.command", None)
     monkeypatch.setitem(sys.modules, "alembic", None)
-    Store(tmp_path / "store.db").close()
+    Store(new_record).close()
 
 
 @pytest.mark.parametrize("open_record", [Store, StoreReader])
 def test_a_record_of_newer_code_is_refused_with_the_remedy(
-    tmp_path: Path, open_record: type[StoreReader]
+    places: RecordPlaces, new_record: RecordAddress, open_record: type[StoreReader]
 ) -> None:
-    path = tmp_path / "store.db"
-    Store(path).close()
-    mark_as(path, "9999")
-    with pytest.raises(StoreTooNew, match=r"store\.db is at schema '9999'.*upgrade dartrl") as refused:
-        open_record(path)
+    places.run(new_record, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreTooNew, match=r"is at schema '9999'.*upgrade dartrl") as refused:
+        open_record(new_record)
+    assert str(new_record) in str(refused.value)
     assert isinstance(refused.value, RunDirectoryError)
 
 
@@ -137,20 +138,19 @@ def test_a_record_from_before_the_first_migration_is_refused_and_not_changed(
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
-def test_a_record_of_the_first_migration_gets_the_next_ones(tmp_path: Path, new_record: Path) -> None:
-    path = Path(shutil.copy(new_record, tmp_path / "store.db"))
-    with Store(path) as store:
+def test_a_record_of_the_first_migration_gets_the_next_ones(
+    places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    with Store(new_record) as store:
         assert [version.version for version in store.versions()] == [0]
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version, note FROM versions").fetchall() == [(0, None)]
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0011",)]
+    assert places.run(new_record, "SELECT version, note FROM versions") == [(0, None)]
+    assert places.run(new_record, "SELECT version_num FROM alembic_version") == [("0011",)]
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
-def test_a_reader_does_not_migrate(tmp_path: Path, new_record: Path) -> None:
-    path = Path(shutil.copy(new_record, tmp_path / "store.db"))
+def test_a_reader_does_not_migrate(new_record: RecordAddress) -> None:
     with pytest.raises(StoreUnavailable, match=r"is at schema '0010'.*start or resume the run once"):
-        StoreReader(path)
+        StoreReader(new_record)
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

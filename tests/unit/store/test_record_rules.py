@@ -1,10 +1,7 @@
 """The rules of the record find what the store itself never writes."""
 
-import shutil
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,22 +9,19 @@ from dart.core.records import Conservation, DecisionKind, TaskDecision
 from dart.store.record_rules import is_well_formed
 from dart.store.store import Store
 from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
+from tests.record_places import RecordPlaces
 
 
-@pytest.fixture(scope="module")
-def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound_record(store: Store) -> None:
     """A record with one trained group of two rollouts (1, 2), one leased rollout (3) and all the rest."""
-    path = tmp_path_factory.mktemp("sound") / "store.db"
-    with Store(path) as store:
-        store.add_version()
-        group_id = store.open_group("click-test", 7, 2, 10, 0)
-        for reward in (0.0, 1.0):
-            lease = store.lease_rollout(group_id, "env-000", 60.0)
-            store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
-        store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
-        store.lease_rollout(store.open_group("click-test", 8, 2, 10, 1), "env-000", 60.0)
-        record_all_the_rest(store)
-    return path
+    store.add_version()
+    group_id = store.open_group("click-test", 7, 2, 10, 0)
+    for reward in (0.0, 1.0):
+        lease = store.lease_rollout(group_id, "env-000", 60.0)
+        store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
+    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
+    store.lease_rollout(store.open_group("click-test", 8, 2, 10, 1), "env-000", 60.0)
+    record_all_the_rest(store)
 
 
 def record_all_the_rest(store: Store) -> None:
@@ -54,21 +48,9 @@ def record_all_the_rest(store: Store) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path, sound_record: Path) -> Path:
-    return shutil.copy(sound_record, tmp_path / "store.db")
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as opened:
+def store(places: RecordPlaces) -> Iterator[Store]:
+    with Store(places.copy_of(sound_record)) as opened:
         yield opened
-
-
-def damage(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute(statement)
-    connection.close()
 
 
 def test_a_sound_record_has_no_violations(store: Store) -> None:
@@ -97,8 +79,10 @@ def test_a_sound_record_has_no_violations(store: Store) -> None:
         ),
     ],
 )
-def test_the_audit_names_each_contradiction(path: Path, store: Store, statement: str, finding: str) -> None:
-    damage(path, statement)
+def test_the_audit_names_each_contradiction(
+    places: RecordPlaces, store: Store, statement: str, finding: str
+) -> None:
+    places.run(store.address, statement)
     assert any(finding in str(violation) for violation in store.integrity(0)), store.integrity(0)
 
 
@@ -107,8 +91,8 @@ def test_conservation_holds_only_when_the_books_meet(trained: int, holds: bool) 
     assert Conservation(issued=5, trained=trained, dropped=1, stored=1, leased=1).holds is holds
 
 
-def test_freshness_counts_from_a_version_on(path: Path, store: Store) -> None:
-    damage(path, "UPDATE trajectories SET oldest_version = -1 WHERE rollout_id = 1")
+def test_freshness_counts_from_a_version_on(places: RecordPlaces, store: Store) -> None:
+    places.run(store.address, "UPDATE trajectories SET oldest_version = -1 WHERE rollout_id = 1")
     assert len(store.integrity(0)) == 1
     assert store.integrity(1) == ()
     assert store.integrity(0, since_version=1) == ()

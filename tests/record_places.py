@@ -1,0 +1,90 @@
+"""Where tests keep their records: in files, or with DARTRL_TEST_RECORD=postgresql on a PostgreSQL server.
+
+A test that takes the fixture `places` runs on both; `make test-cluster` runs them on PostgreSQL.
+"""
+
+import itertools
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+from dart.core.record_address import RecordAddress, ServerAddress
+from dart.store.store import Store
+from dart.testing.postgresql_server import PostgresqlServer
+
+ON_POSTGRESQL = os.environ.get("DARTRL_TEST_RECORD") == "postgresql"
+
+Fill = Callable[[Store], object]
+
+_numbers = itertools.count(1)
+
+
+class RecordPlaces(Protocol):
+    """Makes places for records, and looks at records past the store."""
+
+    def empty(self) -> RecordAddress:
+        """An address at which there is no record."""
+
+    def copy_of(self, fill: Fill) -> RecordAddress:
+        """The address of a new copy of the record that `fill` makes, which is made once per session."""
+
+    def run(self, address: RecordAddress, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement past the store, which may break references; returns the rows it finds."""
+
+
+class Files:
+    """Records in files; the originals of copies are in the folder `originals`."""
+
+    def __init__(self, folder: Path, originals: Path, made: dict[Fill, Path]) -> None:
+        self._folder, self._originals, self._made = folder, originals, made
+
+    def empty(self) -> Path:
+        taken = {path.name for path in self._folder.glob("*.db")}
+        names = itertools.chain(["store.db"], (f"store-{number}.db" for number in itertools.count(2)))
+        return self._folder / next(name for name in names if name not in taken)
+
+    def copy_of(self, fill: Fill) -> Path:
+        if fill not in self._made:
+            self._made[fill] = self._originals / f"{len(self._made)}.db"
+            with Store(self._made[fill]) as store:
+                fill(store)
+        return Path(shutil.copy(self._made[fill], self.empty()))
+
+    def run(self, address: RecordAddress, statement: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(str(address))) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+class Databases:
+    """Records in databases of a server, which are dropped by `drop`."""
+
+    def __init__(self, server: PostgresqlServer, made: dict[Fill, str]) -> None:
+        self._server, self._made = server, made
+        self._names: list[str] = []
+
+    def empty(self, template: str = "template0") -> ServerAddress:
+        self._names.append(f"place_{next(_numbers)}")
+        return ServerAddress(self._server.make_database(self._names[-1], template))
+
+    def copy_of(self, fill: Fill) -> ServerAddress:
+        if fill not in self._made:
+            self._made[fill] = f"original_{len(self._made)}"
+            with Store(ServerAddress(self._server.make_database(self._made[fill]))) as store:
+                fill(store)
+        return self.empty(self._made[fill])
+
+    def run(self, address: RecordAddress, statement: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with psycopg.connect(str(address), autocommit=True) as connection:
+            connection.execute("SET session_replication_role = replica")  # no triggers, no references
+            found = connection.execute(statement)
+            return found.fetchall() if found.description else []
+
+    def drop(self) -> None:
+        for name in self._names:
+            self._server.drop_database(name)
