@@ -37,7 +37,7 @@ test-fast: setup ## unit and property tests without the slow ones, with fewer ex
 
 test-cluster: setup ## the tests that need PostgreSQL, an S3 server and Ray, with a set-up of their own
 	@scripts/setup-cluster.sh
-	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/unit/store $(ARGS)
+	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/unit/store tests/fault/test_store_kill.py $(ARGS)
 
 test-wheel: setup ## the wheel, installed into an empty environment outside of the checkout, trains there
 	DARTRL_TEST_WHEEL=1 $(BIN)/python -m pytest tests/e2e/test_wheel.py $(ARGS)

@@ -22,6 +22,10 @@ settings.register_profile(QUICK, deadline=None)
 settings.load_profile("any machine")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "only_sqlite: about what PostgreSQL does not have; not run there")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "e2e" not in item.path.parts)
@@ -108,10 +112,11 @@ def places(
     original_records: dict[Any, Any],
 ) -> Iterator[RecordPlaces]:
     """Where this test keeps its records: in files, or on a PostgreSQL server."""
+    originals = tmp_path_factory.getbasetemp()
     if not ON_POSTGRESQL:
-        yield Files(tmp_path, tmp_path_factory.getbasetemp(), original_records)
+        yield Files(tmp_path, originals, original_records)
         return
-    databases = Databases(request.getfixturevalue("postgresql"), original_records)
+    databases = Databases(request.getfixturevalue("postgresql"), originals, original_records)
     yield databases
     databases.drop()
 

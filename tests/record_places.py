@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dart.core.record_address import RecordAddress, ServerAddress
+from dart.store.blobs import BlobStore
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.testing.postgresql_server import PostgresqlServer
 
@@ -25,6 +27,9 @@ _numbers = itertools.count(1)
 
 class RecordPlaces(Protocol):
     """Makes places for records, and looks at records past the store."""
+
+    steps: BlobStore
+    """The steps of all these records."""
 
     def empty(self) -> RecordAddress:
         """An address at which there is no record."""
@@ -41,6 +46,7 @@ class Files:
 
     def __init__(self, folder: Path, originals: Path, made: dict[Fill, Path]) -> None:
         self._folder, self._originals, self._made = folder, originals, made
+        self.steps = local_blobs(originals).steps
 
     def empty(self) -> Path:
         taken = {path.name for path in self._folder.glob("*.db")}
@@ -50,7 +56,7 @@ class Files:
     def copy_of(self, fill: Fill) -> Path:
         if fill not in self._made:
             self._made[fill] = self._originals / f"{len(self._made)}.db"
-            with Store(self._made[fill]) as store:
+            with Store(self._made[fill], steps=self.steps) as store:
                 fill(store)
         return Path(shutil.copy(self._made[fill], self.empty()))
 
@@ -62,8 +68,9 @@ class Files:
 class Databases:
     """Records in databases of a server, which are dropped by `drop`."""
 
-    def __init__(self, server: PostgresqlServer, made: dict[Fill, str]) -> None:
+    def __init__(self, server: PostgresqlServer, originals: Path, made: dict[Fill, str]) -> None:
         self._server, self._made = server, made
+        self.steps = local_blobs(originals).steps
         self._names: list[str] = []
 
     def empty(self, template: str = "template0") -> ServerAddress:
@@ -73,7 +80,8 @@ class Databases:
     def copy_of(self, fill: Fill) -> ServerAddress:
         if fill not in self._made:
             self._made[fill] = f"original_{len(self._made)}"
-            with Store(ServerAddress(self._server.make_database(self._made[fill]))) as store:
+            address = ServerAddress(self._server.make_database(self._made[fill]))
+            with Store(address, steps=self.steps) as store:
                 fill(store)
         return self.empty(self._made[fill])
 

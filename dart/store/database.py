@@ -45,9 +45,11 @@ class Database(Protocol):
 
     begin_reading: str
     """Statement that begins a transaction which sees one state."""
-    read_epoch: str
-    """Statement that reads the epoch of the writer, which cannot change until the transaction ends, and a
-    mark of this transaction for `was_committed`. Empty where the lock of the run directory is enough."""
+    enter_epoch: str
+    """Statement that reads the epoch of the writer, which then cannot change until the transaction ends, and
+    counts and returns the write. Empty where the lock of the run directory is enough."""
+    last_write: str
+    """Statement that reads the number of the last write that was committed, after one that still runs."""
 
     def connect(self, *, read_only: bool, create: bool = True) -> Connection:
         """Open a connection without SQLAlchemy; threads may use it one at a time."""
@@ -63,9 +65,6 @@ class Database(Protocol):
 
     def end_other_writers(self, connection: Any) -> None:
         """End the connections of earlier writers."""
-
-    def was_committed(self, connection: Any, mark: Any) -> bool:
-        """Whether a transaction whose connection ended was committed. Raises StoreBusy while it is open."""
 
     def errors(self) -> AbstractContextManager[None]:
         """Raise the driver's errors as StoreUnavailable or StoreBusy, with address and remedy."""

@@ -155,9 +155,12 @@ class PostgresqlDatabase:
 
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    read_epoch = """
-        SELECT value, CAST(pg_current_xact_id() AS TEXT) FROM counters WHERE name = 'epoch' FOR SHARE
+    enter_epoch = """
+        WITH current AS (SELECT value FROM counters WHERE name = 'epoch' FOR SHARE)
+        UPDATE counters SET value = counters.value + 1 FROM current WHERE name = 'writes'
+        RETURNING current.value, counters.value
     """
+    last_write = "SELECT value FROM counters WHERE name = 'writes' FOR UPDATE"
 
     def __init__(self, address: ServerAddress) -> None:
         self._address = address
@@ -209,13 +212,6 @@ class PostgresqlDatabase:
         """End the sessions of other writers, one of which may be frozen and hold locks."""
         values = {"name": WRITER_NAME}
         connection.execute(END_OTHERS, values).fetchall()
-
-    def was_committed(self, connection: PostgresqlConnection, mark: str) -> bool:
-        """Whether the transaction with this number was committed. Raises StoreBusy while it is running."""
-        status = connection.execute("SELECT pg_xact_status(CAST(:mark AS xid8))", {"mark": mark}).fetchall()
-        if status == [("in progress",)]:
-            raise StoreBusy(f"store {self._address}: a transaction of an ended connection still runs")
-        return status == [("committed",)]
 
     @contextmanager
     def errors(self) -> Iterator[None]:

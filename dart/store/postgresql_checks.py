@@ -32,7 +32,7 @@ INDEXES = """
 """
 SEQUENCES = """
     SELECT relname, attname, pg_get_serial_sequence(quote_ident(relname), attname) FROM pg_class
-    JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0
+    JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
     WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
         AND pg_get_serial_sequence(quote_ident(relname), attname) IS NOT NULL
     ORDER BY relname

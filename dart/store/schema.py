@@ -49,7 +49,7 @@ counters = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", Number, nullable=False),
-    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; epoch: writers so far",
+    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; a server's: epoch, writes",
 )
 
 groups = Table(

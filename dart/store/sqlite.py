@@ -55,7 +55,7 @@ class SqliteDatabase:
     """A record in a file (`dart.store.database.Database`)."""
 
     begin_reading = "BEGIN"
-    read_epoch = ""
+    enter_epoch = last_write = ""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -102,9 +102,6 @@ class SqliteDatabase:
 
     def end_other_writers(self, connection: object) -> None:
         raise NotImplementedError("a file has one writer, whose run directory is locked")
-
-    def was_committed(self, connection: object, mark: object) -> bool:
-        raise NotImplementedError("a file's connection never ends by itself")
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -37,8 +37,8 @@ DROP_MEMBERS = (
     .values(state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason"))
 )
 
-EPOCH = "epoch"
-"""The counter of writers that have taken the record over."""
+EPOCH, WRITES = "epoch", "writes"
+"""Counters of a server's database: of writers that took the record over, and of their transactions."""
 
 OUTCOME_S = 5.0
 """How long to ask for the outcome of a transaction: less than the store actor's hang deadline, 8 s."""
@@ -87,31 +87,35 @@ class RecordWriter(StoreReader):
             with self._connection.begin():
                 if is_to_migrate(bare, self.address):
                     upgrade(self._connection, lambda: self._steps)
-                if self._epoch is None and self._database.read_epoch:
-                    self._epoch = self._take_over(bare)
-                self._refuse_other_epoch(bare)
+                if self._epoch is None and self._database.enter_epoch:
+                    self._take_over(bare)
+                if self._epoch is not None:
+                    self._refuse_other_epoch(scalar(bare, COUNTER, counter=EPOCH))
             on_failure.pop_all()
             return bare
 
-    def _take_over(self, bare: Connection) -> int:
-        """Begin the next epoch. An earlier writer that is within a transaction finishes it first."""
+    def _take_over(self, bare: Connection) -> None:
+        """Begin the next epoch. An earlier writer that is within a transaction does not finish it."""
         self._database.end_other_writers(bare)
-        self._insert_new(counters, {"name": EPOCH, "value": 0})
+        for counter in (EPOCH, WRITES):
+            self._insert_new(counters, {"name": counter, "value": 0})
         self._count_up(EPOCH)
-        return int(scalar(bare, COUNTER, counter=EPOCH))
+        self._epoch = scalar(bare, COUNTER, counter=EPOCH)
 
-    def _refuse_other_epoch(self, bare: Connection) -> Any:
-        """Raise StoreTakenOver unless the record is in this writer's epoch, which lasts until the transaction
-        ends; returns the mark by which the database knows the transaction."""
-        if not self._database.read_epoch:
-            return None
-        ((epoch, mark),) = bare.execute(self._database.read_epoch).fetchall() or [(0, None)]
+    def _enter_epoch(self) -> int:
+        """Check that this is the writer, until the transaction ends; returns the number of its write."""
+        if not self._database.enter_epoch:
+            return 0
+        ((epoch, write),) = self._bare.execute(self._database.enter_epoch).fetchall()
+        self._refuse_other_epoch(epoch)
+        return int(write)
+
+    def _refuse_other_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             raise StoreTakenOver(
                 f"store {self.address}: another process writes it since epoch {epoch}, this one wrote in "
-                f"epoch {self._epoch}; nothing was written. The later run goes on, this one ends"
+                f"epoch {self._epoch} and writes nothing more. The later run goes on, this one ends"
             )
-        return mark
 
     def close(self) -> None:
         self._connection.close()
@@ -123,9 +127,9 @@ class RecordWriter(StoreReader):
             yield
             return
         with self._database.errors(), driver_errors(), self._begin_writing() as transaction:
-            mark = self._refuse_other_epoch(self._bare)
+            write = self._enter_epoch()
             yield
-            self._end_transaction(transaction, mark)
+            self._end_transaction(transaction, write)
 
     def _begin_writing(self) -> RootTransaction:
         """Begin a transaction, on a new connection if the one there has ended."""
@@ -139,7 +143,7 @@ class RecordWriter(StoreReader):
         self._renew()
         return self._connection.begin()
 
-    def _end_transaction(self, transaction: RootTransaction, mark: Any) -> None:
+    def _end_transaction(self, transaction: RootTransaction, write: int) -> None:
         """Commit. If the connection ends meanwhile, ask the database whether it did.
 
         Raises StoreBusy if it did not, and StoreUnavailable if it cannot be asked: then callers begin again
@@ -151,16 +155,16 @@ class RecordWriter(StoreReader):
             if not self._database.is_lost(self._bare):
                 raise
             try:
-                committed = patiently(lambda: self._was_committed(mark), OUTCOME_S)
+                committed = patiently(lambda: self._was_committed(write), OUTCOME_S)
             except StoreBusy as busy:
                 raise StoreUnavailable(f"{busy}; whether the last change was kept is not known") from error
             if not committed:
                 raise StoreBusy(f"store {self.address}: its server ended while it committed") from error
 
-    def _was_committed(self, mark: Any) -> bool:
-        """Whether a transaction of an ended connection was committed. Raises StoreBusy while that is open."""
+    def _was_committed(self, write: int) -> bool:
+        """Whether a write whose connection has ended was committed. Raises StoreBusy while that is open."""
         self._renew()
-        return self._database.was_committed(self._bare, mark)
+        return bool(scalar(self._bare, self._database.last_write) == write)
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:

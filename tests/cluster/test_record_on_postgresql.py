@@ -21,10 +21,12 @@ from dart.run.app import take_over_record
 from dart.run.run_record import begin_record, refuse_without_record
 from dart.store import writer
 from dart.store.actor import RETRY_S, StoreActor
+from dart.store.blobs import BlobStore
 from dart.store.client import result_of
 from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.patience import Patience
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.testing.postgresql_server import PostgresqlServer
 from dart.testing.trajectories import trajectory_for
@@ -39,9 +41,14 @@ def address(database: str) -> ServerAddress:
 
 
 @pytest.fixture
-def store(address: ServerAddress) -> Iterator[Store]:
-    with Store(address) as opened:
-        opened.add_version("checkpoints/0")
+def steps(tmp_path: Path) -> BlobStore:
+    return local_blobs(tmp_path).steps
+
+
+@pytest.fixture
+def store(address: ServerAddress, steps: BlobStore) -> Iterator[Store]:
+    with Store(address, steps=steps) as opened:
+        opened.add_version()
         yield opened
 
 
@@ -56,11 +63,11 @@ def play(store: Store, group_id: int) -> int:
 # ---- what the record holds ----
 
 
-def test_large_numbers_and_any_text_come_back(store: Store, address: ServerAddress) -> None:
+def test_large_numbers_and_any_text_come_back(store: Store, address: ServerAddress, steps: BlobStore) -> None:
     group_id = store.open_group(NUL_AND_ESCAPES, 2**62, 4, 10, 0)
     store.record_event("restart", NUL_AND_ESCAPES, {"why": NUL_AND_ESCAPES})
     store.drop_group(group_id, NUL_AND_ESCAPES)
-    with StoreReader(address) as reader:
+    with StoreReader(address, steps=steps) as reader:
         group = reader.group(group_id)
         (event,) = reader.events()
         assert (group.task_id, group.seed) == (NUL_AND_ESCAPES, 2**62)
@@ -70,14 +77,14 @@ def test_large_numbers_and_any_text_come_back(store: Store, address: ServerAddre
 
 
 def test_numbers_keep_all_bits_and_commits_are_synced_whatever_the_server_was_told(
-    store: Store, address: ServerAddress
+    store: Store, address: ServerAddress, steps: BlobStore
 ) -> None:
     with psycopg.connect(str(address), autocommit=True) as admin:
         ((name,),) = admin.execute("SELECT current_database()").fetchall()
         admin.execute(f'ALTER DATABASE "{name}" SET extra_float_digits = 0')
         admin.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
     exact = 0.1 + 0.2
-    with Store(address) as again:
+    with Store(address, steps=steps) as again:
         lease = again.lease_rollout(again.open_group("click-test", 7, 4, 10, 0), "env-000", 60.0)
         again.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, exact))
         assert again.rollout(lease.rollout_id).reward == exact
@@ -90,10 +97,12 @@ def test_numbers_keep_all_bits_and_commits_are_synced_whatever_the_server_was_to
 # ---- one writer ----
 
 
-def test_of_two_stores_the_older_one_commits_nothing(store: Store, address: ServerAddress) -> None:
+def test_of_two_stores_the_older_one_commits_nothing(
+    store: Store, address: ServerAddress, steps: BlobStore
+) -> None:
     group_id = store.open_group("click-test", 7, 4, 10, 0)
     lease = store.lease_rollout(group_id, "env-000", 60.0)
-    with Store(address) as newer:
+    with Store(address, steps=steps) as newer:
         for _ in range(3):
             with pytest.raises(StoreTakenOver, match="writes it since epoch 2, this one wrote in epoch 1"):
                 store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, 1.0))
@@ -306,12 +315,14 @@ def test_a_new_run_leaves_the_database_of_another_one_alone(
 
 
 def test_a_start_that_was_interrupted_is_begun_over(tmp_path: Path, address: ServerAddress) -> None:
-    for policy in ("first", "second"):
-        settings = [f"run.record={str(address)!r}", f"training.policy={policy!r}"]
-        begin_record(load_config(None, settings), RunPaths(tmp_path))
+    config = load_config(None, [f"run.record={str(address)!r}"])
+    begin_record(config, RunPaths(tmp_path))
+    with psycopg.connect(str(address), autocommit=True) as connection:
+        connection.execute("""UPDATE versions SET metrics = '{"of_the_first_start": 1.0}'""")
+    begin_record(config, RunPaths(tmp_path))
     with StoreReader(address) as reader:
         (base,) = reader.versions()
-    assert base.checkpoint.endswith("second")
+    assert base.metrics == {}
 
 
 def test_a_run_that_is_resumed_without_the_address_of_its_record_is_told_it(

@@ -20,7 +20,7 @@ def new_record(places: RecordPlaces) -> RecordAddress:
 
 
 @pytest.fixture
-def record(new_record: RecordAddress) -> Iterator[Store]:
+def record(places: RecordPlaces, new_record: RecordAddress) -> Iterator[Store]:
     """Open for writing; its clock always shows 5000."""
-    with Store(new_record, clock=lambda: 5000.0) as opened:
+    with Store(new_record, clock=lambda: 5000.0, steps=places.steps) as opened:
         yield opened

@@ -45,12 +45,12 @@ def test_a_page_lists_what_was_asked_for_newest_first(
         assert len(browser.trajectory_page(wanted, limit=1)) == min(1, len(expected))
 
 
-def test_a_trained_episode_says_which_version_it_made(record: Store) -> None:
+def test_a_trained_episode_says_which_version_it_made(places: RecordPlaces, record: Store) -> None:
     first, second = played(record, "a", 0.0, 1.0)
     batch = record.lease_batch([1], 9999.0)
     record.commit_update(batch.batch_id, batch.fence, 1, {})
 
-    with RunBrowser(record.address) as browser:
+    with RunBrowser(record.address, steps=places.steps) as browser:
         fate = browser.fate(first)
         assert fate is not None
         assert (fate.trained_version, fate.group, fate.rollout.state) == (1, (first, second), "trained")

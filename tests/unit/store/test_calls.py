@@ -58,7 +58,7 @@ def by_mail(store: Store, call: m.Call[Any]) -> Any:
 def test_a_result_that_came_by_mail_is_the_one_that_the_store_gave_and_shows_the_row(
     places: RecordPlaces,
 ) -> None:
-    with Store(places.empty()) as store:
+    with Store(places.empty(), steps=places.steps) as store:
         store.add_version()
         assert by_mail(store, OPEN) == store.group(1)
         leased = by_mail(store, LEASE)
@@ -89,7 +89,7 @@ def test_a_row_that_cannot_be_shown_takes_its_write_back(
     def fail(self: Store, group_id: int) -> None:
         raise StoreConflict(f"group {group_id} cannot be read")
 
-    with Store(places.empty()) as store:
+    with Store(places.empty(), steps=places.steps) as store:
         monkeypatch.setattr(Store, "group", fail)
         with pytest.raises(StoreConflict):
             store.write(OPEN)

@@ -49,7 +49,7 @@ def record_all_the_rest(store: Store) -> None:
 
 @pytest.fixture
 def store(places: RecordPlaces) -> Iterator[Store]:
-    with Store(places.copy_of(sound_record)) as opened:
+    with Store(places.copy_of(sound_record), steps=places.steps) as opened:
         yield opened
 
 

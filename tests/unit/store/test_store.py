@@ -15,14 +15,15 @@ from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
+from tests.record_places import RecordPlaces
 
 FAULT = FaultKind.INFRASTRUCTURE
 NOW = 5000.0
 
 
 @pytest.fixture
-def store(new_record: RecordAddress) -> Iterator[Store]:
-    with Store(new_record, clock=lambda: NOW) as opened:
+def store(places: RecordPlaces, new_record: RecordAddress) -> Iterator[Store]:
+    with Store(new_record, clock=lambda: NOW, steps=places.steps) as opened:
         yield opened
 
 
@@ -366,13 +367,13 @@ def test_an_unknown_key_is_named(store: Store, call: Callable[[Store], object]) 
         call(store)
 
 
-def test_what_a_success_is_may_change_and_the_longest_one_follows(store: Store) -> None:
+def test_what_a_success_is_may_change_and_the_longest_one_follows(places: RecordPlaces, store: Store) -> None:
     """The record stays sound whatever the threshold."""
     group_id = store.open_group("click-test", 7, 4, 10, 0)
     found = []
     for threshold in (0.5, 0.9, 0.0, 0.5):
         store.close()
-        with Store(store.address, success_above=threshold) as again:
+        with Store(store.address, success_above=threshold, steps=places.steps) as again:
             if len(found) < 3:
                 reward, steps = ((0.4, 9), (1.0, 3), (0.6, 5))[len(found)]
                 leased = lease(again, group_id)
