@@ -443,7 +443,7 @@ class Training(RuleBasedStateMachine):
             self.slow_trainers.append((batch, made))
             return
         self.check_trainable(batch)
-        answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
+        answer = self.call("commit_update", batch.batch_id, batch.fence, made, {})
         assert answer in (StoredResult.ACCEPTED, None)
         if reports and answer is not None:
             self.desk_does(lambda service: service.committed(made))
@@ -489,7 +489,7 @@ class Training(RuleBasedStateMachine):
             batch.fence,
         )
         try:
-            answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
+            answer = self.call("commit_update", batch.batch_id, batch.fence, made, {})
         except StoreConflict:
             assert not is_current
             answer = StoredResult.FENCED
