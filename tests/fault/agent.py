@@ -236,6 +236,9 @@ class AgentProcess:
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait(10.0)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from actors.board import ActorState, Board, Vitals
@@ -81,6 +82,12 @@ class Machine:
     def row(self, name: str) -> Vitals | None:
         slot = self.board.find(name)
         return None if slot is None else self.board.vitals(slot)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every process of this machine, parents first."""
+        own = psutil.Process(self._process.pid)
+        for process in (own, *own.children(recursive=True)):
+            process.send_signal(number)
 
     def close(self) -> None:
         self._process.kill()
@@ -361,6 +368,24 @@ def test_a_frozen_actor_of_another_machine_ages_here_as_it_does_there(cluster: C
     finally:
         os.kill(job.pid, signal.SIGCONT)
     eventually(lambda: age(cluster.machines["a"]) < 1.5, "it is well again", cluster.explain)
+
+
+def test_a_machine_that_was_frozen_is_replaced_and_stops_its_own_when_it_thaws(cluster: Cluster) -> None:
+    old, lost = cluster.await_job(), cluster.where().host
+    frozen, agent = cluster.machines[lost], cluster.agents[lost]
+    frozen.signal_all(signal.SIGSTOP)
+    agent.send_signal(signal.SIGSTOP)
+    try:
+        new = cluster.await_job(but_not=lost)
+        key = f"{JOB} {old.incarnation}"
+        before = cluster.results().get(key)
+    finally:
+        agent.send_signal(signal.SIGCONT)
+        frozen.signal_all(signal.SIGCONT)
+    eventually(lambda: not is_alive(old.pid), "it noticed and stopped its own", cluster.explain)
+    cluster.heal()
+    assert cluster.results().get(key) == before, "nothing of the old one was taken after"
+    assert cluster.await_job() == new, "who took over stays"
 
 
 def age(machine: Machine) -> float:
