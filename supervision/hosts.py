@@ -268,7 +268,7 @@ class Hosts(Actor):
             supervisor=self.identity.name,
             context="child_quarantined" if is_quarantined else "child_terminated",
             reason=f"host {host!r} is lost: {reason}",
-            offender=Offender(id=machine_row(host), incarnation=epoch),
+            offender=Offender(id=machine_row(host), incarnation=record.sessions),
         )
         reports.append(self.identity.run_dir, report)
         if self.identity.prints_reports:
@@ -437,7 +437,7 @@ class Hosts(Actor):
         if slot is None:
             slot = self.board.claim(machine_row(host), self.identity.name)
         state, wait_s = record.state(self._now_s()), record.free_at_s() - self._now_s()
-        is_same = self.board.state(slot) is state and self.board.get(slot, "incarnation") == record.epoch
+        is_same = self.board.state(slot) is state and self.board.get(slot, "incarnation") == record.sessions
         if is_same and self.board.get(slot, "restarts") == record.losses:
             return
         is_free = state is ActorState.RUNNING
@@ -448,7 +448,7 @@ class Hosts(Actor):
     def _write_row(self, slot: int, record: HostRecord, *, started_unix_s: float) -> None:
         self.board.set(
             slot,
-            incarnation=record.epoch,
+            incarnation=record.sessions,
             restarts=record.losses,
             last_reason=f"the host is lost: {record.reason}" if record.reason else "",
             started_unix_s=started_unix_s,

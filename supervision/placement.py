@@ -242,6 +242,8 @@ class HostRecord:
     is_there: bool = True
     since_s: float = 0.0
     """Since when it is there and gets work, or is lost."""
+    sessions: int = 0
+    """How often it was connected; the number of the session now."""
     losses: int = 0
     losses_in_row: int = 0
     work_at_s: float = 0.0
@@ -338,6 +340,7 @@ class PlacementCore:
         record = known or HostRecord(epoch, {})
         record.epoch, record.capabilities, record.is_there = epoch, dict(capabilities), True
         record.since_s = max(now_s, record.free_at_s())
+        record.sessions += 1
         self.hosts[host] = record
         self._is_undecided = True
 

@@ -449,10 +449,11 @@ def test_a_host_that_flaps_waits_and_is_quarantined_and_says_so_to_whoever_asks(
     assert "in quarantine" in strict.hosts().unplaced["job"]
     assert any(line.lstrip("│├└─ ").startswith("machine-b  quarantined") for line in tree_lines(bench.board))
     told = reports.read(bench.board.path.parent, "hosts")
-    assert [(r.offender.id, r.context) for r in told] == [
-        ("machine-b", "child_terminated"),
-        ("machine-b", "child_quarantined"),
+    assert [(r.offender.id, r.offender.incarnation, r.context) for r in told] == [
+        ("machine-b", 1, "child_terminated"),
+        ("machine-b", 2, "child_quarantined"),
     ]
+    assert row.incarnation == 3, "it is connected for the third time"
     strict.run(100.0)
     assert (strict.where().host, bench.row("machine-b").state) == ("b", ActorState.RUNNING), "on probation"
 
