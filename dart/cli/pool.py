@@ -56,11 +56,11 @@ def import_folder(
         from dart.policy.prompt_spec import (
             prompt_spec_of,
         )  # takes seconds; a run that is running is refused before
-        from dart.store.run_blobs import local_blobs
+        from dart.store.run_blobs import blobs_of
         from dart.training.demonstration_import import import_demonstrations
 
         prompt_spec = prompt_spec_of(config.context)
-        blobs = local_blobs(paths.root)
+        blobs = blobs_of(paths)
         added, known = import_demonstrations(
             store.add_demonstrations, folder, config.training.policy, blobs.screenshots, prompt_spec
         )
@@ -112,8 +112,10 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
     from dart.inspect.task_reports import check_demonstration
     from dart.inspect.terminal_safe import one_line
     from dart.store.reader import StoreReader
+    from dart.store.run_blobs import blobs_of
 
-    with StoreReader(recorded(run_dir).record) as store:
+    paths = recorded(run_dir)
+    with StoreReader(paths.record, steps=blobs_of(paths).steps) as store:
         check_demonstration(pool_id, store.demonstrations())
         found = store.demonstration(pool_id)
     if output.is_data:
@@ -174,11 +176,12 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
             "every start and --resume imports it",
             ExitCode.CANNOT_CREATE,
         )
+    from dart.store.run_blobs import blobs_of
     from dart.store.store import Store
 
     unchanged = paths.config.read_text(encoding="utf-8")
     with (
         claimed(paths.root, resume=True, config_toml=unchanged) as held,
-        Store(held.paths.record, create=False) as store,
+        Store(held.paths.record, create=False, steps=blobs_of(held.paths).steps) as store,
     ):
         yield store

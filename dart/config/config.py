@@ -33,6 +33,7 @@ from dart.config.problems import (
     without_refused,
 )
 from dart.config.sections import MACHINE_DEFAULTS, POOLS, Section
+from dart.core.blob_address import check_blob_address
 from dart.core.errors import ConfigurationError
 from dart.core.record_address import ServerAddress
 from dart.core.suggestions import did_you_mean, near
@@ -174,6 +175,7 @@ Contradiction = tuple[tuple[str, ...], str]
 def contradictions(config: Config) -> Iterator[Contradiction]:
     """Yield a problem for each combination of values that are valid alone but not together."""
     yield from _record_problems(config.run)
+    yield from _blobs_problems(config.run)
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
@@ -220,6 +222,14 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
             f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
             f"wait by environments.latency alone, got {config.curation.lease_s:g}",
         )
+
+
+def _blobs_problems(run: sections.RunSettings) -> Iterator[Contradiction]:
+    try:
+        if run.blobs:
+            check_blob_address(run.blobs)
+    except ValueError as error:
+        yield ("run.blobs",), f"is refused: {error}"
 
 
 def _record_problems(run: sections.RunSettings) -> Iterator[Contradiction]:

@@ -64,6 +64,12 @@ class RunSettings(Section):
     record: str = ""
     """Where the record is: empty for `store.db` in the folder, or `postgresql://USER@HOST:PORT/DATABASE`, a
     database of its own. Passwords are in ~/.pgpass (PGPASSFILE), PGPASSWORD or a service file, never here."""
+    blobs: str = ""
+    """Where screenshots, steps and checkpoints are: empty for the folder, or object storage that several
+    machines reach: `s3://BUCKET/PREFIX` (any S3, by AWS_ENDPOINT_URL) or `file:///FOLDER` that all share, a
+    prefix of its own for each run. Credentials are in the environment or the machine's role, never here."""
+    cache_bytes: Annotated[int, Field(ge=10**6)] = 20 * 10**9
+    """Largest size of the cache of blobs on each machine, in front of object storage."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0

@@ -37,7 +37,7 @@ from dart.store.disk_wait import in_storage, put_blob
 from dart.store.errors import BlobDamage
 from dart.store.patience import IN_HANDLER
 from dart.store.reader import StoreReader
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import run_blobs
 from dart.store.serialization import pack_steps
 from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
@@ -69,7 +69,7 @@ class EnvironmentActor(Actor):
         paths = RunPaths(self.identity.run_dir)
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
-        self._steps = local_blobs(self.identity.run_dir).steps
+        self._steps = run_blobs(config.run, self.identity.run_dir).steps
         make_private(paths.scratch, scratch)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s

@@ -24,7 +24,7 @@ from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Obse
 from dart.environments.scoring import reward_of
 from dart.policy.context import newest_history, newest_past
 from dart.store.disk_wait import put_blob
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import run_blobs
 from dart.telemetry.load_meter import LoadMeter
 
 RESET_ATTEMPTS = 2
@@ -120,7 +120,7 @@ class Player:
         self._environment = environment
         self._limits = config.environments
         self._policy = PolicyClient(actor, config)
-        self._screenshots = local_blobs(actor.identity.run_dir).screenshots
+        self._screenshots = run_blobs(config.run, actor.identity.run_dir).screenshots
         self._meter = meter
 
     async def play(self, task: EpisodeTask) -> PlayedEpisode:

@@ -12,6 +12,7 @@ On restart it serves the newest committed version, never an older one than is re
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
@@ -21,17 +22,16 @@ from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.record_address import parse_record_address
-from dart.core.records import Version
-from dart.core.run_directory import RunPaths
 from dart.inference.engine_factory import make_engine
 from dart.inference.gpu_leases import WAIT_S, take_gpus
 from dart.inference.protocol import Engine
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
-from dart.store.checkpoints import LocalCheckpoints
-from dart.store.disk_wait import await_room
+from dart.store.disk_wait import in_storage
+from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import run_blobs
+from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
@@ -70,11 +70,9 @@ class RolloutActor(Actor):
         """Number of loads in progress. Requests wait until it is 0, even with too old a version."""
         self._required = -1
         set_visible_devices(await self._own_gpus())
-        self._screenshots = local_blobs(self.identity.run_dir).screenshots
-        self._checkpoints = LocalCheckpoints(
-            RunPaths(self.identity.run_dir).checkpoints, self._config.training.policy
-        )
-        probe = await await_room(self, "a probe", lambda: probe_request(self._screenshots))
+        self._screenshots = run_blobs(self._config.run, self.identity.run_dir).screenshots
+        self._checkpoints = run_checkpoints(self._config, self.identity.run_dir)
+        probe = await in_storage(self, self._screenshots, "a probe", lambda: probe_request(self._screenshots))
         self._engine = await self._first_engine()
         self._serving = Serving(
             self,
@@ -267,13 +265,22 @@ class RolloutActor(Actor):
                     "the record has no policy version; version 0 should be in it before the tree starts"
                 )
                 try:
-                    return self._make_engine(newest)
+                    return self._make_engine(newest.version, await self._policy_folder(newest.version))
                 except UNREADABLE as unreadable:
-                    if newest.version == 0:
+                    if newest.version == 0 and not isinstance(unreadable, StoreBusy):
                         raise  # no trainer writes version 0 again
                     self.log.warning("version_not_loaded", version=newest.version, reason=str(unreadable))
                 await self.sleep(RETRY_S)
 
-    def _make_engine(self, newest: Version) -> Engine:
-        folder = self._checkpoints.policy(newest.version)
-        return make_engine(self._config, newest.version, folder, self._screenshots, self.identity)
+    async def _policy_folder(self, version: int) -> Path:
+        """The folder of this machine with a version's policy."""
+        if not self._checkpoints.is_remote:
+            return self._checkpoints.policy(version)
+        return await self.in_thread(
+            lambda: self._checkpoints.policy(version),
+            name="fetch",
+            deadline_s=self._rollout.load_deadline_s + GRACE_S,
+        )
+
+    def _make_engine(self, version: int, folder: Path) -> Engine:
+        return make_engine(self._config, version, folder, self._screenshots, self.identity)

@@ -8,8 +8,9 @@ from actors.board import rows_of
 from dart.config.config import load_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import serving
-from dart.store.checkpoints import STATE_FILE, LocalCheckpoints, list_checkpoints
+from dart.store.checkpoints import STATE_FILE, list_checkpoints
 from dart.store.reader import StoreReader
+from dart.store.run_checkpoints import LocalCheckpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

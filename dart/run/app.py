@@ -28,12 +28,12 @@ from dart.inspect.utilisation import sizes_in
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
-from dart.run.run_record import begin_record, look_back, prepare_record, refuse_without_record
+from dart.run.run_record import begin_record, checked_data, look_back, prepare_record, refuse_without_record
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.site import OneMachine, RunSite
 from dart.store.errors import StoreTakenOver, StoreUnavailable
-from dart.store.integrity import check, listed
+from dart.store.integrity import listed
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.telemetry.events import POOLS_SIZED
@@ -145,7 +145,12 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
         measuring = config.model_copy(
             update={
                 "run": config.run.model_copy(
-                    update={"dir": Path(folder) / "run", "minutes": NO_TRAINING_MINUTES}
+                    update={
+                        "dir": Path(folder) / "run",
+                        "minutes": NO_TRAINING_MINUTES,
+                        "record": "",
+                        "blobs": "",
+                    }
                 ),
                 "training": config.training.model_copy(update={"policy": checkpoint}),
                 "curation": config.curation.model_copy(update={"experience_pool": ExperiencePoolSettings()}),
@@ -254,7 +259,7 @@ def _refuse_early_end(verdict: str) -> None:
 
 def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: int) -> TrainResult:
     """Read the result of the run from the record, and check the record."""
-    findings = check(paths, config, fresh_since=resumed_at)
+    findings = checked_data(config, paths, resumed_at)
     if isinstance(record := paths.record, Path):
         with contextlib.suppress(StoreUnavailable):  # a full disk: the log stays beside the record
             fold_log(record)

@@ -7,6 +7,7 @@ refused before anything in its directory changes. A run that is resumed reports 
 import shutil
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from actors.board import LIVING, rows_of
@@ -17,6 +18,8 @@ from dart.core.record_address import RecordAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
+from dart.run.child_task import in_child
+from dart.run.shared_storage import begin_storage, fetch_newest
 from dart.store.checkpoints import (
     DAMAGED,
     STATE_FILE,
@@ -33,7 +36,8 @@ from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
 from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
-from dart.store.run_blobs import remove_leftovers
+from dart.store.record_rules import Finding
+from dart.store.run_blobs import blobs_address, remove_leftovers
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
@@ -47,6 +51,8 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     """
     address = paths.record_at(config.run.record)
     _remove_interrupted_start(address, paths)
+    if config.run.blobs:
+        in_child(partial(begin_storage, config, paths))
     with Store(address) as store:
         store.add_version()
 
@@ -100,7 +106,11 @@ def _work_of_another_run(address: RecordAddress, paths: RunPaths, made: int) -> 
 
 
 def refuse_without_record(config: Config, paths: RunPaths) -> None:
-    """Raise StoreUnavailable, with the remedy, if a run to resume has no record or an empty one."""
+    """Raise StoreUnavailable, with the remedy, if a run to resume has no record or an empty one.
+
+    Raises RunDirectoryError if its blobs are elsewhere than the configuration says.
+    """
+    _refuse_other_blobs(config, paths)
     address, earlier = paths.record_at(config.run.record), paths.record
     try:
         require_record(address)
@@ -120,6 +130,16 @@ def refuse_without_record(config: Config, paths: RunPaths) -> None:
         ) from refused
 
 
+def _refuse_other_blobs(config: Config, paths: RunPaths) -> None:
+    earlier = blobs_address(paths)
+    if config.run.blobs != earlier:
+        raise RunDirectoryError(
+            f"the screenshots, steps and checkpoints of this run are in {earlier or paths.blobs}, but "
+            f"run.blobs is {config.run.blobs!r}: continue it with run.blobs = {earlier!r}; nothing was "
+            "started or changed"
+        )
+
+
 def prepare_record(config: Config, paths: RunPaths) -> int:
     """Migrate and check the record, restore the newest checkpoint, recount successes.
 
@@ -130,6 +150,8 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
     """
     require_record(paths.record)
     cut = _keep_damaged_log(paths)
+    if config.run.blobs:
+        in_child(partial(fetch_newest, config, paths))
     with Store(paths.record, create=False) as store:
         newest = store.latest_version()
         if newest is None:
@@ -142,7 +164,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         if cut:
             store.record_event(LOG_CUT, "store", cut)
     remove_leftovers(paths.root)
-    refuse_damage(paths, check(paths, config, fresh_since=newest.version))
+    refuse_damage(paths, checked_data(config, paths, newest.version))
     with Store(paths.record, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
     return newest.version
@@ -154,6 +176,12 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
     if not isinstance(record, Path) or not (damage := damage_of_log_beside(record)):
         return {}
     return {"damage": damage, "copy": str(keep_copy_of_log(record).relative_to(paths.root))}
+
+
+def checked_data(config: Config, paths: RunPaths, fresh_since: int) -> list[Finding]:
+    """The findings of `dart.store.integrity.check`, which another process makes if blobs are elsewhere."""
+    work = partial(check, paths, config, fresh_since=fresh_since)
+    return in_child(work) if config.run.blobs else work()
 
 
 # ---- a newest checkpoint that is damaged ----

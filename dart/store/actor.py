@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
 from actors.definition import Handler
+from dart.config.sections import RunSettings
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.store.blobs import SHARDS
 from dart.store.errors import BlobsBusy, StoreBusy, StoreConflict
 from dart.store.event_retention import EVERY_S
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import run_blobs
 from dart.store.store import METHODS, Store
 from dart.telemetry.emit import Data, log_event
 from dart.telemetry.events import PAUSED
@@ -48,7 +49,8 @@ class StoreActor(Actor):
         self._paused_since_unix_s = self._try_again_s = 0.0
         self._thinned_unix_s: float | None = None
         self._lease_s: float = self.args["config"]["curation"]["lease_s"]
-        self._blobs = local_blobs(self.identity.run_dir)
+        run = RunSettings.model_validate(self.args["config"]["run"])
+        self._blobs = run_blobs(run, self.identity.run_dir)
         self._shard = int(self.clock.unix_s() / EVERY_S) % SHARDS
         """The shard of the steps' blobs that the next sweep looks at; all of them even if it restarts."""
         self.every(EVERY_S, self._thin)
@@ -65,7 +67,7 @@ class StoreActor(Actor):
     def _sweep(self) -> None:
         """Delete steps that no row names: of killed environments, and of parked episodes that have ended."""
         shard, self._shard = self._shard, (self._shard + 1) % SHARDS
-        deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))
+        deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))  # or at the next round
         if isinstance(deleted, int) and deleted:
             self.log.info("steps_swept", deleted=deleted)
 

@@ -95,21 +95,6 @@ class Checkpoint:
     state: CheckpointState
 
 
-class LocalCheckpoints:
-    """The checkpoints of a run that are folders of this machine."""
-
-    def __init__(self, parent: Path, base: Path) -> None:
-        """
-        parent   folder of the checkpoints that the trainer writes
-        base     the base policy, which is version 0
-        """
-        self._parent, self._base = parent, base
-
-    def policy(self, version: int) -> Path:
-        """The folder from which an engine loads a version; it may have been deleted since."""
-        return self._parent / checkpoint_name(version) if version > 0 else self._base
-
-
 def checkpoint_name(version: int) -> str:
     """`v000042` for 42."""
     return f"v{version:06d}"

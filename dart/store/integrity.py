@@ -25,7 +25,7 @@ from dart.store.checkpoints import (
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding, findings_of
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import blobs_of
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
 
 SAMPLE = 2000
@@ -59,7 +59,7 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
         if not address.is_file():
             return [Finding("it is missing", f"the record {address}")]
         found += damaged_log(paths)
-    blobs = local_blobs(paths.root)
+    blobs = blobs_of(paths)
     with StoreReader(address, steps=blobs.steps) as record:
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)

@@ -153,6 +153,7 @@ class RecordWriter(StoreReader):
             transaction.commit()
         except DatabaseError as error:
             if not self._database.is_lost(self._bare):
+                transaction.rollback()  # a full disk: what was not committed must not stay open
                 raise
             try:
                 committed = patiently(lambda: self._was_committed(write), OUTCOME_S)

@@ -11,8 +11,10 @@ On restart resumes from the newest committed version. A checkpoint without a com
 On stop    commits the current update first, if it ends in time
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
@@ -24,11 +26,12 @@ from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.client import write
-from dart.store.disk_wait import await_room
+from dart.store.disk_wait import await_room, in_storage
 from dart.store.errors import StepsLost
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import run_blobs
+from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import BATCH_REFUSED
@@ -46,6 +49,8 @@ from dart.training.malloc_trim import trim_heap
 from dart.training.staleness import staleness_figures, staleness_of
 from dart.training.update_report import UpdateSummary
 
+T = TypeVar("T")
+
 PAUSE_S = 0.2
 
 
@@ -62,11 +67,11 @@ class BatchTaken(RuntimeError):
 class TrainerActor(Actor):
     """Makes one update after another; ends normally when the curator says that the run is over."""
 
-    def on_start(self) -> None:
+    async def on_start(self) -> None:
         from dart.training.learner_factory import learner_at
 
         self._config = Config.model_validate(self.args["config"])
-        self._blobs = local_blobs(self.identity.run_dir)
+        self._blobs = run_blobs(self._config.run, self.identity.run_dir)
         address = parse_record_address(self.args["store"])
         self._reader = self.enter_context(StoreReader(address, AT_START, steps=self._blobs.steps))
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
@@ -75,6 +80,10 @@ class TrainerActor(Actor):
         assert newest is not None, (
             "the record has no policy version; version 0 should be in it before the tree starts"
         )
+        self._published = run_checkpoints(self._config, self.identity.run_dir)
+        if newest.version > 0:
+            await self._share("checkpoint", lambda: self._published.fetch(newest.version))
+        self._is_first_batch = True
         self._learner = learner_at(self._config, newest.version, self._checkpoints)
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
@@ -120,6 +129,7 @@ class TrainerActor(Actor):
                     return reply
 
     async def _update(self, batch: Batch) -> None:
+        await self._discard_uncommitted()
         groups = await self._groups_of(batch)
         if groups is None:
             return
@@ -131,19 +141,24 @@ class TrainerActor(Actor):
         bound = {STALENESS_BOUND: float(self._config.curation.staleness)}
         metrics = _metrics(report, staleness, groups) | bound
         with self._load.during("blocked_s"):
-            await await_room(self, f"checkpoint {self._learner.version}", self._save)
+            version = self._learner.version
+            folder = await await_room(self, f"checkpoint {version}", self._save)
+            await self._share(f"checkpoint {version}", lambda: self._published.publish(version, folder))
             await self._commit(batch, metrics)
         self.log.info("update_committed", **metrics)
         self._publish()
         self.tell("weight_sync", m.VersionPublished(version=self._learner.version))
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
-        self._prune()
+        await self._prune()
 
     async def _groups_of(self, batch: Batch) -> tuple[Group, ...] | None:
         """Read the groups of a batch; None when steps of it are lost and the batch was refused."""
         try:
-            return await await_room(
-                self, "the steps of a batch", lambda: self._reader.groups_to_trajectories(batch.group_ids)
+            return await in_storage(
+                self,
+                self._blobs.steps,
+                "the steps of a batch",
+                lambda: self._reader.groups_to_trajectories(batch.group_ids),
             )
         except StepsLost as lost:
             found = Blame(group_ids=lost.group_ids, pool_ids=lost.pool_ids, reason=DAMAGED_STEPS)
@@ -194,6 +209,23 @@ class TrainerActor(Actor):
         call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
         await write(self, call)
 
+    async def _discard_uncommitted(self) -> None:
+        """Remove versions that an earlier trainer published and did not commit.
+
+        Called when this trainer holds its first batch, because from then on no earlier one can commit.
+        """
+        if self._is_first_batch:
+            committed = self._learner.version
+            await self._share("checkpoints", lambda: self._published.discard_uncommitted(committed))
+            self._is_first_batch = False
+
+    async def _share(self, what: str, work: Callable[[], T]) -> T:
+        """Do work with checkpoints that all machines share; while their storage does not answer, wait."""
+        if not self._published.is_remote:
+            return work()
+        deadline_s = self._config.training.checkpoint_deadline_s
+        return await await_room(self, what, lambda: self.in_thread(work, name=what, deadline_s=deadline_s))
+
     async def _save(self) -> Path:
         return await self.in_thread(
             lambda: self._learner.save(self._checkpoints),
@@ -217,14 +249,16 @@ class TrainerActor(Actor):
                 f"curation.staleness allows {bound}"
             )
 
-    def _prune(self) -> None:
+    async def _prune(self) -> None:
         """Delete old checkpoints, except those that a rollout actor serves or loads."""
         from dart.store.checkpoints import prune, remove_uncommitted
 
         remove_uncommitted(self._checkpoints, self._learner.version)
         engines = [row for row in self.board.rows() if row.name.startswith("rollout-")]
         served = {row.gauges[Gauge.SERVED_VERSION] for row in engines}
-        prune(self._checkpoints, self._config.training.checkpoints_kept, protect=frozenset(served))
+        kept, protected = self._config.training.checkpoints_kept, frozenset(served)
+        prune(self._checkpoints, kept, protect=protected)
+        await self._share("checkpoints", lambda: self._published.prune(kept, protected))
 
     def _publish(self) -> None:
         self.set_gauges({Gauge.TRAINED_VERSION: self._learner.version})

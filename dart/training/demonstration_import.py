@@ -32,13 +32,14 @@ from dart.config.sections import ContextSettings
 from dart.core.actions import ActionParseError, parse_action
 from dart.core.errors import DartError, DiskError
 from dart.core.record_address import parse_record_address
+from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import newest_history, newest_past
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Codec, PixelFrameError, Screen
 from dart.store.blobs import BlobStore
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
 from dart.training.demonstration_format import (
     FILE,
@@ -206,7 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
-        blobs = local_blobs(options.run_dir)
+        blobs = blobs_of(RunPaths(options.run_dir))
         with Store(options.record, create=False, steps=blobs.steps) as store:
             counts = [
                 import_demonstrations(

@@ -37,7 +37,7 @@ from dart.core.run_directory import RunPaths
 from dart.run.control_protocol import ControlOutcome
 from dart.run.control_socket import request as control
 from dart.store.errors import BlobDamage, StoreError
-from dart.store.run_blobs import local_blobs
+from dart.store.run_blobs import blobs_of
 from dart.web import actions
 from dart.web import auth as rules
 from dart.web.actions import RequestedAction
@@ -165,7 +165,7 @@ class Site:
         sha256 = request.path_params["sha256"]
         if not BLOB.fullmatch(sha256):
             raise UsageError(f"expected the sha256 of a screenshot, 64 hexadecimal digits, got {sha256!r}")
-        blobs = local_blobs(self._paths.root).screenshots
+        blobs = blobs_of(self._paths).screenshots
         content = await self.blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
 

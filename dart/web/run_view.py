@@ -20,9 +20,9 @@ from dart.inspect.logs import LogLine, parse
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.browse_queries import RunBrowser
-from dart.store.checkpoints import LocalCheckpoints
 from dart.store.errors import StoreError
-from dart.store.run_blobs import RunBlobs, local_blobs
+from dart.store.run_blobs import RunBlobs, blobs_of
+from dart.store.run_checkpoints import LocalCheckpoints
 from dart.web.step_views import token_texts
 from supervision import reports
 from supervision.reports import SupervisorReport
@@ -67,7 +67,7 @@ class RunView:
     @cached_property
     def blobs(self) -> RunBlobs:
         """The screenshots and steps of the run."""
-        return local_blobs(self.paths.root)
+        return blobs_of(self.paths)
 
     @cached_property
     def config(self) -> Config:
@@ -75,7 +75,7 @@ class RunView:
 
     @cached_property
     def store(self) -> RunBrowser:
-        return self._resources.enter_context(RunBrowser(self._record))
+        return self._resources.enter_context(RunBrowser(self._record, steps=self.blobs.steps))
 
     @cached_property
     def snapshot(self) -> RunSnapshot:

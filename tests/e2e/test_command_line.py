@@ -254,6 +254,7 @@ def test_the_doctor_finds_what_is_missing_and_says_what_to_do(ended_run: Path) -
     lost = FolderBlobs(ended_run / "blobs").path(DEMONSTRATION.steps[0].screenshot_sha256)
 
     found = dartrl("doctor", "--data", "--run-dir", ended_run, "--json")
+    lost.parent.mkdir(parents=True)
     lost.write_bytes(b"")
     told = dartrl("doctor", "--data", "--full", "--run-dir", ended_run)
 

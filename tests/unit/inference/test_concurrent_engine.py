@@ -12,7 +12,6 @@ from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.actor import RolloutActor
 from dart.inference.engine_processes import EngineDied, EngineWedged
@@ -94,7 +93,7 @@ class OpenEngine(Engine):
 
 
 class RolloutWithOpenEngine(RolloutActor):
-    def _make_engine(self, newest: Version) -> Engine:
+    def _make_engine(self, version: int, folder: Path) -> Engine:
         return OpenEngine()
 
 

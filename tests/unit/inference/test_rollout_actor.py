@@ -68,9 +68,9 @@ def answer(version: int) -> Generation:
 
 
 class RolloutWithTable(RolloutActor):
-    def _make_engine(self, newest: Version) -> Engine:
+    def _make_engine(self, version: int, folder: Path) -> Engine:
         engine = TableEngine(-1)
-        engine.load(self._checkpoints.policy(newest.version), newest.version)
+        engine.load(folder, version)
         return engine
 
 

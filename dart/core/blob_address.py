@@ -1,0 +1,23 @@
+"""Where the blobs of a run are: in the run directory, or in object storage that several machines share."""
+
+from urllib.parse import urlsplit
+
+EXPECTED = "expected s3://BUCKET/PREFIX or file:///FOLDER"
+
+
+def check_blob_address(text: str) -> str:
+    """Return an address of object storage if it is one. Raises ValueError, which quotes no credentials."""
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise ValueError(f"it is no address: {error}; {EXPECTED}") from error
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise ValueError(
+            "it holds credentials or parameters, which would be kept in config.toml and in logs: leave them "
+            "out, and give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL in the environment"
+        )
+    is_bucket = parts.scheme == "s3" and bool(parts.netloc)
+    is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/") != ""
+    if not (is_bucket or is_folder):
+        raise ValueError(f"{EXPECTED}, got {text!r}")
+    return text

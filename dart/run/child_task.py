@@ -1,0 +1,48 @@
+"""Work that a process which forks must not do itself, because a library that it needs owns threads."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from actors.process import die_with_parent
+from dart.training.distributed_learner import CommandFailure
+
+T = TypeVar("T")
+
+COMMAND = (sys.executable, "-m", "dart.run.child_task")
+
+
+def in_child(work: Callable[[], T]) -> T:
+    """Do `work` in a process of its own and return its result, or raise its error. All can be pickled.
+
+    Raises RuntimeError if the process ends without a result.
+    """
+    ended = subprocess.run(COMMAND, input=pickle.dumps(work), stdout=subprocess.PIPE, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"the process that was started for {work} ended with code {ended.returncode}")
+    result: Any = pickle.loads(ended.stdout)
+    if isinstance(result, CommandFailure):
+        raise result.error()
+    done: T = result
+    return done
+
+
+def main() -> None:
+    """Do the work that standard input holds, and write its result to standard output."""
+    die_with_parent()
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    work: Callable[[], Any] = pickle.load(sys.stdin.buffer)
+    try:
+        result = work()
+    except Exception as error:  # it is raised again in the process that asked
+        result = CommandFailure.of(error)
+    with output:
+        pickle.dump(result, output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Checkpoints in object storage: a version is there completely or not at all.
+
+Below the address of the run's blobs::
+
+    checkpoints/v000042/manifest.json     names, sizes and sha256 of the files; put last, and only created
+    checkpoints/v000042/<attempt>/...     the files of the checkpoint, of the base policy for version 0
+
+Each attempt to publish has files of its own, so that of two trainers with one version only one publishes it,
+and the other has changed nothing. To remove a version its manifest goes first: what has none is no version.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dart.core.run_directory import make_private
+from dart.store.blobs import sync_folder
+from dart.store.checkpoints import (
+    CheckpointExists,
+    CheckpointNotWritten,
+    CorruptCheckpoint,
+    checkpoint_name,
+    files_of,
+    kept_versions,
+    load_checkpoint,
+    sha256_of,
+    version_named,
+)
+from dart.store.object_storage import PART_REQUEST_S, Exists, Missing, ObjectStorage
+from dart.store.served_folder import ServedFolders
+
+PREFIX = "checkpoints"
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+TRAINERS_PARTS = ("optimizer.pt", "optimizer", "adapter")
+"""Parts of a checkpoint that engines do not read, several times the size of the weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedFile:
+    """One file of a published version."""
+
+    name: str
+    """Its path in the checkpoint's folder."""
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a published version consists of."""
+
+    version: int
+    attempt: str
+    files: tuple[PublishedFile, ...]
+
+    def to_json(self) -> bytes:
+        """The manifest as the object holds it."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def of_json(cls, content: bytes) -> "Manifest":
+        """Read a manifest. Raises ValueError, TypeError or KeyError for anything else."""
+        document = json.loads(content)
+        if document["format"] != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, got {document['format']}")
+        files = tuple(PublishedFile(**file) for file in document["files"])
+        return cls(version=document["version"], attempt=document["attempt"], files=files)
+
+
+class PublishedCheckpoints:
+    """The checkpoints of a run in object storage, and their copies on this machine."""
+
+    is_remote = True
+
+    def __init__(self, address: str, parent: Path, cache: Path) -> None:
+        """
+        address   that of the run's blobs
+        parent    folder of whole checkpoints, which the trainer of this machine writes and resumes from
+        cache     folder of the versions that engines of this machine load
+        """
+        self._storage = ObjectStorage(address, request_s=PART_REQUEST_S)
+        self._parent = parent
+        self._served = ServedFolders(cache)
+
+    # for the trainer
+
+    def publish(self, version: int, folder: Path) -> None:
+        """Put the files of a checkpoint, and then its manifest. Raises CheckpointExists, StoreUnavailable."""
+        attempt = uuid.uuid4().hex
+        files = tuple(_described(folder))
+        manifest = Manifest(version=version, attempt=attempt, files=files)
+        for file in files:
+            self._storage.put_file(_key(manifest, file.name), folder / file.name)
+        try:
+            self._storage.put(_manifest_key(version), manifest.to_json(), only_create=True)
+        except Exists as exists:
+            if self._manifest(version).files == files:
+                return self._remove_files(version, but=self._manifest(version).attempt)
+            self._remove_attempt(manifest)
+            place = self._storage.place(_manifest_key(version))
+            raise CheckpointExists(
+                f"{place} exists: another trainer has published version {version}; this one must not"
+            ) from exists
+
+    def discard_uncommitted(self, committed: int) -> list[int]:
+        """Remove versions newer than the newest committed one; returns them.
+
+        Only the trainer that holds the newest lease of the batch calls it: then no other one can commit them.
+        """
+        doomed = [version for version in self._found_versions() if version > committed]
+        for version in doomed:
+            self.remove(version)
+        return doomed
+
+    def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
+        """Remove all versions but the `keep` newest and those in `protect`; returns the removed.
+
+        Version 0 stays: it is the base policy, with which evaluations compare.
+        """
+        published = self.versions()
+        kept = kept_versions(published, keep, protect | {0})
+        doomed = [version for version in published if version not in kept]
+        for version in doomed:
+            self.remove(version)
+        return doomed
+
+    def remove(self, version: int) -> None:
+        """Remove a version: its manifest first, so that it is no version from then on."""
+        self._storage.delete(_manifest_key(version))
+        self._remove_files(version)
+
+    def _remove_files(self, version: int, but: str = "") -> None:
+        for entry in self._storage.entries(f"{PREFIX}/{checkpoint_name(version)}"):
+            if entry.key != _manifest_key(version) and entry.key.split("/")[2] != but:
+                self._storage.delete(entry.key)
+
+    def _remove_attempt(self, manifest: Manifest) -> None:
+        for file in manifest.files:
+            self._storage.delete(_key(manifest, file.name))
+
+    # for everybody
+
+    def versions(self) -> list[int]:
+        """The published versions, oldest first."""
+        keys = (entry.key for entry in self._storage.entries(PREFIX))
+        return sorted(version_named(key.split("/")[1]) for key in keys if key.endswith(f"/{MANIFEST}"))
+
+    def _found_versions(self) -> list[int]:
+        """The versions of which there is anything."""
+        return sorted({version_named(entry.key.split("/")[1]) for entry in self._storage.entries(PREFIX)})
+
+    def policy(self, version: int) -> Path:
+        """A folder of this machine with the policy of a version, without what only the trainer reads.
+
+        It stays until this process asks for another version. Raises CorruptCheckpoint, StoreUnavailable.
+        """
+        return self._served.hold(
+            checkpoint_name(version), lambda folder: self._fetch(version, folder, but=TRAINERS_PARTS)
+        )
+
+    def fetch(self, version: int) -> None:
+        """Make the whole checkpoint of a version one of this machine, unless it is here and whole.
+
+        Raises CorruptCheckpoint, CheckpointNotWritten, StoreUnavailable.
+        """
+        folder = self._parent / checkpoint_name(version)
+        try:
+            load_checkpoint(folder)
+        except CorruptCheckpoint:
+            temporary = folder.with_name(f".{folder.name}.tmp")
+            shutil.rmtree(temporary, ignore_errors=True)
+            self._fetch(version, temporary)
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+            sync_folder(self._parent)
+
+    def _manifest(self, version: int) -> Manifest:
+        place = Path(self._storage.place(_manifest_key(version)))
+        try:
+            return Manifest.of_json(self._storage.get(_manifest_key(version)))
+        except Missing as missing:
+            raise CorruptCheckpoint(place.parent, MANIFEST, "an object", "nothing") from missing
+        except (ValueError, TypeError, KeyError) as broken:
+            raise CorruptCheckpoint(place.parent, MANIFEST, "a manifest", str(broken)) from broken
+
+    def _fetch(self, version: int, folder: Path, but: Sequence[str] = ()) -> None:
+        """Write the files of a version into a new folder, each checked by its hash."""
+        manifest = self._manifest(version)
+        try:
+            make_private(folder)
+            for file in manifest.files:
+                if Path(file.name).parts[0] not in but:
+                    self._fetch_file(manifest, file, folder)
+        except OSError as refused:
+            raise CheckpointNotWritten(folder, refused) from refused
+
+    def _fetch_file(self, manifest: Manifest, file: PublishedFile, folder: Path) -> None:
+        path = folder / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            found = self._storage.get_file(_key(manifest, file.name), path, file.size_bytes)
+        except Missing as missing:
+            raise CorruptCheckpoint(folder, file.name, "an object", "nothing") from missing
+        if found != file.sha256:
+            raise CorruptCheckpoint(folder, file.name, f"sha256 {file.sha256}", found)
+
+
+def _described(folder: Path) -> Iterator[PublishedFile]:
+    for path in files_of(folder):
+        name = path.relative_to(folder).as_posix()
+        yield PublishedFile(name=name, size_bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def _manifest_key(version: int) -> str:
+    return f"{PREFIX}/{checkpoint_name(version)}/{MANIFEST}"
+
+
+def _key(manifest: Manifest, name: str) -> str:
+    return f"{PREFIX}/{checkpoint_name(manifest.version)}/{manifest.attempt}/{name}"

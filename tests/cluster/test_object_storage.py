@@ -1,0 +1,260 @@
+"""Blobs in object storage: by hash, through a cache, with errors that name the remedy."""
+
+import fcntl
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dart.config.sections import RunSettings
+from dart.core.run_directory import RunPaths
+from dart.store import object_storage
+from dart.store.blob_cache import CachedBlobs, CacheFolder
+from dart.store.blobs import SCREENSHOTS, STEPS, BlobStore, FolderBlobs
+from dart.store.errors import BlobCorrupt, BlobMissing, BlobsBusy, StoreUnavailable
+from dart.store.object_storage import Exists, Missing, ObjectBlobs, ObjectStorage
+from dart.store.run_blobs import blobs_of, run_blobs
+from dart.testing.s3_server import S3Server
+
+CONTENT = b"\x89PNG" + bytes(range(256)) * 40
+
+
+@pytest.fixture(params=["folder", "s3", "shared folder", "cached"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    """Every kind of store."""
+    if request.param == "folder":
+        return FolderBlobs(tmp_path / "blobs", STEPS)
+    if request.param == "shared folder":
+        return ObjectBlobs(ObjectStorage((tmp_path / "shared").as_uri()), STEPS)
+    objects = ObjectBlobs(ObjectStorage(request.getfixturevalue("s3")), STEPS)
+    if request.param == "s3":
+        return objects
+    return CachedBlobs(objects, CacheFolder(tmp_path / "cache", 10**6), STEPS, puts_once=False)
+
+
+def test_what_was_put_is_read_by_its_hash_and_gone_when_deleted(blobs: BlobStore) -> None:
+    sha256 = blobs.put(CONTENT)
+    assert blobs.put(CONTENT) == sha256
+    assert blobs.exists(sha256)
+    assert blobs.read(sha256) == CONTENT
+    (entry,) = blobs.entries(int(sha256[:2], 16))
+    assert entry.sha256 == sha256
+    assert abs(entry.put_unix_s - time.time()) < 3600.0
+    assert list(blobs.entries((int(sha256[:2], 16) + 1) % 256)) == []
+    blobs.delete(sha256)
+    blobs.delete(sha256)
+    assert not blobs.exists(sha256)
+    with pytest.raises(BlobMissing, match=f"{sha256}.steps is missing"):
+        blobs.read(sha256)
+
+
+def test_a_store_can_be_sent_to_another_process(blobs: BlobStore) -> None:
+    sha256 = blobs.put(CONTENT)
+    assert pickle.loads(pickle.dumps(blobs)).read(sha256) == CONTENT
+
+
+def test_damage_in_the_storage_is_found_by_the_hash(storage_address: str) -> None:
+    storage = ObjectStorage(storage_address)
+    blobs = ObjectBlobs(storage, SCREENSHOTS)
+    sha256 = blobs.put(CONTENT)
+    storage.put(blobs.key(sha256), b"something else")
+    with pytest.raises(BlobCorrupt, match="has 14 bytes with sha256"):
+        blobs.read(sha256)
+
+
+def test_an_object_is_created_once(storage_address: str) -> None:
+    storage = ObjectStorage(storage_address)
+    storage.put("a/manifest", b"first", only_create=True)
+    with pytest.raises(Exists):
+        storage.put("a/manifest", b"second", only_create=True)
+    assert storage.get("a/manifest") == b"first"
+    with pytest.raises(Missing):
+        storage.get("a/other")
+
+
+def test_a_file_goes_and_comes_in_parts(
+    storage_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_storage, "PART_BYTES", 5 << 20)
+    content = random.Random(0).randbytes(11 << 20)
+    (tmp_path / "weights").write_bytes(content)
+    storage = ObjectStorage(storage_address)
+    storage.put_file("v1/weights", tmp_path / "weights")
+    storage.get_file("v1/weights", tmp_path / "again", len(content))
+    assert (tmp_path / "again").read_bytes() == content
+
+
+def test_a_missing_bucket_is_named(s3: str) -> None:
+    with pytest.raises(
+        StoreUnavailable, match=r"s3://no-such-bucket/a/x: there is no such bucket: create it"
+    ):
+        ObjectStorage("s3://no-such-bucket/a").put("x", b"")
+
+
+def test_missing_credentials_are_named(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with pytest.raises(StoreUnavailable, match="no credentials were found: set AWS_ACCESS_KEY_ID"):
+        ObjectStorage(s3).put("x", b"")
+
+
+def test_refused_credentials_are_named(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise object_storage.exceptions.PermissionDeniedError("403 Forbidden: AccessDenied")
+
+    monkeypatch.setattr(object_storage.obstore, "put", refuse)
+    with pytest.raises(StoreUnavailable, match="the credentials are refused: correct AWS_ACCESS_KEY_ID"):
+        ObjectStorage(s3).put("x", b"")
+
+
+def test_a_server_that_is_down_is_busy_within_seconds_and_used_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = S3Server()
+    for name, value in server.variables.items():
+        monkeypatch.setenv(name, value)
+    blobs = ObjectBlobs(ObjectStorage("s3://dartrl-tests/outage"), STEPS)
+    began_s = time.monotonic()
+    with pytest.raises(
+        BlobsBusy, match="does not answer: check AWS_ENDPOINT_URL, the network and the server"
+    ):
+        blobs.put(CONTENT)
+    assert time.monotonic() - began_s < 3 * (object_storage.GIVE_UP_S + object_storage.REQUEST_S)
+    server.start()
+    try:
+        assert blobs.read(blobs.put(CONTENT)) == CONTENT
+    finally:
+        server.stop()
+
+
+# ---- the cache ----
+
+
+@pytest.fixture
+def objects(s3: str) -> ObjectBlobs:
+    return ObjectBlobs(ObjectStorage(s3), SCREENSHOTS)
+
+
+def cached(
+    objects: ObjectBlobs, folder: Path, most_bytes: int = 10**6, *, puts_once: bool = True
+) -> CachedBlobs:
+    return CachedBlobs(objects, CacheFolder(folder, most_bytes), SCREENSHOTS, puts_once=puts_once)
+
+
+def held_in(folder: Path) -> list[Path]:
+    return list(folder.glob("screenshots/*/*.png"))
+
+
+def test_what_this_machine_has_is_not_fetched_again(objects: ObjectBlobs, tmp_path: Path) -> None:
+    sha256 = objects.put(CONTENT)
+    near = cached(objects, tmp_path)
+    assert near.read(sha256) == CONTENT
+    objects.delete(sha256)
+    assert near.read(sha256) == CONTENT
+
+
+def test_what_this_machine_has_put_is_not_put_again(objects: ObjectBlobs, tmp_path: Path) -> None:
+    near = cached(objects, tmp_path)
+    sha256 = near.put(CONTENT)
+    objects.delete(sha256)
+    assert near.put(CONTENT) == sha256
+    assert not objects.exists(sha256)
+    cached(objects, tmp_path, puts_once=False).put(CONTENT)
+    assert objects.exists(sha256)
+
+
+def test_a_damaged_file_of_the_cache_is_fetched_again(objects: ObjectBlobs, tmp_path: Path) -> None:
+    near = cached(objects, tmp_path)
+    sha256 = near.put(CONTENT)
+    (path,) = held_in(tmp_path)
+    path.write_bytes(b"half")
+    assert near.read(sha256) == CONTENT
+    assert path.read_bytes() == CONTENT
+
+
+def test_what_was_used_longest_ago_goes_when_the_cache_is_full(objects: ObjectBlobs, tmp_path: Path) -> None:
+    near = cached(objects, tmp_path, most_bytes=1000)
+    names = [near.put(bytes([number]) * 300) for number in range(3)]
+    near.read(names[0])
+    near.put(b"x" * 300)
+    kept = {path.stem for path in held_in(tmp_path)}
+    assert names[0] in kept
+    assert names[1] not in kept
+    assert near.read(names[1]) == bytes([1]) * 300
+    near.put(b"y" * 2000)
+    assert sum(path.stat().st_size for path in held_in(tmp_path)) <= 1000
+
+
+READER = """
+import random, sys
+from pathlib import Path
+from dart.store.blob_cache import CachedBlobs, CacheFolder
+from dart.store.blobs import SCREENSHOTS
+from dart.store.object_storage import ObjectBlobs, ObjectStorage
+
+address, folder, seed, *names = sys.argv[1:]
+blobs = ObjectBlobs(ObjectStorage(address), SCREENSHOTS)
+near = CachedBlobs(blobs, CacheFolder(Path(folder), 40_000), SCREENSHOTS, puts_once=True)
+draw = random.Random(seed)
+print("ready", flush=True)
+for _ in range(150):
+    near.read(draw.choice(names))
+"""
+
+
+def test_the_cache_stays_within_its_bound_under_many_processes_one_of_them_killed(
+    objects: ObjectBlobs, tmp_path: Path
+) -> None:
+    names = [objects.put(bytes([number]) * 4000) for number in range(30)]
+    command = [sys.executable, "-c", READER, objects.storage.address, str(tmp_path)]
+    readers = [
+        subprocess.Popen([*command, str(seed), *names], stdout=subprocess.PIPE, text=True)
+        for seed in range(4)
+    ]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+    time.sleep(0.1)
+    readers[0].send_signal(signal.SIGKILL)
+    most = 0
+    while any(reader.poll() is None for reader in readers):
+        with (tmp_path / "count").open("rb") as count:
+            fcntl.flock(count, fcntl.LOCK_EX)  # nothing is added meanwhile
+            most = max(most, sum(_size(path) for path in tmp_path.glob("screenshots/*/*")))
+        time.sleep(0.005)
+    assert [reader.returncode for reader in readers] == [-signal.SIGKILL, 0, 0, 0]
+    for reader in readers:
+        assert reader.stdout is not None
+        reader.stdout.close()
+    assert 4000 <= most <= 40_000
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+# ---- of a run ----
+
+
+@pytest.fixture
+def paths(s3: str, tmp_path: Path) -> RunPaths:
+    paths = RunPaths(tmp_path / "run")
+    paths.root.mkdir()
+    paths.config.write_text(f'[run]\nblobs = "{s3}"\ncache_bytes = 1000000\n')
+    return paths
+
+
+def test_a_reader_of_a_run_finds_its_blobs_by_the_configuration_it_keeps(paths: RunPaths, s3: str) -> None:
+    made = run_blobs(RunSettings(blobs=s3), paths.root)
+    sha256 = made.steps.put(b"steps")
+    assert blobs_of(paths).steps.read(sha256) == b"steps"
+    assert blobs_of(paths).steps.place(sha256).startswith(s3)
+    assert not paths.blobs.exists()

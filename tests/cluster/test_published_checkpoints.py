@@ -1,0 +1,329 @@
+"""Checkpoints in object storage: complete or absent, published once, loaded by version anywhere."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dart.config.config import Config
+from dart.core.errors import RunDirectoryError
+from dart.core.run_directory import RunPaths
+from dart.run.child_task import in_child
+from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.store import published_checkpoints
+from dart.store.blobs import STEPS, FolderBlobs
+from dart.store.checkpoints import (
+    CheckpointExists,
+    CheckpointState,
+    CorruptCheckpoint,
+    load_checkpoint,
+    write_checkpoint,
+)
+from dart.store.errors import BlobMissing
+from dart.store.object_storage import ObjectStorage
+from dart.store.published_checkpoints import MANIFEST, PREFIX, PublishedCheckpoints
+from dart.store.reader import StoreReader
+from dart.store.run_blobs import blobs_of
+from dart.store.store import Store
+from dart.testing.trajectories import trajectory_for
+
+WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.pt"
+
+
+class Machine:
+    """A machine with a run directory of its own, and the checkpoints that all machines share."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self.paths = RunPaths(root)
+        self.checkpoints = PublishedCheckpoints(address, self.paths.checkpoints, root / "cache" / "policies")
+
+    def write(self, version: int, content: str = "weights") -> Path:
+        def write_files(folder: Path) -> None:
+            (folder / WEIGHTS).write_text(f"{content} of {version}")
+            (folder / OPTIMIZER).write_text("moments")
+
+        return write_checkpoint(
+            self.paths.checkpoints, CheckpointState(version=version, learner={}), write_files
+        )
+
+    def publish(self, version: int, content: str = "weights") -> None:
+        self.checkpoints.publish(version, self.write(version, content))
+
+
+@pytest.fixture
+def machine(storage_address: str, tmp_path: Path) -> Callable[[str], Machine]:
+    return lambda name: Machine(tmp_path / name, storage_address)
+
+
+def test_an_engine_with_an_empty_folder_loads_a_version(machine: Callable[[str], Machine]) -> None:
+    machine("trainer").publish(7)
+    folder = machine("engines").checkpoints.policy(7)
+    assert (folder / WEIGHTS).read_text() == "weights of 7"
+    assert not (folder / OPTIMIZER).exists(), "only the trainer reads it"
+    assert load_checkpoint(folder, but=(OPTIMIZER,)).state.version == 7
+
+
+def test_another_trainer_resumes_from_the_whole_checkpoint(machine: Callable[[str], Machine]) -> None:
+    machine("trainer").publish(7)
+    other = machine("other trainer")
+    other.checkpoints.fetch(7)
+    assert load_checkpoint(other.paths.checkpoints / "v000007").state.version == 7
+    other.checkpoints.fetch(7)
+
+
+def test_a_version_is_published_once_and_the_second_trainer_changes_nothing(
+    machine: Callable[[str], Machine],
+) -> None:
+    machine("first").publish(7)
+    with pytest.raises(
+        CheckpointExists, match=r"v000007/manifest\.json exists: another trainer has published"
+    ):
+        machine("second").publish(7, "other weights")
+    folder = machine("engines").checkpoints.policy(7)
+    assert (folder / WEIGHTS).read_text() == "weights of 7"
+
+
+def test_a_version_that_was_published_before_its_answer_got_lost_is_published(
+    machine: Callable[[str], Machine],
+) -> None:
+    first = machine("first")
+    folder = first.write(7)
+    first.checkpoints.publish(7, folder)
+    first.checkpoints.publish(7, folder)
+    assert first.checkpoints.versions() == [7]
+    assert machine("engines").checkpoints.policy(7).is_dir()
+
+
+def test_a_version_without_its_manifest_is_none(
+    machine: Callable[[str], Machine], storage_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = machine("trainer")
+    put = ObjectStorage.put
+
+    def refuse_manifest(
+        storage: ObjectStorage, key: str, content: bytes, *, only_create: bool = False
+    ) -> None:
+        assert MANIFEST not in key, "killed before the manifest"
+        put(storage, key, content, only_create=only_create)
+
+    folder = trainer.write(7)
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStorage, "put", refuse_manifest)
+        with pytest.raises(AssertionError):
+            trainer.checkpoints.publish(7, folder)
+    assert trainer.checkpoints.versions() == []
+    with pytest.raises(
+        CorruptCheckpoint, match=r"manifest\.json is corrupt: expected an object, got nothing"
+    ):
+        machine("engines").checkpoints.policy(7)
+    assert trainer.checkpoints.discard_uncommitted(6) == [7]
+    assert ObjectStorage(storage_address).entries(PREFIX) == []
+
+
+def test_other_bytes_in_the_storage_are_refused(
+    machine: Callable[[str], Machine], storage_address: str
+) -> None:
+    machine("trainer").publish(7)
+    storage = ObjectStorage(storage_address)
+    (key,) = [entry.key for entry in storage.entries(PREFIX) if entry.key.endswith(WEIGHTS)]
+    storage.put(key, b"weights of 8")
+    engines = machine("engines")
+    with pytest.raises(CorruptCheckpoint, match=f"{WEIGHTS} is corrupt: expected sha256"):
+        engines.checkpoints.policy(7)
+    assert not (engines.paths.root / "cache" / "policies" / "v000007").exists()
+
+
+def test_an_uncommitted_version_goes_and_old_ones_but_what_engines_serve(
+    machine: Callable[[str], Machine],
+) -> None:
+    trainer = machine("trainer")
+    for version in range(6):
+        trainer.publish(version)
+    assert trainer.checkpoints.discard_uncommitted(4) == [5]
+    assert trainer.checkpoints.prune(2, protect=frozenset({1})) == [2]
+    assert trainer.checkpoints.versions() == [0, 1, 3, 4]
+    assert machine("engines").checkpoints.policy(1).is_dir()
+
+
+def test_a_machine_keeps_the_versions_that_its_engines_use_and_no_others(
+    machine: Callable[[str], Machine],
+) -> None:
+    trainer = machine("trainer")
+    for version in (1, 2, 3):
+        trainer.publish(version)
+    engines = machine("engines")
+    serving = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, trainer.checkpoints._storage.address, str(engines.paths.root)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "holds 1\n"
+    here = engines.paths.root / "cache" / "policies"
+    for version in (2, 3):
+        engines.checkpoints.policy(version)
+        assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["v000001", f"v{version:06d}"]
+    serving.send_signal(signal.SIGKILL)
+    serving.wait()
+    serving.stdout.close()
+    engines.checkpoints.policy(2)
+    assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["v000002"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from dart.store.published_checkpoints import PublishedCheckpoints
+
+root = Path(sys.argv[2])
+PublishedCheckpoints(sys.argv[1], root / "checkpoints", root / "cache" / "policies").policy(1)
+print("holds 1", flush=True)
+time.sleep(60)
+"""
+
+
+PUBLISHER = """
+import sys
+from pathlib import Path
+from dart.store.published_checkpoints import PublishedCheckpoints
+
+folder = Path(sys.argv[2])
+print("publishes", flush=True)
+PublishedCheckpoints(sys.argv[1], folder.parent, folder.parent).publish(1, folder)
+"""
+
+
+def test_a_trainer_that_is_killed_while_it_publishes_leaves_no_part_of_a_version(
+    machine: Callable[[str], Machine],
+) -> None:
+    for number, after_s in enumerate((0.0, 0.02, 0.05, 0.1)):
+        trainer = machine(f"trainer-{number}")
+        folder = trainer.write(1)
+        for part in range(40):
+            (folder / f"part-{part}").write_bytes(bytes([part]) * 1000)
+        command = [sys.executable, "-c", PUBLISHER, trainer.checkpoints._storage.address, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as publisher:
+            assert publisher.stdout is not None
+            assert publisher.stdout.readline() == "publishes\n"
+            time.sleep(after_s)
+            publisher.kill()
+        if trainer.checkpoints.versions():
+            found = machine(f"engines-{number}").checkpoints.policy(1)
+            assert len(list(found.glob("part-*"))) == 40
+        trainer.checkpoints.discard_uncommitted(0)
+        assert trainer.checkpoints._found_versions() == []
+
+
+# ---- a run ----
+
+
+def config_of(root: Path, blobs: str, policy: Path) -> Config:
+    return Config.model_validate(
+        {"run": {"dir": str(root), "blobs": blobs}, "training": {"policy": str(policy)}}
+    )
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / WEIGHTS).write_text("base weights")
+    return folder
+
+
+def begun(root: Path, blobs: str, policy: Path) -> tuple[Config, RunPaths]:
+    config, paths = config_of(root, blobs, policy), RunPaths(root)
+    for folder in paths.folders:
+        folder.mkdir(parents=True)
+    begin_record(config, paths)
+    paths.config.write_text(config.to_toml())
+    return config, paths
+
+
+def test_a_prefix_belongs_to_one_run(s3: str, policy: Path, tmp_path: Path) -> None:
+    begun(tmp_path / "first", s3, policy)
+    with pytest.raises(RunDirectoryError, match=r"holds the blobs of the run .*first: name an empty prefix"):
+        begun(tmp_path / "second", s3, policy)
+
+
+def test_the_base_policy_of_a_new_run_is_version_0_for_every_machine(
+    s3: str, policy: Path, machine: Callable[[str], Machine], tmp_path: Path
+) -> None:
+    begun(tmp_path / "run", s3, policy)
+    engines = Machine(tmp_path / "engines", s3)
+    assert (engines.checkpoints.policy(0) / WEIGHTS).read_text() == "base weights"
+
+
+def test_a_run_is_not_continued_with_blobs_elsewhere(s3: str, policy: Path, tmp_path: Path) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    refuse_without_record(config, paths)
+    other = config_of(paths.root, "", policy)
+    with pytest.raises(RunDirectoryError, match=r"continue it with run\.blobs = 's3://"):
+        refuse_without_record(other, paths)
+
+
+def test_a_run_whose_folder_of_checkpoints_is_gone_goes_on_from_the_published_one(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    _trained(paths, s3)
+    for folder in paths.checkpoints.iterdir():
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    assert prepare_record(config, paths) == 1
+    assert load_checkpoint(paths.checkpoints / "v000001").state.version == 1
+
+
+def _trained(paths: RunPaths, address: str) -> None:
+    """One update on one group, its steps in the storage."""
+    trainer = Machine(paths.root, address)
+    with Store(paths.record, create=False, steps=blobs_of(paths).steps) as store:
+        group_id = store.open_group("click-test", 7, 2, 10, 0)
+        for reward in (0.0, 1.0):
+            lease = store.lease_rollout(group_id, "env-000", 1e12)
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        batch = store.lease_batch([group_id], 1e12)
+        trainer.publish(1)
+        store.commit_update(batch.batch_id, 1, 1, {})
+
+
+def test_readers_of_a_run_find_steps_in_the_storage_and_name_those_that_are_lost(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    _, paths = begun(tmp_path / "run", s3, policy)
+    _trained(paths, s3)
+    blobs = blobs_of(paths)
+    with StoreReader(paths.record, steps=blobs.steps) as reader:
+        (group,) = reader.groups_to_trajectories([1])
+        assert [len(one.steps) for one in group.trajectories] == [2, 2]
+        assert reader.damaged_rows(full=True) == []
+        for entry in [entry for shard in range(256) for entry in blobs.steps.entries(shard)]:
+            blobs.steps.delete(entry.sha256)
+        damaged = [str(finding) for finding in reader.damaged_rows(full=True)]
+        assert len(damaged) == 2
+        assert all("is missing" in line and s3 in line for line in damaged)
+        with pytest.raises(BlobMissing):
+            blobs.steps.read("0" * 64)
+
+
+def test_an_error_of_a_child_is_raised_with_its_class_and_attributes(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path, STEPS)
+    with pytest.raises(BlobMissing, match=f"{'0' * 64}.steps is missing") as raised:
+        in_child(partial(blobs.read, "0" * 64))
+    assert raised.value.sha256 == "0" * 64
+    sha256 = blobs.put(b"steps")
+    assert in_child(partial(blobs.read, sha256)) == b"steps"
+    with pytest.raises(RuntimeError, match="ended with code -9"):
+        in_child(partial(signal.raise_signal, signal.SIGKILL))
+
+
+def test_what_engines_read_is_what_the_version_check_reads() -> None:
+    from dart.inference.version_check import TRAINERS
+
+    assert published_checkpoints.TRAINERS_PARTS == TRAINERS
