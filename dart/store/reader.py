@@ -29,7 +29,7 @@ from dart.core.records import (
 )
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
 from dart.store import queries, record_rules, row_damage
-from dart.store.blobs import BlobStore
+from dart.store.blobs import BlobStore, read_each
 from dart.store.database import Connection, database_at
 from dart.store.errors import BlobDamage, StepsLost, StoreBusy, StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
@@ -176,20 +176,23 @@ class StoreReader:
 
     def _steps_of(self, kept: Sequence[Row], injected: Sequence[Row]) -> dict[str, tuple[Step, ...]]:
         """The steps that trajectories and demonstrations of groups name. Raises StepsLost."""
-        found: dict[str, tuple[Step, ...]] = {}
-        lost: dict[str, BlobDamage] = {}
-        for sha256 in dict.fromkeys(row.steps_sha256 for row in (*kept, *injected)):
+
+        def read(sha256: str) -> tuple[Step, ...] | BlobDamage:
             try:
-                found[sha256] = self.steps(sha256)
+                return self.steps(sha256)
             except BlobDamage as damage:
-                lost[sha256] = damage
+                return damage
+
+        names = dict.fromkeys(row.steps_sha256 for row in (*kept, *injected))
+        found = read_each(self._steps, read, names)
+        lost = {sha256: one for sha256, one in found.items() if isinstance(one, BlobDamage)}
         if lost:
             raise StepsLost(
                 {row.group_id for row in (*kept, *injected) if row.steps_sha256 in lost},
                 {row.pool_id for row in injected if row.steps_sha256 in lost},
                 lost.values(),
             )
-        return found
+        return {sha256: one for sha256, one in found.items() if not isinstance(one, BlobDamage)}
 
     # for the curator and environments
 

@@ -22,7 +22,7 @@ from dart.policy.base import Scorer
 from dart.policy.load import ModelPlacement, load
 from dart.policy.protocols import Screen, screenshots_of
 from dart.policy.scoring import prefix_of
-from dart.store.blobs import BlobStore
+from dart.store.blobs import BlobStore, read_each
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.batch import StepSample, micro_batches, padded, split_evenly, step_samples
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
@@ -182,7 +182,8 @@ class Learner:
     def _screens(self, samples: Sequence[StepSample], screenshots: BlobStore) -> dict[str, Screen]:
         """Decode every screenshot of the batch once, by sha256, and check each prompt against them."""
         names = {name for sample in samples for name in screenshots_of(sample.step)}
-        screens = {name: self._policy.codec.screen(name, screenshots.read(name)) for name in sorted(names)}
+        contents = read_each(screenshots, screenshots.read, sorted(names))
+        screens = {name: self._policy.codec.screen(name, png) for name, png in contents.items()}
         for sample in samples:
             self._policy.check_prompt(sample.step, screens)
         return screens
