@@ -89,7 +89,7 @@ class RecordWriter(StoreReader):
                     upgrade(self._connection, lambda: self._steps)
                 if self._epoch is None and self._database.enter_epoch:
                     self._take_over(bare)
-                if self._epoch is not None:
+                if self._epoch is not None and self._database.enter_epoch:
                     self._refuse_other_epoch(scalar(bare, COUNTER, counter=EPOCH))
             on_failure.pop_all()
             return bare

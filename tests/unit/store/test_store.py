@@ -519,3 +519,11 @@ def test_parked_episodes_are_counted_ever_and_now(store: Store) -> None:
     store.finish_rollout(again.rollout_id, again.fence, trajectory_for(again, versions=(0, 0)))
 
     assert store.parkings() == (1, 0)
+
+
+def test_a_record_is_opened_again_in_the_epoch_of_the_writer_before(new_record: RecordAddress) -> None:
+    """The store of a run writes in the epoch that the run began; on SQLite there is none."""
+    with Store(new_record) as begins:
+        epoch = begins.epoch
+    with Store(new_record, epoch=epoch) as goes_on:
+        goes_on.add_version()
