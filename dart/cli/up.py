@@ -82,13 +82,14 @@ def up(
     """
     if config is not None and _is_cluster(config):
         found = _cluster_file(config, overrides or [], run_dir)
-        if not dry_run:
-            end(
-                "starting a run on a cluster is not there yet: blobs are not kept in object storage "
-                "so far; `dartrl up --dry-run` shows the plan, and a run file starts on this machine",
-                ExitCode.UNAVAILABLE,
-            )
-        _show_cluster_plan(found)
+        if dry_run:
+            _show_cluster_plan(found)
+            return
+        with errors_as_exit_codes(found.run.run.dir):
+            if detach:
+                _detach(found.run, log_file, _arguments(config, overrides or [], run_dir))
+            else:
+                _up_on_cluster(found, log_file)
         return
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
     settings = read()
@@ -152,6 +153,25 @@ def _show_cluster_plan(found: "ClusterFile") -> None:
     from dart.cli.cluster import show_cluster_plan
 
     show_cluster_plan(found)
+
+
+def _up_on_cluster(found: "ClusterFile", log_file: Path | None) -> None:
+    from dart.cluster.connection import require_ray
+    from dart.core.run_directory import RunPaths, refuse_at_once
+
+    if found.cluster.engine.kubernetes.image:
+        from dart.cluster.engine_start import write_job_file
+
+        file = write_job_file(found, RunPaths(found.run.run.dir))
+        say(f"start the run in the cluster with: kubectl apply -f {file}")
+        return
+    require_ray()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a run on a cluster does not end with its terminal
+    refuse_at_once(RunPaths(found.run.run.dir), resume=RunPaths(found.run.run.dir).config.exists())
+    from dart.cluster.site import on_cluster
+
+    with on_cluster(found) as site:
+        _run_daemon(found.run, None, log_file, site)
 
 
 def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None) -> None:

@@ -46,6 +46,9 @@ ROWS_LEAST = 1024
 ROWS_PER_ACTOR = 3
 """Rows of a board for each actor of the cluster: itself, its replacement, and room."""
 
+NODES_S = 240.0
+"""Longest wait until Ray runs on all machines of `engine.ssh`."""
+
 LOG_BYTES = 16 * 2**20
 
 SECRETS = ("PGPASSWORD", "PGUSER", "PGSSLMODE")
@@ -256,8 +259,8 @@ def main() -> int:
     threading.Thread(target=_await_end_of_input, args=(asked,), daemon=True).start()
     cluster = launcher.cluster
     try:
-        with connected(head_address(cluster.engine), trusted_network=cluster.trusted_network) as nodes:
-            _say(asdict(launcher.join(nodes)))
+        with connected(head_address(cluster.engine), trusted_network=cluster.trusted_network):
+            _say(asdict(launcher.join(_nodes_when_there(len(cluster.engine.ssh)))))
             while not asked.wait(LOOK_S):
                 launcher.look()
             launcher.stop()
@@ -265,6 +268,20 @@ def main() -> int:
         _say({"error": type(error).__name__, "text": str(error)})
         return os.EX_UNAVAILABLE
     return os.EX_OK
+
+
+def _nodes_when_there(count: int) -> list[ClusterNode]:
+    """The living nodes, once there are `count`, or NODES_S later. Raises UnavailableError."""
+    give_up_s = time.monotonic() + NODES_S
+    while len(nodes := living_nodes()) < count:
+        if time.monotonic() > give_up_s:
+            there = ", ".join(sorted(node.address for node in nodes))
+            raise UnavailableError(
+                f"engine.ssh names {count} machines, and after {NODES_S:g} s Ray runs on {len(nodes)} "
+                f"({there}); `ray monitor logs/ray-cluster.yaml` in the run directory says why"
+            )
+        time.sleep(LOOK_S)
+    return nodes
 
 
 def _await_end_of_input(ended: threading.Event) -> None:

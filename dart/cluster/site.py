@@ -27,6 +27,7 @@ from typing import Any
 from actors.board import LIVING
 from actors.errors import ActorDied
 from actors.system import ActorSystem, RootSpec
+from dart.cluster.engine_start import start_by_ssh
 from dart.cluster.launcher import STOP_S, Joined, LaunchJob, rows_of
 from dart.cluster.plan import ClusterNode, plan_cluster, trainer_gpus
 from dart.cluster.shards import engine_gpus
@@ -39,7 +40,7 @@ from dart.inference.gpu_leases import publish_gpus
 from dart.run.tree import root_of, single_children
 from supervision.hosts import HOSTS, Displace, leader_spec
 
-JOIN_S = 300.0
+JOIN_S = 600.0
 """Longest wait until all agents are started: each node starts a Python, twice."""
 
 END_S = 20.0
@@ -140,6 +141,8 @@ def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
     """
     paths = RunPaths(found.run.run.dir.resolve())
     make_private(paths.root, paths.logs)
+    if found.cluster.engine.ssh:
+        start_by_ssh(found, paths)
     with (paths.logs / "cluster.stderr").open("wb") as stderr:
         launcher = subprocess.Popen(
             [sys.executable, "-m", "dart.cluster.launcher"],

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationError
 
@@ -26,6 +25,7 @@ from dart.config.problems import (
     without_refused,
 )
 from dart.config.sections import Count, Processes, Section
+from dart.core.blob_address import EXPECTED, check_blob_address
 from dart.core.record_address import ServerAddress
 
 KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -165,7 +165,7 @@ def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
         raise ConfigError([*problems, *more])
     run_file = run_file_of(given, cluster)
     changes = Layer(f"{given} [set]", cluster.set)
-    places = Layer(str(given), {"run": {"record": cluster.record}})
+    places = Layer(str(given), {"run": {"record": cluster.record, "blobs": cluster.blobs}})
     run, _ = resolve(run_file, overrides, above_file=(changes, places))
     return ClusterFile(given, cluster, run)
 
@@ -216,37 +216,13 @@ def _record_problems(record: str) -> Iterator[Contradiction]:
 
 
 def _blobs_problems(blobs: str) -> Iterator[Contradiction]:
-    example = "name object storage as s3://bucket/prefix, or a shared folder as file:///folder"
-    parts = _parts(blobs)
-    is_bucket = parts.scheme == "s3" and bool(parts.hostname)
-    is_folder = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
     if not blobs:
-        yield ("blobs",), f"is missing: the machines of a cluster share no folder; {example}"
-    elif not (is_bucket or is_folder):
-        shown = without_password(blobs)
-        yield ("blobs",), f"must be object storage or a shared folder, got {shown!r}; {example}"
-    if parts.username is not None:
-        yield (
-            ("blobs",),
-            "has credentials in it, which a run directory would show; take them out and give them in "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        )
-
-
-def _parts(address: str) -> SplitResult:
-    """The parts of an address; of one that is none, no parts."""
+        yield ("blobs",), f"is missing: the machines of a cluster share no folder; {EXPECTED}"
+        return
     try:
-        parts = urlsplit(address)
-        parts.port  # noqa: B018  # raises ValueError for a port that is no number
-    except ValueError:
-        return urlsplit("")
-    return parts
-
-
-def without_password(address: str) -> str:
-    """An address as a message may quote it: without its password and without its query."""
-    hidden = re.sub(r"(://[^/@:]*):[^/]*@", r"\1:…@", address)
-    return shortened(hidden.partition("?")[0])
+        check_blob_address(blobs)
+    except ValueError as error:
+        yield ("blobs",), f"is wrong: {error}"
 
 
 def _engine_problems(engine: EngineSettings) -> Iterator[Contradiction]:

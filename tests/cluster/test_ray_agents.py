@@ -1,30 +1,41 @@
-"""Agents on three real Ray nodes: frames, a killed raylet, one that nobody reaps, a frozen agent."""
+"""Agents on real Ray nodes: frames, a killed raylet, one that nobody reaps, a frozen agent."""
 
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dart.cluster.host_agent import wire_path
+from dart.cluster.connection import living_nodes
+from dart.cluster.host_agent import FollowerSpec, wire_path
+from dart.cluster.local_cluster import LocalCluster, local_cluster
 from dart.cluster.ray_agents import Agent
-from tests.cluster.ray_nodes import Bridge, agents_on, echo, kill_raylet, ray_cluster, until
+from tests.cluster.ray_nodes import Bridge, agents_on, echo, until
 
 FRAMES = 3000
 
 
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    with ray_cluster("a", "b", "c") as made:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with local_cluster("a", "b", "c") as made:
         yield made
 
 
 @pytest.fixture
-def agents(cluster: Any, tmp_path: Path) -> Iterator[dict[str, Agent]]:
+def agents(cluster: LocalCluster, tmp_path: Path) -> Iterator[dict[str, Agent]]:
     with agents_on(cluster, tmp_path) as started:
         yield started
+
+
+@contextmanager
+def with_a_node_to_lose(cluster: LocalCluster, name: str, folder: Path) -> Iterator[dict[str, Agent]]:
+    """The agents of all nodes and of one more, which Ray calls dead at the end."""
+    cluster.join(name)
+    with agents_on(cluster, folder) as started:
+        yield started
+        until(lambda: name not in {node.name for node in living_nodes()}, f"Ray still calls {name} alive")
 
 
 def frames_from(bridge: Bridge, count: int) -> dict[str, list[int]]:
@@ -36,43 +47,47 @@ def frames_from(bridge: Bridge, count: int) -> dict[str, list[int]]:
     return found
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or only waits to be reaped."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(") ")[2][0] == "Z"
+
+
+def close(*bridges: Bridge) -> None:
+    for bridge in bridges:
+        bridge.close()
+
+
 def test_frames_between_three_nodes_keep_their_order_and_none_is_lost(agents: dict[str, Agent]) -> None:
     bridge = Bridge(agents["a"])
     others = echo(agents["b"]), echo(agents["c"])
     for number in range(FRAMES):
         bridge.send("bc"[number % 2], b"%d" % number)
-    found = frames_from(bridge, FRAMES)
-    assert found == {"b": list(range(0, FRAMES, 2)), "c": list(range(1, FRAMES, 2))}
-    for one in (bridge, *others):
-        one.close()
+    assert frames_from(bridge, FRAMES) == {"b": list(range(0, FRAMES, 2)), "c": list(range(1, FRAMES, 2))}
+    close(bridge, *others)
 
 
 def test_a_killed_raylet_ends_its_agent_and_the_other_side_is_told(
-    cluster: Any, agents: dict[str, Agent]
+    cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    bridge, other, third = Bridge(agents["a"]), echo(agents["b"]), echo(agents["c"])
-    bridge.send("b", b"1")
-    assert bridge.receive() == ("b", b"1")
-    kill_raylet(cluster, "b")
-    until(lambda: not Path(f"/proc/{agents['b'].place.pid}").exists(), "the agent has not ended")
-    bridge.send("b", b"2")
-    assert bridge.receive() == ("b", b"")
-    bridge.send("c", b"3")
-    assert bridge.receive() == ("c", b"3")
-    for one in (bridge, other, third):
-        one.close()
+    with with_a_node_to_lose(cluster, "d", tmp_path) as agents:
+        bridge, lost, other = Bridge(agents["a"]), echo(agents["d"]), echo(agents["c"])
+        bridge.send("d", b"1")
+        assert bridge.receive() == ("d", b"1")
+        cluster.kill("d")
+        until(lambda: has_ended(agents["d"].place.pid), "the agent has not ended")
+        bridge.send("d", b"2")
+        assert bridge.receive() == ("d", b"")
+        bridge.send("c", b"3")
+        assert bridge.receive() == ("c", b"3")
+        close(bridge, lost, other)
 
 
-def test_a_raylet_that_nobody_reaps_ends_its_agent_too(cluster: Any, agents: dict[str, Agent]) -> None:
-    kill_raylet(cluster, "c", reaps=False)
-    until(lambda: _has_ended(agents["c"].place.pid), "the agent has not ended")
-    assert not _has_ended(agents["b"].place.pid)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is gone, or only waits to be reaped."""
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(") ")[2][0] == "Z"
+def test_a_raylet_that_nobody_reaps_ends_its_agent_too(cluster: LocalCluster, tmp_path: Path) -> None:
+    with with_a_node_to_lose(cluster, "e", tmp_path) as agents:
+        cluster.kill("e", reaps=False)
+        until(lambda: has_ended(agents["e"].place.pid), "the agent has not ended")
+        assert not has_ended(agents["b"].place.pid)
 
 
 def test_a_frozen_agent_holds_nobody_up_and_its_host_is_told_as_gone(agents: dict[str, Agent]) -> None:
@@ -87,8 +102,7 @@ def test_a_frozen_agent_holds_nobody_up_and_its_host_is_told_as_gone(agents: dic
         assert bridge.receive() == ("b", b"")
     finally:
         os.kill(agents["b"].place.pid, signal.SIGCONT)
-    for one in (bridge, frozen, other):
-        one.close()
+    close(bridge, frozen, other)
 
 
 def test_a_host_that_ray_reports_gone_is_told_to_the_bridge(agents: dict[str, Agent]) -> None:
@@ -97,13 +111,13 @@ def test_a_host_that_ray_reports_gone_is_told_to_the_bridge(agents: dict[str, Ag
     bridge = Bridge(agents["a"])
     ray.get(agents["a"].handle.gone.remote("b"))
     assert bridge.receive() == ("b", b"")
-    bridge.close()
+    close(bridge)
 
 
-def test_a_follower_that_cannot_start_says_why(agents: dict[str, Agent], tmp_path: Path) -> None:
+def test_a_follower_that_cannot_start_says_why_and_no_secret(
+    agents: dict[str, Agent], tmp_path: Path
+) -> None:
     import ray
-
-    from dart.cluster.host_agent import FollowerSpec
 
     wrong = FollowerSpec(
         host="b@",  # no name of a host
@@ -115,7 +129,7 @@ def test_a_follower_that_cannot_start_says_why(agents: dict[str, Agent], tmp_pat
         config_toml="",
         rows=1024,
     )
-    end = ray.get(agents["b"].handle.run.remote(wrong, {"PGPASSWORD": "secret"}), timeout=120)
+    end = ray.get(agents["b"].handle.run.remote(wrong, {"PGPASSWORD": "hunter2"}), timeout=120)
     assert end.code != 0
     assert "host" in end.words
-    assert "secret" not in end.words
+    assert "hunter2" not in end.words

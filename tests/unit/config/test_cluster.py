@@ -54,8 +54,8 @@ def test_a_cluster_file_where_a_run_file_is_needed_is_named_as_such(tmp_path: Pa
 
 
 def test_the_run_is_a_bundled_configuration_or_a_file_beside_the_cluster_file(tmp_path: Path) -> None:
-    record = "run.record=postgresql://me@db.example/runs"
-    assert load_cluster(written(tmp_path, WHOLE)).run == load_config(Path("smoke"), [record])
+    places = ["run.record=postgresql://me@db.example/runs", "run.blobs=s3://bucket/prefix"]
+    assert load_cluster(written(tmp_path, WHOLE)).run == load_config(Path("smoke"), places)
     written(tmp_path, "[run]\nseed = 7\n", "smoke")
     assert load_cluster(written(tmp_path, WHOLE)).run.run.seed == 7
 
@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_with_what_to_write(tmp_path: Path) -> None:
     found = "\n".join(problems_of(written(tmp_path, "[engine]\n")))
     assert "run is missing: name a run file" in found
     assert "record is missing: the machines of a cluster share no file; name a database" in found
-    assert "blobs is missing: the machines of a cluster share no folder; name object storage" in found
+    assert "blobs is missing: the machines of a cluster share no folder; expected s3://BUCKET" in found
     assert "engine.address is missing: give it for a Ray cluster that runs, or else engine.ssh or" in found
 
 
@@ -107,14 +107,14 @@ def test_a_password_is_refused_and_never_shown(tmp_path: Path, record: str) -> N
 
 def test_credentials_of_object_storage_are_refused_and_never_shown(tmp_path: Path) -> None:
     found = problems_of(written(tmp_path, WHOLE.replace("s3://bucket", "s3://key:hunter2@bucket")))
-    assert "has credentials in it" in found[0]
+    assert "holds credentials" in found[0]
     assert "hunter2" not in found[0]
 
 
 @pytest.mark.parametrize("blobs", ["bucket/prefix", "s3://", "file://relative", "https://host/bucket"])
 def test_blobs_are_object_storage_or_a_shared_folder(tmp_path: Path, blobs: str) -> None:
     (found,) = problems_of(written(tmp_path, WHOLE.replace("s3://bucket/prefix", blobs)))
-    assert found.startswith("blobs must be object storage or a shared folder, got ")
+    assert found.startswith("blobs is wrong: expected s3://BUCKET/PREFIX or file:///FOLDER, got ")
 
 
 def test_a_cluster_starts_in_one_way(tmp_path: Path) -> None:

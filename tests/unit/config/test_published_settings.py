@@ -38,7 +38,7 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
     assert (two.rollout.count * two.rollout.vllm.tensor_parallel, two.training.ranks) == (8, 8)
     different = {key for key, _, _ in differences(one, two)}
     assert different == {
-        *("environments.count", "rollout.count", "rollout.gpus"),
+        *("run.record", "run.blobs", "environments.count", "rollout.count", "rollout.gpus"),
         *("training.ranks", "training.gpus", "training.minibatches"),
     }
 

@@ -1,0 +1,57 @@
+"""Starting the Ray cluster that a cluster file asks for: by SSH, or as a job for Kubernetes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from dart.cluster.manifests import local_provider_yaml, ray_job
+from dart.config.cluster import ClusterFile
+from dart.config.layers import to_toml
+from dart.core.errors import UnavailableError
+from dart.core.run_directory import RunPaths, make_private
+
+SSH_FILE, JOB_FILE = "ray-cluster.yaml", "ray-job.yaml"
+
+START_S = 1800.0
+"""Longest time for `ray up`: it waits for machines to answer over SSH."""
+
+SAID_CHARACTERS = 1000
+
+
+def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
+    """Have Ray start on the machines of `engine.ssh`; where it runs already, it goes on.
+
+    raises   UnavailableError with what `ray up` said last
+    """
+    file = write_ssh_file(found, paths)
+    command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", "--no-restart", str(file)]
+    try:
+        ran = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"`{' '.join(command)}` did not end within {START_S:g} s") from error
+    if ran.returncode:
+        said = (ran.stdout + ran.stderr).strip()[-SAID_CHARACTERS:]
+        raise UnavailableError(f"`{' '.join(command)}` ended with exit code {ran.returncode}: {said}")
+
+
+def write_ssh_file(found: ClusterFile, paths: RunPaths) -> Path:
+    """Write the file for `ray up` into the logs of the run, and return its path."""
+    make_private(paths.root, paths.logs)
+    file = paths.logs / SSH_FILE
+    text = local_provider_yaml(found.cluster.engine, trusted_network=found.cluster.trusted_network)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def write_job_file(found: ClusterFile, paths: RunPaths) -> Path:
+    """Write the manifests of the RayJob into the logs of the run, and return their path."""
+    make_private(paths.root, paths.logs)
+    file = paths.logs / JOB_FILE
+    plain = found.cluster.model_dump(mode="json", exclude={"set"})
+    plain["run"] = "run.toml"
+    plain["engine"] = {"kind": "ray", "address": "auto", "node_dir": str(found.cluster.engine.node_dir)}
+    texts = {"cluster_toml": to_toml(plain, {}), "run_toml": found.run.to_toml()}
+    file.write_text(ray_job(found.cluster, **texts), encoding="utf-8")
+    return file
