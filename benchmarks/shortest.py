@@ -71,6 +71,7 @@ FORMS = {
     "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
     "plain_thespian": _form("50 20"),
+    "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
     "scrape": _form("--quick"),
     "simulation": _form("--quick --out {out}"),
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),

@@ -32,7 +32,7 @@ from dart.run.run_record import begin_record, checked_data, look_back, prepare_r
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.site import OneMachine, RunSite
-from dart.store.errors import StoreTakenOver, StoreUnavailable
+from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.integrity import listed
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
@@ -216,7 +216,8 @@ def _watch(
             _refuse_hung_root(system.root_beat_age_s())
             for poller in (*pollers, site):
                 poller.poll()
-            listener.show(reader.read())
+            with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
+                listener.show(reader.read())
             signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + site.stop_deadline_s

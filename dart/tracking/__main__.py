@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from dart.config.config import Config, load_config
 from dart.core.errors import DartError, UnavailableError
@@ -11,6 +11,7 @@ from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, write_sidecar
 from dart.preflight.requirements import missing_trackers
 from dart.run.sidecars import begin_sidecar
 from dart.store.browse_queries import RunBrowser
+from dart.store.errors import StoreBusy
 from dart.tracking.follower import Position, TrackingFollower
 from dart.tracking.writers import TensorBoard, TrackingWriter, WeightsAndBiases
 
@@ -41,7 +42,8 @@ def main(arguments: list[str]) -> None:
         write_sidecar(paths, Sidecar(name=TRACKING, is_well=True, text=text))
         follower = TrackingFollower(store, config, writers, position)
         while not is_over.wait(POLL_S):
-            follower.catch_up()
+            with suppress(StoreBusy):  # the server of the record is away
+                follower.catch_up()
             beat(paths, TRACKING)
         follower.catch_up(is_over=True)
 
