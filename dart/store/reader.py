@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,9 @@ from dart.store.run_blobs import local_blobs
 from dart.store.serialization import Row, record_of, screenshots_in, unpack_steps
 
 T = TypeVar("T")
+
+Unpack = Callable[[bytes], tuple[Step, ...]]
+"""Reads packed steps, or a part of each of them."""
 
 ALL = 2**31 - 1
 """More rows than any table has."""
@@ -225,10 +228,10 @@ class StoreReader:
 
     # steps
 
-    def steps(self, sha256: str) -> tuple[Step, ...]:
+    def steps(self, sha256: str, unpack: Unpack = unpack_steps) -> tuple[Step, ...]:
         """The steps in a blob, checked by its hash. Raises BlobMissing, BlobCorrupt, StoreUnavailable."""
         with self._readable():
-            return unpack_steps(self._steps.read(sha256))
+            return unpack(self._steps.read(sha256))
 
     def _with_steps(self, cls: type[T], row: Row) -> T:
         """A record with the steps that its row names."""

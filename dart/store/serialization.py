@@ -15,8 +15,9 @@ from functools import cache
 from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import asdict
 
-from dart.core.types import Demonstration, Step, Trajectory
+from dart.core.types import Demonstration, PromptImage, Step, Trajectory, VersionSpan
 from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -146,6 +147,14 @@ def unpack_steps(packed: bytes) -> tuple[Step, ...]:
     return _unpacked(packed, _steps)
 
 
+def unpack_without_prompts(packed: bytes) -> tuple[Step, ...]:
+    """The steps with empty prompts: decoding prompts takes most of the time, and the store checks none.
+
+    Raises ValueError for anything but packed steps.
+    """
+    return tuple(Step(prompt_ids=(), **asdict(step)) for step in _unpacked(packed, _without_prompts))
+
+
 def screenshots_in(packed: bytes) -> frozenset[str]:
     """sha256 of the screenshots of packed steps. Raises ValueError for anything else."""
     return frozenset(step.screenshot_sha256 for step in _unpacked(packed, _seen))
@@ -157,7 +166,24 @@ class _Seen(msgspec.Struct):
     screenshot_sha256: str
 
 
+class _WithoutPrompt(msgspec.Struct):
+    """All of a step but its prompt."""
+
+    screenshot_sha256: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    entropies: tuple[float, ...]
+    answer: str
+    policy_version: int
+    observe_ms: float
+    generate_ms: float
+    act_ms: float
+    images: tuple[PromptImage, ...] = ()
+    spans: tuple[VersionSpan, ...] = ()
+
+
 _steps = msgspec.msgpack.Decoder(tuple[Step, ...])
+_without_prompts = msgspec.msgpack.Decoder(tuple[_WithoutPrompt, ...])
 _seen = msgspec.msgpack.Decoder(tuple[_Seen, ...])
 
 

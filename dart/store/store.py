@@ -23,8 +23,9 @@ from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
+from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
-from dart.store.serialization import row_of
+from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
 from dart.store.steps_sweep import deletes_before_unix_s, sweep
 
 T = TypeVar("T")
@@ -102,13 +103,14 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
         return given
 
     def _reported_steps(self, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
+        """The steps of a call without their prompts: they are checked, and their blob is named."""
         is_held = self.is_held(call.rollout_id, call.fence)
-        return self._sent_steps(call.steps_sha256) if is_held else ()
+        return self._sent_steps(call.steps_sha256, unpack_without_prompts) if is_held else ()
 
-    def _sent_steps(self, sha256: str) -> tuple[Step, ...]:
+    def _sent_steps(self, sha256: str, unpack: Unpack = unpack_steps) -> tuple[Step, ...]:
         """The steps that a call names. Raises StoreConflict if they are not stored whole."""
         try:
-            return self.steps(sha256)
+            return self.steps(sha256, unpack)
         except BlobDamage as damage:
             raise StoreConflict(f"{damage}; it must be stored before it is reported") from damage
 

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
+from dart.core import messages as m
 from dart.core.records import StoredResult
 from dart.core.types import PromptImage, Step, VersionSpan
 from dart.store.errors import StoreConflict
-from dart.store.serialization import pack_steps, unpack_steps
+from dart.store.serialization import pack_steps, unpack_steps, unpack_without_prompts
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
 
@@ -28,6 +29,27 @@ def test_they_read_back_as_they_were(record: Store) -> None:
     steps = (seeing("a"), seeing("a", "b"), of_two_versions(), step_at(0))
     trajectory = dataclasses.replace(trajectory_for(leased), steps=steps)
     assert record.finish_rollout(leased.rollout_id, leased.fence, trajectory) == StoredResult.ACCEPTED
+    (stored,) = record.groups_to_trajectories([leased.group_id])[0].trajectories
+    assert stored.steps == steps
+
+
+def test_what_the_store_checks_of_reported_steps_is_all_but_their_prompts() -> None:
+    steps = (seeing("a", "b"), of_two_versions(), step_at(3))
+    without = tuple(dataclasses.replace(step, prompt_ids=()) for step in steps)
+    assert unpack_without_prompts(pack_steps(steps)) == without
+    with pytest.raises(ValueError, match="its steps cannot be read"):
+        unpack_without_prompts(b"\xc1")
+
+
+def test_reported_steps_are_trained_with_the_prompts_they_were_sampled_under(record: Store) -> None:
+    leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
+    steps = (seeing("a", "b"), of_two_versions())
+    trajectory = dataclasses.replace(trajectory_for(leased), steps=())
+    sha256 = record._steps.put(pack_steps(steps))
+    finish = m.FinishRollout(
+        rollout_id=leased.rollout_id, fence=leased.fence, trajectory=trajectory, steps_sha256=sha256
+    )
+    assert record.write(finish) == StoredResult.ACCEPTED
     (stored,) = record.groups_to_trajectories([leased.group_id])[0].trajectories
     assert stored.steps == steps
 
