@@ -10,7 +10,7 @@ from typing import TypeVar, overload
 from actors.actor import Actor
 from dart.core.errors import DiskError
 from dart.store.blobs import NO_ROOM, BlobStore
-from dart.store.errors import StoreBusy
+from dart.store.errors import BlobsBusy, StoreBusy
 from dart.telemetry.emit import Data, emit
 from dart.telemetry.events import PAUSED
 
@@ -38,6 +38,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
     wait is an event of the record.
     """
     began_s: float | None = None
+    lacks = ""
     while True:
         try:
             result = work()
@@ -45,6 +46,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
         except (OSError, DiskError, RuntimeError) as error:  # RuntimeError: libraries that lose the number
             if not is_no_room(error):
                 raise
+            lacks = "no answer of the object storage" if _is_storage_away(error) else "no room on the disk"
             if began_s is None:
                 began_s = actor.clock.monotonic_s()
                 actor.log.error("waits_for_room", what=what, reason=str(error))
@@ -53,7 +55,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
             continue
         if began_s is not None:
             actor.set_ready(True)
-            _say_it_goes_on(actor, what, actor.clock.monotonic_s() - began_s)
+            _say_it_goes_on(actor, f"{lacks} for {what}", actor.clock.monotonic_s() - began_s)
         return done
 
 
@@ -84,16 +86,20 @@ def is_no_room(error: BaseException) -> bool:
     )
 
 
+def _is_storage_away(error: BaseException) -> bool:
+    return any(isinstance(cause, BlobsBusy) for cause in _causes(error))
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
 
 
-def _say_it_goes_on(actor: Actor, what: str, paused_s: float) -> None:
+def _say_it_goes_on(actor: Actor, reason: str, paused_s: float) -> None:
     data: Data = {
         "began_unix_s": actor.clock.unix_s() - paused_s,
         "paused_s": paused_s,
-        "reason": f"no room on the disk for {what}",
+        "reason": reason,
     }
     emit(actor, PAUSED, actor.identity.name, data)

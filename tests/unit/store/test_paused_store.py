@@ -16,7 +16,7 @@ from dart.core.records import GroupRecord
 from dart.store.actor import RETRY_S, StoreActor
 from dart.store.client import result_of, write
 from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import BlobsBusy, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 
@@ -170,6 +170,19 @@ def test_work_that_finds_no_room_is_done_when_there_is(
         (event,) = reader.events()
     assert (event.kind, event.subject) == ("paused", "env-000")
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
+
+
+def test_work_that_object_storage_does_not_answer_waits_and_says_so(
+    bench: InMemorySystem, path: Path, client: Client
+) -> None:
+    client.run(client.work([BlobsBusy("s3://bucket/run: the object storage does not answer")]))
+    bench.settle()
+    assert client.done == []
+    bench.advance(ROOM_RETRY_S)
+    assert client.done == ["done"]
+    with StoreReader(path) as reader:
+        (event,) = reader.events()
+    assert event.data["reason"] == "no answer of the object storage for a screenshot"
 
 
 def test_any_other_error_is_no_pause(bench: InMemorySystem, client: Client) -> None:
