@@ -136,7 +136,8 @@ class Training(RuleBasedStateMachine):
         groups_without_success: int,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        self.path = shutil.copy(new_record(), self.folder / "store.db")
+        shutil.copytree(new_record().parent, self.folder, dirs_exist_ok=True)  # with its blobs
+        self.path = self.folder / "store.db"
         dynamic_quota = Quota(most=rollouts, minimum=2, threshold=0.6)
         self.settings = CuratorSettings(
             tasks=TASKS,
