@@ -19,7 +19,7 @@ def show_cluster_plan(found: "ClusterFile") -> None:
 
     raises   DoesNotFit, ConfigurationError or UnavailableError
     """
-    from dart.cluster.dry_run import plan_on_pods, probe_nodes
+    from dart.cluster.dry_run import plan_on_pods, probe_cluster
     from dart.cluster.manifests import head_address
 
     engine = found.cluster.engine
@@ -27,7 +27,7 @@ def show_cluster_plan(found: "ClusterFile") -> None:
         _show_plan(plan_on_pods(found))
         say("the pods, the record and the blobs are probed by the job itself, once Kubernetes runs it")
         return
-    plan, results = probe_nodes(found, head_address(engine))
+    plan, results = probe_cluster(found, head_address(engine))
     _show_plan(plan)
     _show_probes(results)
 

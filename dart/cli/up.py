@@ -87,7 +87,7 @@ def up(
             return
         with errors_as_exit_codes(found.run.run.dir):
             if detach:
-                _detach(found.run, log_file, _arguments(config, overrides or [], run_dir))
+                _detach(found.run, log_file, _arguments(config, overrides or [], run_dir), is_local=False)
             else:
                 _up_on_cluster(found, log_file)
         return
@@ -315,7 +315,13 @@ def _budget(flags: Any) -> str:
 # ---- detached ----
 
 
-def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str]) -> None:
+def _detach(
+    settings: "Config", log_file: Path | None, arguments: Sequence[str], *, is_local: bool = True
+) -> None:
+    """Start the command without --detach, and wait until the run is up.
+
+    is_local   whether this machine carries all of it and needs what the run needs
+    """
     import subprocess
 
     from dart.core.run_directory import RunPaths, make_private
@@ -324,7 +330,8 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
 
     paths = RunPaths(settings.run.dir.resolve())
     _what_it_would_do(settings, paths)
-    require_installation(settings)
+    if is_local:
+        require_installation(settings)
     make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log
     began = {file: file.stat().st_size if file.exists() else 0 for file in (log, paths.daemon_output)}

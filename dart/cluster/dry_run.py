@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from dart.cluster.connection import connected
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan, plan_cluster
 from dart.cluster.probes import ProbeResult, gather, node_results, roles_of
+from dart.cluster.storage_probes import probe_blobs, probe_record
 from dart.config.cluster import ClusterFile
+from dart.core.run_directory import RunPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +21,17 @@ class PlanRow:
     actors: str
 
 
-def probe_nodes(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[ProbeResult]]:
-    """Join the cluster, plan the run on its nodes and ask each of them.
+def probe_cluster(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[ProbeResult]]:
+    """Join the cluster, plan the run on its nodes, ask each of them, and try the record and the blobs.
 
     raises   DoesNotFit, ConfigurationError or UnavailableError
     """
     with connected(address, trusted_network=found.cluster.trusted_network) as nodes:
         plan = plan_cluster(nodes, found.cluster.place, found.run)
         folder = str(found.cluster.engine.node_dir)
-        return plan, list(node_results(gather(nodes, roles_of(plan, found.run), folder)))
+        facts = gather(nodes, roles_of(plan, found.run), folder)
+    paths = RunPaths(found.run.run.dir)
+    return plan, [*node_results(facts), probe_record(found.run, paths), probe_blobs(found.run)]
 
 
 def plan_on_pods(found: ClusterFile) -> ClusterPlan:

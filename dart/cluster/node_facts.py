@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import shutil
+import socket
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from dart.preflight.requirements import (
     missing_browser,
     missing_packages,
 )
+
+REACH_S = 5.0
+"""Time for a connection to a server that the node needs."""
 
 OWN_PACKAGES = ("actors", "supervision", "dart")
 
@@ -55,6 +59,8 @@ class Roles:
     has_environments: bool = False
     config: dict[str, object] = field(default_factory=dict)
     """The run's configuration as plain data."""
+    servers: tuple[tuple[str, int], ...] = ()
+    """Host and port of servers that the node must reach."""
 
 
 class NodeProbe:
@@ -95,6 +101,14 @@ def _missing(roles: Roles) -> Iterator[str]:
         checks.append(missing_browser)
     for check in checks:
         yield from check(config)
+    for host, port in roles.servers:
+        try:
+            socket.create_connection((host, port), REACH_S).close()
+        except OSError as error:
+            yield (
+                f"{host}:{port} cannot be reached ({error.strerror or error}); open the way from here, or "
+                "name the server by an address that all nodes reach"
+            )
 
 
 def versions() -> Iterator[tuple[str, str]]:

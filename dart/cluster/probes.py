@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles
 from dart.cluster.plan import ClusterNode, ClusterPlan
@@ -26,6 +27,9 @@ CLOCK_ROUNDS = 5
 """The shortest of so many round trips measures a clock best."""
 
 NAMED_MOST = 5
+
+POSTGRESQL_PORT, HTTP_PORT, HTTPS_PORT = 5432, 80, 443
+"""Ports of addresses that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +127,26 @@ def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
 def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
     """What each node is to carry, by its name."""
     plain = config.model_dump(mode="json")
+    servers = tuple(servers_of(config, os.environ))
     return {
         node.node: Roles(
             has_trainer=node.is_control,
             has_engines=bool(node.engines),
             has_environments=bool(node.environments),
             config=plain,
+            servers=servers,
         )
         for node in plan.nodes
     }
+
+
+def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Host and port of the servers that every node must reach, if their addresses name a host."""
+    record, endpoint = urlsplit(config.run.record), urlsplit(environment.get("AWS_ENDPOINT_URL", ""))
+    if record.hostname:
+        yield record.hostname, record.port or POSTGRESQL_PORT
+    if config.run.blobs.startswith("s3://") and endpoint.hostname:
+        yield endpoint.hostname, endpoint.port or (HTTPS_PORT if endpoint.scheme == "https" else HTTP_PORT)
 
 
 def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:

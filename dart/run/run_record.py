@@ -62,21 +62,30 @@ def _remove_interrupted_start(address: RecordAddress, paths: RunPaths) -> None:
 
     Such a record holds no work. Raises RunDirectoryError for a record that does.
     """
+    if is_interrupted_start(address, paths):
+        database_at(address).clear()
+
+
+def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
+    """Whether a new run finds the record of a start that was killed, and not an empty place.
+
+    Raises RunDirectoryError for a record that holds work, and for the database of another program.
+    """
     if isinstance(address, Path) and not address.exists():
-        return
+        return False
     database = database_at(address)
     with database.errors(), closing(database.connect(read_only=True)) as connection:
         version, tables = database.found_version(connection), database.schema_of(connection)
     if version is None and tables:
         raise RunDirectoryError(_another_program(address, paths))
     if version is None and not isinstance(address, Path):
-        return
+        return False
     with _looked_into(address) as record:
         made, issued = len(record.versions()), record.conservation().issued
         is_running = not isinstance(address, Path) and record.newest_event(POOLS_SIZED) is not None
     if made > 1 or issued or is_running:
         raise RunDirectoryError(_work_of_another_run(address, paths, made))
-    database.clear()
+    return True
 
 
 def _looked_into(address: RecordAddress) -> StoreReader:
