@@ -50,17 +50,19 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     program.
     """
     address = paths.record_at(config.run.record)
-    _remove_interrupted_start(address, paths)
+    if refuse_taken_record(address, paths):
+        database_at(address).clear()
     if config.run.blobs:
         in_child(partial(begin_storage, config, paths))
     with Store(address) as store:
         store.add_version()
 
 
-def _remove_interrupted_start(address: RecordAddress, paths: RunPaths) -> None:
-    """Remove the record of a start that was killed before it wrote its configuration.
+def refuse_taken_record(address: RecordAddress, paths: RunPaths) -> bool:
+    """Refuse a record with work, and the database of another program, for a new run.
 
-    Such a record holds no work. Raises RunDirectoryError for a record that does.
+    Returns whether there is the record of a start that was killed before it wrote its configuration. Raises
+    RunDirectoryError, and StoreUnavailable if a server cannot be asked.
     """
     if is_interrupted_start(address, paths):
         database_at(address).clear()
