@@ -277,14 +277,14 @@ def _show_plan(settings: "Config") -> None:
 def _what_it_would_do(settings: "Config", paths: "RunPaths") -> str:
     """Say what a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
     from dart.core.run_directory import refuse_at_once
-    from dart.run.run_record import refuse_taken_record, refuse_without_record
+    from dart.run.run_record import is_interrupted_start, refuse_without_record
 
     is_resumed = paths.config.exists()
     refuse_at_once(paths, resume=is_resumed)
     if is_resumed:
         refuse_without_record(settings, paths)
     elif settings.run.record:  # a file is in the directory, which is looked at above
-        refuse_taken_record(paths.record_at(settings.run.record), paths)
+        is_interrupted_start(paths.record_at(settings.run.record), paths)
     return f"would {'continue the run in' if is_resumed else 'begin a run in'} {paths.root}"
 
 

@@ -50,7 +50,7 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     program.
     """
     address = paths.record_at(config.run.record)
-    if refuse_taken_record(address, paths):
+    if is_interrupted_start(address, paths):
         database_at(address).clear()
     if config.run.blobs:
         in_child(partial(begin_storage, config, paths))
@@ -58,20 +58,11 @@ def begin_record(config: Config, paths: RunPaths) -> None:
         store.add_version()
 
 
-def refuse_taken_record(address: RecordAddress, paths: RunPaths) -> bool:
-    """Refuse a record with work, and the database of another program, for a new run.
-
-    Returns whether there is the record of a start that was killed before it wrote its configuration. Raises
-    RunDirectoryError, and StoreUnavailable if a server cannot be asked.
-    """
-    if is_interrupted_start(address, paths):
-        database_at(address).clear()
-
-
 def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
     """Whether a new run finds the record of a start that was killed, and not an empty place.
 
-    Raises RunDirectoryError for a record that holds work, and for the database of another program.
+    Raises RunDirectoryError for a record that holds work, and for the database of another program;
+    StoreUnavailable if a server cannot be asked.
     """
     if isinstance(address, Path) and not address.exists():
         return False

@@ -255,7 +255,7 @@ async def test_a_judge_that_takes_more_memory_than_it_may_is_the_evaluators_fail
         "expected": {"type": "rule", "rules": {}},
     }
     task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
-    with pytest.raises(EvaluatorFailed, match="exact_match failed: MemoryError: the call exceeds its limit of 4096 MiB"):
+    with pytest.raises(EvaluatorFailed, match="MemoryError: the call exceeds its limit of 4096 MiB"):
         await judge(task, setting, lambda: 60.0)
 
 
