@@ -341,7 +341,8 @@ class Board:
 
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; text that is too long for its place is cut. A new name is noted in the index."""
-        if "name" in fields and self._has_index:
+        is_moved = "route" in fields and fields["route"] != self.get(slot, "route")
+        if self._has_index and ("name" in fields or is_moved):
             with _exclusive(self._file.fileno()):
                 self._set(slot, fields)
                 self._note_name(slot)
@@ -440,7 +441,7 @@ class Board:
 
     @property
     def changes(self) -> int:
-        """The number of times that a row got a name or another parent."""
+        """The number of times that a row got a name, another parent, or another route."""
         return self.whole[self._header + _CHANGES] if self._has_index else 0
 
     # ---- the index of names ----

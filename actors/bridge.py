@@ -16,6 +16,7 @@ args       host          this host's name
            capabilities  what this host has: {"gpu": 2, "vm_host": 1}
            exports       names others may write to; who writes to another host is known there anyway
            tells         names of local actors that want to know of links
+           orders        messages, by the names they have in mail, that are taken from the leader only
            lease_s
  leader    services      names that the others know as they are, with every row below them
  follower  leader        the leader's name
@@ -33,9 +34,11 @@ from actors.codec import Envelope, MessageKind, UndecodedMessage, message, modul
 from actors.directory import Directory
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import (
+    ACTIVITIES_PER_FRAME,
     ACTIVITY_PER_LEASE,
     LEASE_S,
     MAX_COUNT,
+    ROWS_PER_FRAME,
     Activities,
     Activity,
     Again,
@@ -67,11 +70,8 @@ GAUGES_S = 0.25
 """How often changed gauges are told."""
 
 FRAMES_PER_TURN = 256
+FRAMES_S = 0.1
 """Then mail and timers get their turn, however much another host sends."""
-
-ROWS_PER_FRAME = 48
-ACTIVITIES_PER_FRAME = 256
-"""A frame stays below the limit of the wire."""
 
 LINGER_S = 0.2
 """How long a bridge that stops waits for its last word to leave."""
@@ -162,12 +162,13 @@ class Links:
     malformed: int
 
 
-def _wire_name(cls: type) -> str:
+def wire_name(cls: type) -> str:
+    """The name of a message in mail."""
     return f"{module_name_of(cls)}.{cls.__qualname__}"
 
 
 SAID_ON_ONE_MACHINE = frozenset(
-    _wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
+    wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
 )
 """Whoever may say these is on the same host as whoever hears them: a supervisor, the bridge."""
 
@@ -176,13 +177,13 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 def why_not_taken(carry: Carry) -> str:
     """Why mail of another host is not handed on, whoever it is for; empty when it is. Pure."""
-    if carry.kind == MessageKind.REFUSAL and carry.message != _wire_name(RefusalReason):
-        return f"a refusal must be a {_wire_name(RefusalReason)}, not {carry.message}"
+    if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
+        return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_MACHINE:
         return f"{carry.message} is not taken from another host"
     try:
         _one_value.decode(carry.payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return f"its message is no msgpack: {error}"
     return ""
 
@@ -213,10 +214,12 @@ class Bridge(Actor):
         self.host = str(self.args["host"])
         check_host(self.host)
         self.lease_s = float(self.args.get("lease_s", LEASE_S))
+        self._orders = frozenset(self.args.get("orders", ()))
         self.sessions: dict[str, Session] = {}
         self.late = 0
         self.malformed = 0
-        self._is_draining = False
+        self._is_draining = self._drains_soon = False
+        self._ticked_s = self.clock.monotonic_s()
         self._activity_s = self._gauges_s = 0.0
         self._activity_turn = 0
         self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
@@ -257,6 +260,9 @@ class Bridge(Actor):
         known = self.sessions.get(host)
         if known is not None:
             self.lose(known, "its agent is gone")
+
+    def was_late(self, late_s: float) -> None:
+        """This bridge had other things to do: what others said meanwhile may still wait to be heard."""
 
     # ---- mail ----
 
@@ -363,6 +369,8 @@ class Bridge(Actor):
             message=UndecodedMessage(carry.message, carry.payload),
         )
         why = why_not_taken(carry)
+        if carry.message in self._orders and not self._is_leader(channel):
+            why = f"{carry.message} is taken from the leader only"
         if not why and (self.directory.host_of(envelope.to) or not self.told.is_told(envelope.to)):
             why = f"host {self.host!r} offers no {envelope.to!r}"
         if why:
@@ -411,6 +419,7 @@ class Bridge(Actor):
 
     def tick(self) -> None:
         """What time brings: loss, changed rows, ages, beats."""
+        self.was_late(self.clock.monotonic_s() - self._ticked_s - TICK_S)
         self.drain()
         self.directory.settle()
         self.told.update()
@@ -424,20 +433,33 @@ class Bridge(Actor):
             if each.is_beat_due(now_s):
                 self.say(each, Beat())
         self.set_gauges({0: len(self.sessions)})
+        self._ticked_s = self.clock.monotonic_s()
 
     def drain(self) -> None:
         """Take the frames that have come. Raises WireClosed when none can come any more."""
         if self._is_draining:
             return
         self._is_draining = True
+        if not self._take_all_frames() and not self._drains_soon:
+            self._drains_soon = True
+            self.after(0.0, self._drain_again)
+        self._is_draining = False
+
+    def _drain_again(self) -> None:
+        self._drains_soon = False
+        self.drain()
+
+    def _take_all_frames(self) -> bool:
+        """False when this turn has no time for more of them."""
+        until_s = self.clock.monotonic_s() + FRAMES_S
         for _ in range(FRAMES_PER_TURN):
             received = self.wire.receive()
             if received is None:
-                break
+                return True
             self.take_frame(*received)
-        else:
-            self.after(0.0, self.drain)
-        self._is_draining = False
+            if self.clock.monotonic_s() > until_s:
+                break
+        return False
 
     def take_frame(self, host: str, data: bytes) -> None:
         if not data:
@@ -455,7 +477,7 @@ class Bridge(Actor):
         elif known is None or isinstance(frame.body, Hello):
             self.heard_outside(host, frame)
         elif known.hear(frame):
-            known.heard_s = self.clock.monotonic_s()
+            known.heard_s, known.forgiven_s = self.clock.monotonic_s(), 0.0
             known.heard_bytes += len(data)
             self._hear_next(known, frame.body)
         else:
@@ -490,7 +512,7 @@ class Bridge(Actor):
     # ---- rows ----
 
     def _learn(self, channel: Channel, rows: tuple[Row, ...]) -> None:
-        is_leader = self.speaks_for_others and isinstance(channel, Session)
+        is_leader = self._is_leader(channel)
         answers = (self.directory.learn(channel.host, row, speaks_for_others=is_leader) for row in rows)
         refusals = [why for why in answers if why]
         channel.refused += len(refusals)
@@ -499,6 +521,9 @@ class Bridge(Actor):
             self._tell_of(LinkUp(host=channel.host, epoch=channel.epoch, capabilities=channel.capabilities))
         if refusals:  # once, whatever there is: another host must not fill this one's log
             self.log.warning("names_refused", host=channel.host, count=len(refusals), first=refusals[0])
+
+    def _is_leader(self, channel: Channel) -> bool:
+        return self.speaks_for_others and isinstance(channel, Session)
 
     def _announce_to_all(self) -> None:
         for each in self.sessions.values():

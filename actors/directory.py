@@ -7,16 +7,20 @@ ask that waits for it ends. While nothing is heard of its host, its ages grow, a
 do.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from actors.board import LIVING, STATES, ActorState, Board, row_beside
 from actors.clock import Clock
 from actors.errors import ActorError
-from actors.link import Activity, Row, host_in
+from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_told, host_in, machine_row
 from actors.told_rows import TellableRow
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
+
+PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
+"""How much of a board the rows of another host may fill, and those of all others: never all of it."""
 
 
 @dataclass(slots=True)
@@ -38,10 +42,14 @@ class Directory:
         self._route = bridge_slot + 1
         self._clock = clock
         self._names: dict[str, KnownName] = {}
+        self._names_of: Counter[str] = Counter()
+        """The number of names of each host."""
         self._slots: dict[tuple[str, int], int] = {}
         """The slot here, by the host that told of the row and the slot there."""
-        self._waiting: dict[str, tuple[str, Row]] = {}
-        """Names that an actor of this host bears still, while it is being stopped."""
+        self._told_as: dict[int, set[tuple[str, int]]] = {}
+        """The reverse of it: several hosts may tell of one row."""
+        self._waiting: dict[tuple[str, str], tuple[Row, bool]] = {}
+        """By teller and name, rows of names that another actor bears still, and `speaks_for_others`."""
 
     def host_of(self, name: str) -> str:
         """The host on which the actor with this name lives or lived; empty when it is this one."""
@@ -63,23 +71,29 @@ class Directory:
 
         speaks_for_others   the leader passes rows of other hosts on; a follower announces only its own
         """
-        self._waiting.pop(row.name, None)
-        is_living = STATES[row.state] in LIVING
-        if speaks_for_others and is_living and self._is_alive_here(row.name):
-            self._waiting[row.name] = teller, row
-            return ""
+        self._waiting.pop((teller, row.name), None)
         why = self._why_not(teller, row, speaks_for_others)
-        if why or (STATES[row.state] is ActorState.FREE and row.name not in self._names):
+        if why:
+            return why
+        is_free, changes = STATES[row.state] is ActorState.FREE, self._board.changes
+        if is_free and not self._is_known(row, speaks_for_others):
+            return ""
+        if self._has_to_wait(row, speaks_for_others):
+            self._waiting[teller, row.name] = row, speaks_for_others
+            return ""
+        why = self._why_full(row)
+        if why:
             return why
         try:
             slot = self._slot_for(teller, row)
         except ActorError as error:
             return str(error)
         self._write(slot, row)
-        if STATES[row.state] is ActorState.FREE:
-            del self._names[row.name], self._slots[teller, row.slot]
+        if is_free:
+            self._drop_name(row.name)
+            self._unbind(slot)
         else:
-            self._names[row.name] = KnownName(row.host, row.is_told_to_all)
+            self._note_name(slot, row, changes)
         return ""
 
     def hear_activity(self, teller: str, news: Activity) -> None:
@@ -94,8 +108,9 @@ class Directory:
 
     def forget(self, host: str, reason: str) -> None:
         """A host is lost: none of its names lives any more."""
-        self._waiting = {name: waits for name, waits in self._waiting.items() if waits[1].host != host}
-        self._slots = {place: slot for place, slot in self._slots.items() if place[0] != host}
+        self._waiting = {place: waits for place, waits in self._waiting.items() if waits[0].host != host}
+        for place in [place for place in self._slots if place[0] == host]:
+            self._told_as[self._slots.pop(place)].discard(place)
         for name, known in self._names.items():
             if known.host == host and not known.is_lost:
                 known.is_lost = True
@@ -106,11 +121,13 @@ class Directory:
         for host in {known.host for known in self._names.values()}:
             self.forget(host, reason)
         self._slots.clear()
+        self._told_as.clear()
+        self._waiting.clear()
 
     def settle(self) -> None:
-        """Learn what had to wait for the end of an actor of this host."""
-        for teller, row in list(self._waiting.values()):
-            self.learn(teller, row, speaks_for_others=True)
+        """Learn what had to wait for the end of another actor."""
+        for (teller, _), (row, speaks_for_others) in list(self._waiting.items()):
+            self.learn(teller, row, speaks_for_others=speaks_for_others)
 
     def close_all(self, reason: str) -> None:
         """No name from elsewhere lives; also none that an earlier bridge of this name left behind."""
@@ -125,10 +142,21 @@ class Directory:
         is_others = row.host != teller or at not in ("", teller)
         if self._host in (at, row.host) or (is_others and not speaks_for_others):
             return f"{row.name!r} is not for host {teller!r} to announce"
-        if self._is_alive_here(row.name) or (not speaks_for_others and self._is_kept_here(row.name)):
+        if not can_be_told(row.name):
+            return f"{row.name!r} cannot be the name of an actor"
+        may_wait = speaks_for_others and STATES[row.state] in LIVING
+        if not may_wait and self._is_alive_here(row.name):
             return f"{row.name!r} is an actor of this machine"
+        if not speaks_for_others and self._is_kept_here(row.name):
+            return f"{row.name!r} is an actor of this machine"
+        if not (at or speaks_for_others) and row.incarnation > MAX_PLACED_INCARNATION:
+            return f"{row.name!r} incarnation {row.incarnation} is none that was placed"
+        return self._why_late(teller, row, speaks_for_others)
+
+    def _why_late(self, teller: str, row: Row, speaks_for_others: bool) -> str:
+        """A plain name goes from host to host: what is said of it may be of an earlier one."""
         slot = self._board.find(row.name)
-        if slot is None or at or (speaks_for_others and row.host == teller):
+        if slot is None or host_in(row.name) or (speaks_for_others and row.host == teller):
             return ""
         incarnation = int(self._board.get(slot, "incarnation"))
         known = self._names.get(row.name)
@@ -138,14 +166,48 @@ class Directory:
             return f"{row.name!r} incarnation {row.incarnation} is late: {incarnation} is lost or came after"
         return ""
 
+    def _why_full(self, row: Row) -> str:
+        """No host may fill the board: actors of this one and of others need rows as well."""
+        if row.name in self._names:
+            return ""
+        rows = self._board.slots
+        is_full = self._names_of[row.host] >= rows * PART_OF_ONE_HOST
+        if is_full or len(self._names) >= rows * PART_OF_ALL_HOSTS:
+            return (
+                f"{row.name!r} is one name too many: host {row.host!r} has {self._names_of[row.host]}, "
+                f"all other hosts together {len(self._names)} of the board's {rows} rows; "
+                "start the system with more rows"
+            )
+        return ""
+
+    def _has_to_wait(self, row: Row, speaks_for_others: bool) -> bool:
+        """Whether another actor bears the name, whose end is still to be told.
+
+        The leader says where an actor lives now, so only an actor of this host is waited for. A host that
+        speaks for itself cannot take a name from another host.
+        """
+        if speaks_for_others:
+            return self._is_alive_here(row.name)
+        known = self._names.get(row.name)
+        if known is None or known.is_lost or known.host == row.host:
+            return False
+        slot = self._slot_of(row.name)
+        return slot is not None and self._board.state(slot) in LIVING | _WAITING
+
+    def _is_known(self, row: Row, speaks_for_others: bool) -> bool:
+        return row.name in self._names if speaks_for_others else self._is_of(row.name, row.host)
+
     def _is_alive_here(self, name: str) -> bool:
         slot = self._board.find(name)
         return slot is not None and not self._board.get(slot, "route") and self._board.state(slot) in LIVING
 
     def _is_kept_here(self, name: str) -> bool:
-        """It does not live, but its supervisor here will have it live again."""
+        """It does not live, but its supervisor here will have it live again; or it is the row of a host."""
         slot = self._board.find(name)
-        return slot is not None and not self._board.get(slot, "route") and self._board.state(slot) in _WAITING
+        if slot is None or self._board.get(slot, "route"):
+            return False
+        state = self._board.state(slot)
+        return state in _WAITING or (name.startswith(machine_row("")) and state is not ActorState.FREE)
 
     # ---- inside: rows ----
 
@@ -154,31 +216,62 @@ class Directory:
         slot = self._slots.get((teller, row.slot))
         if slot is not None:
             before = str(self._board.get(slot, "name"))
-            if before == row_beside(row.name):
+            if before == row_beside(row.name) and self._may_swap(before, row):
                 self._swap(slot, before, row.name)
-            elif before != row.name:
+            elif before != row.name and self._is_of(before, row.host):
                 self._forget_name(before, slot)
         slot = self._board.claim(row.name, row.parent)
+        if not self._is_of(row.name, row.host):
+            self._unbind(slot)
         self._slots[teller, row.slot] = slot
+        self._told_as.setdefault(slot, set()).add((teller, row.slot))
         return slot
+
+    def _is_of(self, name: str, host: str) -> bool:
+        known = self._names.get(name)
+        return known is not None and known.host == host
+
+    def _may_swap(self, before: str, row: Row) -> bool:
+        is_free = self._board.find(row.name) is None
+        return self._is_of(before, row.host) and (is_free or self._is_of(row.name, row.host))
+
+    def _unbind(self, slot: int) -> None:
+        """The slot may get another actor: news for the one it had are not for that."""
+        for place in self._told_as.pop(slot, ()):
+            if self._slots.get(place) == slot:
+                del self._slots[place]
+
+    def _note_name(self, slot: int, row: Row, changes: int) -> None:
+        """changes: those of the board before the row was learned."""
+        known, before = KnownName(row.host, row.is_told_to_all), self._drop_name(row.name)
+        self._names[row.name] = known
+        self._names_of[row.host] += 1
+        if before != known and self._board.changes == changes:
+            self._board.set(slot, name=row.name)  # counts as a change: others are told whose it is now
+
+    def _drop_name(self, name: str) -> KnownName | None:
+        known = self._names.pop(name, None)
+        if known is not None:
+            self._names_of[known.host] -= 1
+        return known
 
     def _swap(self, slot: int, before: str, after: str) -> None:
         """Two rows swap their names: a replacement took over, and asks for either process go on."""
         other = self._board.find(after)
         self._board.set(slot, name=after)
-        self._names[after], known = self._names[before], self._names.get(after)
-        del self._names[before]
-        if other is not None and other != slot:
+        known = self._names.pop(after, None)
+        self._names[after] = self._names.pop(before)
+        if other is not None and known is not None:
             self._board.set(other, name=before)
-            if known is not None:
-                self._names[before] = known
+            self._names[before] = known
 
     def _forget_name(self, name: str, slot: int) -> None:
         """Its row there is another actor's by now."""
-        if self._names.pop(name, None) is not None and self._board.get(slot, "route") == self._route:
+        if self._drop_name(name) is not None and self._board.get(slot, "route") == self._route:
             incarnation = self._board.get(slot, "incarnation")
             self._board.note_end(slot, incarnation, "it has ended and was forgotten")
             self._board.set_state(slot, ActorState.FREE, ready=0)
+            self._unbind(slot)
 
     def _write(self, slot: int, row: Row) -> None:
         """The state last: from then on there is mail for it."""
@@ -189,7 +282,9 @@ class Directory:
         if is_new:
             self._begin(slot, row)
         now_unix_s = self._clock.unix_s()
-        self._board.note_end(slot, row.ended_incarnation, row.ended_reason)
+        is_free = STATES[row.state] is ActorState.FREE
+        ended = max(row.ended_incarnation, 1) if is_free else row.ended_incarnation  # or it is not used again
+        self._board.note_end(slot, ended, row.ended_reason)
         self._board.set(
             slot,
             incarnation=row.incarnation,

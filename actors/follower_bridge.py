@@ -1,8 +1,7 @@
 """The bridge of a host that follows: it has a session with the leader, and a channel to every other host."""
 
-from collections import deque
-
 from actors.bridge import Bridge
+from actors.early_frames import EarlyFrames
 from actors.errors import InvalidHost
 from actors.link import (
     Again,
@@ -28,9 +27,6 @@ HELLO_AGAIN_S = 1.0
 RECONNECT_S = 0.2
 """A follower that lost its session waits this long before it says Hello again."""
 
-EARLY_FRAMES = 256
-"""The most frames of one host that are held until the leader has told of its session."""
-
 
 class FollowerBridge(Bridge):
     """Says Hello to the leader until it is welcome; writes straight to hosts that the leader tells of."""
@@ -44,7 +40,7 @@ class FollowerBridge(Bridge):
         self._channels: dict[str, Channel] = {}
         self._peer_epochs: dict[str, int] = {}
         """The newest epoch of each host that the leader has told of, also of those that are lost."""
-        self._early: dict[str, deque[tuple[float, bytes]]] = {}
+        self._early = EarlyFrames()
         super().on_start()
         if self._leader == self.host:
             raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another")
@@ -52,7 +48,7 @@ class FollowerBridge(Bridge):
 
     @property
     def early(self) -> int:
-        return sum(len(held) for held in self._early.values())
+        return len(self._early)
 
     def channel_to(self, host: str) -> Channel | None:
         return self.sessions.get(host) or self._channels.get(host)
@@ -90,7 +86,7 @@ class FollowerBridge(Bridge):
         super().tick()
         now_s = self.clock.monotonic_s()
         self._tell_peers()
-        self._drop_early(now_s)
+        self.late += self._early.drop_older(now_s - self.lease_s)  # the leader told of no such session
         if not self.sessions and now_s - self._hello_s >= HELLO_AGAIN_S:
             self._say_hello()
 
@@ -121,7 +117,7 @@ class FollowerBridge(Bridge):
             self.directory.forget(peer.host, f"host {peer.host!r} is lost: {why}")
         if peer.reason is None and peer.host not in self._channels:
             self._channels[peer.host] = Channel(peer.host, peer.epoch, own.epoch)
-        for _, data in self._early.pop(peer.host, ()):
+        for data in self._early.take(peer.host):
             self.take_frame(peer.host, data)
 
     def _hear_peer(self, host: str, frame: Frame) -> None:
@@ -133,18 +129,8 @@ class FollowerBridge(Bridge):
             self.heard(channel, frame.body)
             return
         is_early = frame.epoch > self._peer_epochs.get(host, 0) or frame.to_epoch > self._last_epoch
-        held = self._early.setdefault(host, deque()) if is_early else deque(maxlen=0)
-        if is_early and len(held) < EARLY_FRAMES:
-            held.append((self.clock.monotonic_s(), pack(frame)))
-        else:
+        if not (is_early and self._early.hold(host, pack(frame), self.clock.monotonic_s())):
             self.late += 1
-
-    def _drop_early(self, now_s: float) -> None:
-        """The leader has not told of their sessions within a lease: they are none."""
-        for held in self._early.values():
-            while held and now_s - held[0][0] > self.lease_s:
-                held.popleft()
-                self.late += 1
 
     def _tell_peers(self) -> None:
         """Hosts that an actor of this one wrote to hear what becomes of it."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from actors.bridge import Bridge
 from actors.link import (
+    PEERS_PER_FRAME,
     ChangeLog,
     Frame,
     Gone,
@@ -14,13 +15,11 @@ from actors.link import (
     Welcome,
     before_session,
     first_epoch,
+    is_host,
     next_epoch,
     session,
 )
 from actors.told_rows import TellableRow, Visibility
-
-PEERS_PER_FRAME = 128
-"""A frame stays below the limit of the wire."""
 
 
 class LeaderBridge(Bridge):
@@ -38,7 +37,7 @@ class LeaderBridge(Bridge):
         return self.directory.passed_on()
 
     def heard_outside(self, host: str, frame: Frame) -> None:
-        if isinstance(frame.body, Hello) and frame.body.host == host != self.host:
+        if isinstance(frame.body, Hello) and frame.body.host == host != self.host and is_host(host):
             self._welcome(frame.body)
         else:
             self.late += 1
@@ -54,12 +53,15 @@ class LeaderBridge(Bridge):
         self._peers.note(lost.host, Peer(lost.host, lost.epoch, reason))
         super().lose(lost, reason)
 
+    def was_late(self, late_s: float) -> None:
+        """No host is lost for what this one had no time to hear. A follower does not do so: it must stop."""
+        for each in self.sessions.values():
+            each.forgive(late_s)
+
     def _welcome(self, hello: Hello) -> None:
         old = self.sessions.get(hello.host)
-        if old is not None and old.attempt == hello.attempt:  # the answer to its first Hello may be lost
-            self.say(old, Welcome(self.host, self.lease_s))
-            old.rows_cursor = old.peers_cursor = 0
-            self._announce(old)
+        if old is not None and old.attempt == hello.attempt:
+            self._welcome_again(old)
             return
         if old is not None:
             self.lose(old, "it connected anew")
@@ -69,6 +71,13 @@ class LeaderBridge(Bridge):
         opened.capabilities, opened.attempt = hello.capabilities, hello.attempt
         self.say(opened, Welcome(self.host, self.lease_s))
         self.open(opened)
+
+    def _welcome_again(self, known: Session) -> None:
+        """The answer to its first Hello may be lost, unless it has spoken in the session since."""
+        if not known.has_heard:
+            self.say(known, Welcome(self.host, self.lease_s))
+            known.rows_cursor = known.peers_cursor = 0
+            self._announce(known)
 
     def _announce(self, to: Session) -> None:
         """Sessions first: a row is of no use to a host that may not write to its host."""

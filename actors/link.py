@@ -21,7 +21,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from actors.board import GAUGES, NAME_BYTES
+from actors.board import GAUGES, MOST, NAME_BYTES
 from actors.errors import InvalidHost, MalformedMessage
 
 LINK_VERSION = 2
@@ -42,9 +42,21 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=400)]
 MAX_COUNT = 2**62 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+SmallCount = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Ms = Count | None
+Ms = SmallCount | None
 """An age in milliseconds; None: it never happened. Clocks of two hosts differ, ages do not."""
+
+MAX_EPOCH = 2**60
+"""No host has seen a higher epoch, so that there is always one above it."""
+
+MAX_PLACED_INCARNATION = 2**60
+"""The same for the incarnations of actors with plain names, which go on where they are placed next."""
+
+ROWS_PER_FRAME = 48
+ACTIVITIES_PER_FRAME = 256
+PEERS_PER_FRAME = 128
+"""A frame stays below the limit of the wire, and is soon handled."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -52,7 +64,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
     host: Name
     capabilities: Annotated[dict[Name, Count], msgspec.Meta(max_length=64)]
-    last_epoch: Count
+    last_epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
     attempt: Count
     """The same in every repetition of a Hello that was not answered."""
 
@@ -87,7 +99,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 class Peers(msgspec.Struct, frozen=True, array_like=True, tag="peers"):
     """From the leader: sessions that were opened, or are over."""
 
-    peers: tuple[Peer, ...]
+    peers: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=PEERS_PER_FRAME)]
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -104,7 +116,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     is_ready: bool
     is_told_to_all: bool
     """Whether the leader tells every host of it."""
-    restarts: Count
+    restarts: SmallCount
     started: Ms
     retry_in: Ms
     """Milliseconds until its supervisor tries again; None when it does not wait."""
@@ -118,7 +130,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag="rows"):
     """Rows that are new or changed. A row in state `free` is no more."""
 
-    rows: tuple[Row, ...]
+    rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_PER_FRAME)]
 
 
 class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
@@ -146,7 +158,7 @@ class Activity(msgspec.Struct, frozen=True, array_like=True):
 class Activities(msgspec.Struct, frozen=True, array_like=True, tag="activities"):
     """Of rows that were told before."""
 
-    activities: tuple[Activity, ...]
+    activities: Annotated[tuple[Activity, ...], msgspec.Meta(max_length=ACTIVITIES_PER_FRAME)]
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
@@ -192,7 +204,7 @@ def unpack(data: bytes) -> Frame:
     """Raises MalformedMessage that says what is wrong with it."""
     try:
         frame = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"{len(data)} bytes are no frame of a link: {error}") from error
     if frame.version != LINK_VERSION:
         raise MalformedMessage(f"frame of link version {frame.version}; this side speaks {LINK_VERSION}")
@@ -227,17 +239,22 @@ def machine_row(host: str) -> str:
     return f"machine-{host}"
 
 
+def is_host(name: str) -> bool:
+    """Whether a host may be called so."""
+    return 0 < len(name.encode()) <= MAX_HOST_BYTES and not set(name) & {"@", "\0"}
+
+
 def check_host(host: str) -> None:
     """Raise InvalidHost for what cannot be the name of a host."""
-    if not 0 < len(host.encode()) <= MAX_HOST_BYTES or "@" in host:
+    if not is_host(host):
         raise InvalidHost(
             f"host is {host!r}: a host's name has 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
         )
 
 
 def can_be_told(name: str) -> bool:
-    """Whether a name, as it is seen elsewhere, fits on a board."""
-    return len(name.encode()) <= NAME_BYTES
+    """Whether a name, as it is seen elsewhere, fits on a board, whose texts end at the first zero."""
+    return len(name.encode()) <= NAME_BYTES and "\0" not in name
 
 
 # ---- sessions ----
@@ -279,6 +296,11 @@ class Channel:
         """The first frame of this channel; what came before it is told again."""
         self._heard = frame.number
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether the other side knows of this channel: it has said something there."""
+        return self._heard > 0
+
     def hear(self, frame: Frame) -> bool:
         """Whether the frame belongs to these sessions and is new."""
         if (frame.epoch, frame.to_epoch) != (self.epoch, self.own_epoch) or frame.number <= self._heard:
@@ -295,6 +317,8 @@ class Session(Channel):
 
     lease_s: float
     heard_s: float
+    forgiven_s: float = 0.0
+    """For so long since then nobody here has listened."""
     capabilities: dict[str, int] = field(default_factory=dict)
     attempt: int = 0
     malformed: int = 0
@@ -307,7 +331,11 @@ class Session(Channel):
     peers_cursor: int = 0
 
     def is_lost(self, now_s: float) -> bool:
-        return now_s - self.heard_s > self.lease_s
+        return now_s - self.heard_s > self.lease_s + self.forgiven_s
+
+    def forgive(self, late_s: float) -> None:
+        """Do not count the time in which this side did not listen as silence, up to a second lease."""
+        self.forgiven_s = min(self.forgiven_s + max(0.0, late_s), self.lease_s)
 
     def is_beat_due(self, now_s: float) -> bool:
         return now_s - self.said_s >= self.lease_s / BEATS_PER_LEASE

@@ -8,7 +8,7 @@ changes with every message is told a few times in a lease, for all rows at once.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from actors.board import LIVING, STATES, ActorState, Board, Vitals, second_row
+from actors.board import LIVING, MOST, STATES, ActorState, Board, Vitals, second_row
 from actors.clock import Clock
 from actors.link import Activity, ChangeLog, Row, can_be_told, machine_row, seen_elsewhere
 
@@ -248,4 +248,4 @@ def _age_ms(age_s: float | None) -> int | None:
 
 
 def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+    return min(max(0, round(seconds * 1000)), MOST - 1)

@@ -20,7 +20,7 @@ from typing import Any
 
 from actors.actor import Actor, Sender, receives
 from actors.board import LIVING, ActorState, Board
-from actors.bridge import Export, LinkDown, LinkUp
+from actors.bridge import Export, Exported, LinkDown, LinkUp, wire_name
 from actors.codec import from_plain, message, to_plain
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.future import Future
@@ -29,7 +29,19 @@ from actors.monitors import Exit
 from supervision import reports
 from supervision.child_spec import Backoff, Breaker, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
-from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
+from supervision.messages import (
+    Children,
+    DeleteChild,
+    Managed,
+    ReleaseChild,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    UpdateChild,
+    UpdateFlags,
+    WhichChildren,
+    start_child,
+)
 from supervision.placement import (
     HOST_BACKOFF,
     HOST_BREAKER,
@@ -70,6 +82,9 @@ HOSTS_PER_ANSWER = 64
 UNPLACED_PER_ANSWER = 20
 REASON_LETTERS = 1000
 """Mail carries 64 KB."""
+
+MANAGEMENT = (StartChild, TerminateChild, RestartChild, DeleteChild, ReleaseChild, UpdateChild, UpdateFlags)
+"""What a supervisor is told to do. Whoever may say it can have any actor started there."""
 
 NO_EPOCH = -1
 """A follower without its leader takes no orders."""
@@ -509,6 +524,8 @@ class HostSupervisor(Actor):
         """As its bridge says; empty on the leader itself."""
         self._taken: dict[str, int] = {}
         """By name, the highest placement that was ordered; none is taken twice."""
+        self._told_to_all: dict[str, bool] = {}
+        """What was placed here, and whether every host is told of it."""
         self._called_off: dict[str, int] = {}
         """By name, the highest placement that was to be stopped; it is not started after."""
         self._drained: Future[None] = Future()
@@ -527,6 +544,8 @@ class HostSupervisor(Actor):
     async def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
         if not _is_own(self.board, sender, BRIDGE):
             return Managed(ok=False, reason=self._refusal(news, sender))
+        if not self.args["follows"]:
+            return None
         self._leader = news.host
         if news.epoch != self._epoch:
             await self._enter(news.epoch)
@@ -536,7 +555,10 @@ class HostSupervisor(Actor):
     async def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
         if not _is_own(self.board, sender, BRIDGE):
             return Managed(ok=False, reason=self._refusal(news, sender))
-        await self._enter(NO_EPOCH, news.reason)
+        if self.args["follows"]:
+            await self._enter(NO_EPOCH, news.reason)
+        elif not news.host:
+            await self._export_again()
         return None
 
     @receives(StartPlaced)
@@ -563,7 +585,8 @@ class HostSupervisor(Actor):
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
         if not answer.ok:
             return Carries(ok=False, reason=answer.reason)
-        await self.ask(BRIDGE, Export(name=spec.id, placed=True, is_told_to_all=order.is_told_to_all))
+        self._told_to_all[spec.id] = order.is_told_to_all
+        await self._export(spec.id)
         return Carries(ok=True)
 
     @receives(StopPlaced)
@@ -574,10 +597,19 @@ class HostSupervisor(Actor):
         if order.epoch != self._epoch or order.number < self._taken.get(order.name, 0):
             return Carries(ok=False, reason=f"placement {order.number} in epoch {order.epoch} is over")
         self._called_off[order.name] = order.number
+        self._told_to_all.pop(order.name, None)
         await self._terminate(order.name)
         return Carries(ok=True)
 
     # ---- inside ----
+
+    def _export(self, name: str) -> Future[Exported]:
+        return self.ask(BRIDGE, Export(name=name, placed=True, is_told_to_all=self._told_to_all[name]))
+
+    async def _export_again(self) -> None:
+        """The leader's bridge was started anew, and what was placed here goes on: tell the others again."""
+        for end in [self._export(name) for name in self._told_to_all]:
+            await end
 
     def _is_of_leader(self, sender: Sender) -> bool:
         """The leader's `hosts`: here on the leader itself, else as only the leader's bridge can name it."""
@@ -685,7 +717,8 @@ def leader_spec(
         "wire": str(wire),
         "services": list(services),
         "exports": [HOSTS, *exports],
-        "tells": [HOSTS],
+        "tells": [HOSTS, HOST],
+        "orders": [wire_name(order) for order in MANAGEMENT],
         "lease_s": lease_s,
     }
     decides = {
@@ -721,6 +754,7 @@ def follower_spec(
         "wire": str(wire),
         "exports": [HOST, *exports],
         "tells": [HOST],
+        "orders": [wire_name(order) for order in MANAGEMENT],
         "lease_s": lease_s,
     }
     return _machine_spec(

@@ -27,6 +27,9 @@ RETRY_S = 5.0
 INCARNATIONS_PER_PLACEMENT = 2**20
 """Restarts on one host before the numbers of the next placement begin."""
 
+HIGHEST_TOLD = 2**40
+"""No host has seen a higher placement: their numbers times INCARNATIONS_PER_PLACEMENT must fit on a board."""
+
 HOST_BACKOFF = Backoff(initial_s=1.0, max_s=60.0, jitter=0.0, reset_after_s=120.0)
 """How long a host that was lost gets no work, counted from its loss."""
 
@@ -308,6 +311,8 @@ class PlacementCore:
     """Called off, and not known to have ended: started nowhere meanwhile, or there might be two."""
     _barred: dict[tuple[str, str], float] = field(default_factory=dict)
     """(actor, host) that refused, and until when it is not tried again."""
+    _repeated: set[tuple[str, str]] = field(default_factory=set)
+    """(actor, host) that was tried again at once under a higher number, which is done once."""
     _orders: list[PlacementAction] = field(default_factory=list)
     _is_undecided: bool = False
     _aside: set[str] = field(default_factory=set)
@@ -389,6 +394,7 @@ class PlacementCore:
             self.late += 1
             return
         self.carried[name] = Carried(carried.host, number, is_up=True)
+        self._repeated.discard((name, carried.host))
 
     def refused(self, name: str, number: int, last_number: int, now_s: float) -> None:
         """The host would not, or could not, start it: another one is tried first.
@@ -400,9 +406,12 @@ class PlacementCore:
             self.late += 1
             return
         del self.carried[name]
-        if last_number < number:
-            self._barred[name, carried.host] = now_s + RETRY_S
-        self.last_number = max(self.last_number, last_number)
+        at = name, carried.host
+        if number <= last_number <= HIGHEST_TOLD and at not in self._repeated:
+            self._repeated.add(at)
+            self.last_number = max(self.last_number, last_number)
+        else:
+            self._barred[at] = now_s + RETRY_S
         self._is_undecided = True
 
     def unanswered(self, name: str, number: int, now_s: float) -> None:
@@ -442,6 +451,7 @@ class PlacementCore:
         self.carried = {name: c for name, c in self.carried.items() if c.host != host}
         self._ending = {name: order for name, order in self._ending.items() if order.host != host}
         self._barred = {pair: until_s for pair, until_s in self._barred.items() if pair[1] != host}
+        self._repeated = {pair for pair in self._repeated if pair[1] != host}
 
     def _call_off(self, name: str, carried: Carried) -> None:
         order = CallOff(carried.host, self.hosts[carried.host].epoch, carried.number, name)

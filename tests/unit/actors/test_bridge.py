@@ -11,6 +11,7 @@ import pytest
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.bridge import (
+    FRAMES_S,
     Export,
     Exported,
     LinkDown,
@@ -19,12 +20,13 @@ from actors.bridge import (
     WhichLinks,
 )
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
-from actors.directory import KnownName
+from actors.directory import PART_OF_ONE_HOST, KnownName
 from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
 from actors.follower_bridge import FollowerBridge
 from actors.leader_bridge import LeaderBridge
-from actors.link import Beat, Carry, Row, Rows
+from actors.link import Beat, Carry, Hello, Row, Rows, before_session
 from actors.monitors import Down, Exit
+from actors.timers import Timers
 from tests.unit.actors.machines import Machines, machines
 from tests.unit.actors.rows import row
 
@@ -399,14 +401,16 @@ def test_a_host_cannot_write_in_anothers_name(three: Machines, to: str) -> None:
     assert three.benches[to].actor(receiver.partition("@")[0]).heard == []
 
 
-def test_a_host_tells_of_as_many_names_as_there_are_rows_and_the_last_is_refused(three: Machines) -> None:
+def test_a_host_that_announces_name_after_name_leaves_rows_to_the_others(three: Machines) -> None:
     board = three.benches["a"].board
-    used = len(board.rows())
     for first in range(0, board.slots, 40):
         frame_from_b(three, Rows(tuple(row(f"n{first + i}@b", slot=2000 + first + i) for i in range(40))))
-    assert len([one for one in board.rows() if one.name.startswith("n")]) == board.slots - used > 900
-    assert three.bridge("a").sessions["b"].refused >= used
-    assert three.answer("a", "here", Say(text="unhurt")).text == "unhurt"
+    assert len([one for one in board.rows() if one.name.endswith("@b")]) == board.slots * PART_OF_ONE_HOST
+    assert three.bridge("a").sessions["b"].refused >= board.slots * (1 - PART_OF_ONE_HOST)
+    three.start("c", Talker, "another")
+    three.answer("c", "bridge", Export(name="another"))
+    three.run(0.2)
+    assert three.answer("a", "another@c", Say(text="unhurt")).text == "unhurt"
 
 
 def test_bytes_that_are_no_frame_are_counted_and_harm_nothing(three: Machines) -> None:
@@ -571,3 +575,73 @@ def test_a_name_that_waits_for_its_restart_is_not_taken_by_another_machine(
     bench.board.set_state(bench.row("here").slot, state)
     frame_from_b(three, Rows((row("here", incarnation=9 << 20),)))
     assert (bench.row("here").route, bench.row("here").state) == (0, state)
+
+
+# ---- a bridge with much to do ----
+
+
+class Flood:
+    """A wire with more frames than one turn takes. Each takes a bridge a moment."""
+
+    fds = ()
+    malformed = 0
+
+    def __init__(self, three: Machines, frames: int, takes_s: float) -> None:
+        self._clock = three.benches["a"].clock
+        self._left = frames
+        self._takes_s = takes_s
+
+    def receive(self) -> tuple[str, bytes] | None:
+        self._clock.advance(self._takes_s)
+        self._left -= 1
+        return None if self._left < 0 else ("b", before_session(Beat()))
+
+    def send(self, host: str, frame: bytes) -> bool:
+        return True
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Nothing to close."""
+
+
+def test_a_leader_that_had_no_time_to_listen_loses_no_host_for_it(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = three.bridge("a")
+    monkeypatch.setattr(leader, "wire", Flood(three, 500, takes_s=0.01))
+    leader.tick()
+    assert set(leader.sessions) == {"b", "c"}
+    monkeypatch.setattr(leader, "wire", Flood(three, 0, takes_s=2 * LEASE_S + 0.1))
+    leader.tick()
+    assert leader.sessions == {}, "but not for ever"
+
+
+def test_frames_that_wait_for_the_next_turn_are_drained_by_one_timer(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = three.bridge("a")
+    timers: list[float] = []
+    monkeypatch.setattr(leader, "wire", Flood(three, 10_000, takes_s=0.0))
+    monkeypatch.setattr(Timers, "after", lambda _, seconds, __: timers.append(seconds))
+    for _ in range(3):
+        leader.drain()
+    assert timers == [0.0]
+
+
+def test_a_turn_of_frames_ends_soon_however_long_each_takes(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = three.bridge("a")
+    monkeypatch.setattr(leader, "wire", Flood(three, 10_000, takes_s=0.02))
+    monkeypatch.setattr(Timers, "after", lambda *_: None)
+    before_s = three.benches["a"].clock.monotonic_s()
+    leader.drain()
+    assert three.benches["a"].clock.monotonic_s() - before_s < 2 * FRAMES_S
+
+
+def test_a_hello_that_comes_late_has_nothing_told_again(three: Machines) -> None:
+    leader = three.bridge("a")
+    session = leader.sessions["b"]
+    said = session.said_bytes
+    leader.take_frame("b", before_session(Hello("b", {}, 0, session.attempt)))
+    assert leader.sessions["b"] is session
+    assert session.said_bytes == said

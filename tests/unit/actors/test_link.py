@@ -153,3 +153,14 @@ def test_an_epoch_is_above_all_that_either_side_has_seen() -> None:
 
 def test_the_epochs_of_a_later_leader_are_above_all_of_an_earlier_one() -> None:
     assert first_epoch(1000.002) > first_epoch(1000.0) + 1000, "a thousand sessions in two milliseconds"
+
+
+def test_time_in_which_nobody_listened_is_no_silence_up_to_a_second_lease() -> None:
+    receiver = opened("b", 5, lease_s=3.0, now_s=100.0)
+    receiver.forgive(2.5)
+    receiver.forgive(-1.0)
+    assert not receiver.is_lost(105.4)
+    assert receiver.is_lost(105.6)
+    receiver.forgive(1e6)
+    assert not receiver.is_lost(105.9)
+    assert receiver.is_lost(106.1)

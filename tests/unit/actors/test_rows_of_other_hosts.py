@@ -11,8 +11,8 @@ from actors.actor import Actor, Sender, receives
 from actors.board import GAUGES, ActorState, Board, second_row
 from actors.bridge import Export, WhichLinks
 from actors.codec import message
+from actors.early_frames import EARLY_FRAMES
 from actors.errors import ActorDied, Refused
-from actors.follower_bridge import EARLY_FRAMES
 from actors.link import LINK_VERSION, Beat, Carry, Frame, Peers, Rows, pack, unpack
 from actors.mail import Mail
 from tests.unit.actors.machines import Machines, machines
@@ -317,7 +317,9 @@ def test_mail_of_a_session_that_the_leader_is_about_to_tell_of_is_held_and_then_
         three.deliver("b", "c", letter(three, text, epoch=coming, number=number))
     assert (keeper.notes, links(three, "c").early) == ([], 2)
     introduction = Frame(LINK_VERSION, coming, three.bridge("c").sessions["a"].epoch, 1, Rows((row("pool"),)))
-    three.bridge("c")._early["b"].appendleft((three.benches["c"].clock.monotonic_s(), pack(introduction)))
+    three.bridge("c")._early._held["b"].appendleft(
+        (three.benches["c"].clock.monotonic_s(), pack(introduction))
+    )
     three.cables["a"].is_held = False
     three.run(0.3)
     assert (keeper.notes, links(three, "c").early) == (["first", "second"], 0)
@@ -416,6 +418,34 @@ def test_a_writer_whose_introduction_to_a_third_host_was_lost_is_introduced_agai
     player.tell("keeper@c", Note(text="taken"))
     three.run(0.3)
     assert keeper.notes == ["taken"]
+
+
+# ---- rows that move ----
+
+
+def test_a_child_that_starts_late_where_its_shard_was_moved_to_is_passed_on_as_of_its_new_host(
+    three: Machines,
+) -> None:
+    three.cables["b"].cut()
+    three.run(LEASE_S + 0.3)
+    number = 50 << 20
+    for name, parent in (("pool", "placed"), ("rollout-1", "pool")):
+        slot = board(three, "c").claim(name, parent)
+        board(three, "c").set_state(slot, ActorState.STOPPED, route=0, incarnation=number)
+        three.start("c", Keeper, name, parent=parent)
+        three.answer("c", "bridge", Export(name="pool", placed=True))
+        three.run(0.3)
+    leader = three.bridge("a")
+    assert leader.directory.host_of("rollout-1") == "c"
+    assert leader.told._rows[slot_of(three, "a", "rollout-1")].host == "c"
+
+
+def test_a_leader_whose_bridge_is_started_anew_passes_on_what_it_hears_again(three: Machines) -> None:
+    three.benches["a"].kill("bridge")
+    three.start_bridge("a", lease_s=LEASE_S, services=["store"])
+    three.run(2.0)
+    for host, name in (("b", "bridge@c"), ("c", "bridge@b")):
+        assert three.benches[host].row(name).state is ActorState.RUNNING, name
 
 
 # ---- how much is said ----

@@ -61,7 +61,7 @@ class Cluster(Machines):
             self.start(host, Hosts, "hosts", **self.policy)
         self.start(host, Supervisor, "placed", **supervisor_args(FLAGS, ()))
         self.start(host, HostSupervisor, "host", **own, follows=host != "a")
-        tells, exports = (["hosts"], ["hosts"]) if host == "a" else (["host"], ["host"])
+        tells, exports = (["hosts", "host"], ["hosts"]) if host == "a" else (["host"], ["host"])
         self.start_bridge(host, **own, tells=tells, exports=exports, lease_s=LEASE_S)
         self.run(0.5)
 
@@ -245,6 +245,18 @@ def test_when_a_bridge_is_started_anew_everything_behind_it_is_placed_anew(three
     assert second.number > first.number
     assert sum(("job" in three.carried_by(machine)) for machine in "abc") == 1, "never two of one"
     assert three.answer("a", "job", Where()).incarnation > second.number * INCARNATIONS_PER_PLACEMENT
+
+
+def test_what_the_leader_carries_itself_is_known_to_others_after_its_bridge_is_started_anew(
+    three: Cluster,
+) -> None:
+    three.place(traveller(disk=1))
+    three.benches["a"].kill("bridge")
+    own: dict[str, Any] = {"capabilities": CAPABILITIES["a"], "lease_s": LEASE_S}
+    three.start_bridge("a", **own, tells=["hosts", "host"], exports=["hosts"])
+    three.run(3.0)
+    assert three.where().host == "a"
+    assert three.answer("b", "job", Where()).incarnation == three.benches["a"].row("job").incarnation
 
 
 def test_a_host_supervisor_that_is_started_anew_stops_what_it_finds(three: Cluster) -> None:

@@ -429,3 +429,28 @@ def test_a_connection_that_the_leader_gave_up_itself_says_nothing_about_the_host
         assert len(story.up(now_s)) == 1
         story.down(now_s + 0.5, is_failure=False)
     assert (story.core.hosts["b"].losses, story.state(5.0)) == (0, ActorState.STOPPED)
+
+
+def test_a_host_that_always_saw_a_higher_placement_is_tried_again_once_and_then_left_alone() -> None:
+    core = PlacementCore()
+    core.host_up("b", 1, {}, 0.0)
+    core.wanted(spec("job"))
+    numbers = []
+    for _ in range(3):
+        for start in core.decide(0.0):
+            assert isinstance(start, Start)
+            numbers.append(start.number)
+            core.refused("job", start.number, start.number + 10, 0.0)
+    assert numbers == [1, 12]
+    assert core.decide(RETRY_S + 0.1)
+
+
+@pytest.mark.parametrize("told", [2**42, 2**200])
+def test_a_placement_that_nobody_can_have_seen_does_not_raise_the_numbers_of_all(told: int) -> None:
+    core = PlacementCore()
+    core.host_up("b", 1, {}, 0.0)
+    core.wanted(spec("job"))
+    core.decide(0.0)
+    core.refused("job", 1, told, 0.0)
+    (start,) = core.decide(RETRY_S + 0.1)
+    assert start.number == 2
