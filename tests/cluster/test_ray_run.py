@@ -118,7 +118,7 @@ def run(cluster: LocalCluster, database: str, s3: str, tmp_path: Path) -> Iterat
     made = Run(tmp_path, tmp_path / "cluster.toml")
     made.file.write_text(
         CLUSTER_FILE.format(
-            record=database, blobs=s3, address=cluster.address, node_dir=tmp_path / "nodes", updates=4
+            record=database, blobs=s3, address=cluster.address, node_dir=tmp_path / "nodes", updates=3
         )
     )
     yield made
@@ -135,7 +135,7 @@ def test_a_node_that_is_killed_costs_no_rollout_and_no_update(cluster: LocalClus
     assert run.end() == 0, run.output()
     newest = run.newest()
     assert newest is not None
-    assert newest.version == 4
+    assert newest.version == 3
     assert run.is_sound()
     assert run.followers() == []
 
@@ -157,7 +157,7 @@ def test_a_signal_drains_the_run_and_up_goes_on_with_it_and_no_password_is_seen(
     assert run.end() == 0, run.output()
     newest = run.newest()
     assert newest is not None
-    assert newest.version == 4
+    assert newest.version == 3
     kept = [file for file in run.folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
     assert kept == []
 
