@@ -146,6 +146,12 @@ for _name, _format in _FORMATS:
 if _cursor > SLOT_BYTES:
     raise AssertionError(f"a slot needs {_cursor} bytes, SLOT_BYTES is {SLOT_BYTES}")
 
+
+def offset_of(field: str) -> int:
+    """Where a field begins in a row, in bytes."""
+    return _LAYOUT[field].offset
+
+
 _ROW = struct.Struct("@" + "".join(form for _, form in _FORMATS))
 """A whole row for reading: in native mode a number is copied at once, and nothing lies between the fields."""
 

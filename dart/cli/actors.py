@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import ActorName, Lines, RunDir, chosen, offer_actors, reads_run
+from dart.cli.options import (
+    ActorName,
+    Lines,
+    RunDir,
+    chosen_here,
+    followed,
+    offer_actors,
+    reads_run,
+    with_actors,
+    with_log,
+)
 from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, print_list, say
 from dart.inspect.formatting import activity, age
 from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
@@ -72,7 +82,7 @@ def list_actors(
     """
     from dart.inspect import actor_table
 
-    rows = list(actor_table.read_actors(chosen(run_dir)))
+    rows = list(actor_table.read_actors(with_actors(run_dir)))
     if under is not None:
         rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
     if state is not None:
@@ -93,7 +103,7 @@ def show(name: ActorName, run_dir: RunDir = None, output: Output = Format.TABLE)
     from dart.core.run_directory import RunPaths
     from dart.inspect import event_history, live, why
 
-    paths = RunPaths(chosen(run_dir))
+    paths = RunPaths(with_log(run_dir, name))
     row, ends = why.read_why(paths.root, name)
     events = event_history.read_events(paths, subject=name, limit=SHOWN_EVENTS)
     if output.is_data:
@@ -137,9 +147,9 @@ def logs(
             "--previous and --follow exclude each other: a previous incarnation writes nothing more"
         )
     if previous:
-        _previous_log(name, chosen(run_dir), lines, output)
+        _previous_log(name, with_log(run_dir, name), lines, output)
     else:
-        _log(name, chosen(run_dir), lines, output, follow=follow)
+        _log(name, with_log(run_dir, name), lines, output, follow=follow)
 
 
 @actors_app.command()
@@ -163,7 +173,7 @@ def stack(
     from dart.inspect import actor_table
     from dart.inspect.stacks import read_stack
 
-    row = actor_table.find_actor(name, actor_table.read_actors(chosen(run_dir)))
+    row = actor_table.find_actor(name, actor_table.read_actors(chosen_here(run_dir)))
     if row.process == "gone":
         end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
     say(read_stack(row.name, row.pid, stands_still=row.process == "suspended", native=native))
@@ -176,7 +186,7 @@ def _log(name: str, run_dir: Path, lines: int, output: Format, *, follow: bool) 
     actor_table.find_actor(name, actor_table.read_actors(run_dir))
     _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
     if follow:
-        with logs.Tail(RunPaths(run_dir), name) as tail:
+        with followed(run_dir), logs.Tail(RunPaths(run_dir), name) as tail:
             follow_up(tail.new, lambda new: _print_lines(new, line_by_line(output)))
 
 

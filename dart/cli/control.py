@@ -1,12 +1,11 @@
-"""Commands that change a running run, by its control socket: `dartrl pause`, `scale`, `actors restart`."""
+"""Commands that change a running run: `dartrl pause`, `scale`, `actors restart`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import ActorName, RunDir, chosen
+from dart.cli.options import ActorName, NamedRun, RunDir, chosen, with_actors
 from dart.cli.output import Format, Output, print_list, say
 from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
@@ -150,7 +149,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
     """
     from dart.run.actor_conditions import quarantined
 
-    found = quarantined(chosen(run_dir))
+    found = quarantined(with_actors(run_dir))
     print_list(found, QUARANTINE_COLUMNS, output, empty="no actor is in quarantine")
 
 
@@ -166,14 +165,14 @@ def release(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> Non
     _carry_out("release", run_dir, wait_s, name=name)
 
 
-def _carry_out(do: str, run_dir: Path | None, wait_s: float | None, **fields: str | int) -> None:
+def _carry_out(do: str, run_dir: NamedRun, wait_s: float | None, **fields: str | int) -> None:
     """Send a request to the run, print its answer, and end with the exit code of that answer.
 
     do       name of the request, such as `pause` (`dart.run.control_protocol`)
     fields   the other fields of the request
     """
     from dart.run.control_protocol import QUICK_MS, request_of
-    from dart.run.control_socket import request
+    from dart.run.steering import request
 
     wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
     answer = request(chosen(run_dir), request_of(do, wait_ms=wait_ms, **fields))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import CONFIGURATION, RUNS, Overrides, RunDir, recorded
+from dart.cli.options import CONFIGURATION, RUNS, NamedRun, Overrides, RunDir, chosen_here, recorded
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import counted
 from dart.inspect.tables import Column
@@ -85,12 +85,12 @@ def doctor(
         _check_all(_target(run_dir, config, port or []), output)
 
 
-def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "CheckTarget":
+def _target(run_dir: NamedRun, file: Path | None, ports: list[int]) -> "CheckTarget":
     """Return what to check: a configuration, ports, and the named run or else the newest run in runs/."""
     from dart.config.config import load_config
     from dart.preflight.doctor import CheckTarget
 
-    paths = recorded(run_dir) if run_dir or any(RUNS.glob("*/lock")) else None
+    paths = recorded(chosen_here(run_dir)) if run_dir or any(RUNS.glob("*/lock")) else None
     config = load_config(file or (paths.config if paths else None))
     return CheckTarget(config=config, paths=paths, ports=tuple(ports))
 
@@ -125,13 +125,13 @@ def columns() -> "list[Column[CheckResult]]":
     ]
 
 
-def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
+def _check_data(run_dir: NamedRun, *, full: bool, output: Format) -> None:
     from dataclasses import asdict
 
     from dart.config.config import load_config
     from dart.store.integrity import check
 
-    paths = recorded(run_dir)
+    paths = recorded(chosen_here(run_dir))
     found = check(paths, load_config(paths.config), full=full)
     books = _books(paths)
     if output.is_data:

@@ -3,11 +3,23 @@
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from dart.cli.options import ActorName, RunDir, chosen, offer_actors, reads_run, recorded
+from dart.cli.exit_codes import end
+from dart.cli.options import (
+    ActorName,
+    RunDir,
+    chosen,
+    followed,
+    offer_actors,
+    reads_run,
+    recorded,
+    trouble_in,
+    with_log,
+)
 from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, say
 
 if TYPE_CHECKING:
@@ -76,7 +88,8 @@ def events(
     found = read(since_s, lines)
     show(found)
     follower.has_shown(found)
-    follow_up(follower.new, show)
+    with followed(paths.root):
+        follow_up(follower.new, show)
 
 
 @reads_run
@@ -92,7 +105,8 @@ def why(
     did not fail itself, which other actor's failure ended it.
 
     This is read from the supervisors' reports and the actor's log, so it works while the actor hangs and
-    after the run.
+    after the run. For a run that is named by the address of its record, and whose control node does not
+    answer, it shows the events of the record about the actor.
 
     **Examples**
 
@@ -101,13 +115,25 @@ def why(
     """
     from dart.inspect import why
 
-    row, ends = why.read_why(chosen(run_dir), actor)
+    place = chosen(run_dir)
+    if trouble_in(place)[0]:
+        _why_by_record(place, actor, lines, output)
+    row, ends = why.read_why(with_log(place, actor), actor)
     if output.is_data:
         print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
         return
     say(why.summary(row, ends))
     for one in ends[-lines:]:
         say("\n".join(why.end_lines(one)))
+
+
+def _why_by_record(place: Path, actor: str, lines: int, output: Format) -> NoReturn:
+    """Show the events of the record about an actor, and end the command with the reason that this is all."""
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.event_history import read_events
+
+    _print(read_events(RunPaths(place), subject=actor, limit=lines)[-lines:], output)
+    end(*trouble_in(place))
 
 
 def _print(found: "Sequence[Event]", output: Format) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import RunDir, chosen, reads_run, shown
+from dart.cli.options import RunDir, chosen, followed, reads_run, shown, with_actors
 from dart.cli.output import Format, Output, print_data, print_fitted
 from dart.inspect.terminal_safe import Printable
 
@@ -31,12 +31,12 @@ def status(
 
     from dart.core.run_directory import holder
     from dart.inspect import live
-    from dart.inspect.processes import state_of_main
+    from dart.inspect.processes import UNREACHABLE, state_of_main
     from dart.inspect.snapshot_reader import read_snapshot
 
     place = chosen(run_dir)
     pid, snapshot = holder(place), read_snapshot(shown(place).root)
-    main_is = state_of_main(pid or 0)
+    main_is = state_of_main(place, pid or 0)
     healthy = snapshot.is_healthy and not main_is
     if output.is_data:
         print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
@@ -44,6 +44,8 @@ def status(
         Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
     if pid is None:
         raise typer.Exit(ExitCode.NOT_RUNNING)
+    if main_is == UNREACHABLE:
+        raise typer.Exit(ExitCode.UNKNOWN)
     raise typer.Exit(ExitCode.OK if healthy else ExitCode.FAILED)
 
 
@@ -66,7 +68,7 @@ def tree(
     from dart.inspect.actor_table import read_actors
     from dart.inspect.sidecar_status import read_sidecars
 
-    place = chosen(run_dir)
+    place = with_actors(run_dir)
     if holder(place) is None:
         end(f"the run in {place} is not running, so none of its actors is up", ExitCode.NOT_RUNNING)
     paths = shown(place)
@@ -103,7 +105,7 @@ def top(
 
     paths, console = shown(run_dir), Console()
     pid = holder(paths.root)
-    with SnapshotReader(paths, load_config(paths.config)) as reader:
+    with followed(paths.root), SnapshotReader(paths, load_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
             # Of a run that has ended, engines that do not run are no news.
@@ -113,4 +115,4 @@ def top(
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
                 view.watch(reader.read, console, wait, every_s)
     if pid is None:
-        end(f"the run in {paths.root} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)
+        end(f"the run in {paths.title} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)

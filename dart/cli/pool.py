@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded
+from dart.cli.options import ID_MOST, OfTask, RunDir, chosen_here, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.tables import Column
 
@@ -50,7 +50,7 @@ def import_folder(
     from dart.config.config import load_config
     from dart.inspect.task_reports import about_pool
 
-    paths = recorded(run_dir)
+    paths = recorded(chosen_here(run_dir))
     config = load_config(paths.config)
     with _held(paths, "import") as store:
         from dart.policy.prompt_spec import (
@@ -114,7 +114,7 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
     from dart.store.reader import StoreReader
     from dart.store.run_blobs import blobs_of
 
-    paths = recorded(run_dir)
+    paths = recorded(with_blobs(run_dir))
     with StoreReader(paths.record, steps=blobs_of(paths).steps) as store:
         check_demonstration(pool_id, store.demonstrations())
         found = store.demonstration(pool_id)
@@ -137,7 +137,7 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
     """
     from dart.inspect.task_reports import check_demonstration
 
-    paths = recorded(run_dir)
+    paths = recorded(chosen_here(run_dir))
     with _held(paths, "drop") as store:
         check_demonstration(pool_id, store.demonstrations())
         store.drop_demonstration(pool_id)

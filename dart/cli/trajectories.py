@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import errors_as_exit_codes
-from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded
+from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import clock, number
 from dart.inspect.tables import Column
@@ -92,7 +92,7 @@ def show(
     from dart.web.run_view import RunView
     from dart.web.trajectory_pages import EpisodePage
 
-    with RunView(recorded(run_dir)) as run:
+    with RunView(recorded(with_blobs(run_dir))) as run:
         episode = EpisodePage(run, rollout_id)
     if output.is_data:
         print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
@@ -115,5 +115,5 @@ def export(
     from dart.web.trajectory_pages import write_trajectory
 
     with errors_as_exit_codes(html):
-        write_trajectory(recorded(run_dir), rollout_id, html)
+        write_trajectory(recorded(with_blobs(run_dir)), rollout_id, html)
         say(f"{html}: {html.stat().st_size} bytes")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
-from dart.cli.options import CONFIGURATION, NewRunDir, Overrides, RunDir, chosen
+from dart.cli.options import CONFIGURATION, NewRunDir, Overrides, RunDir, chosen, is_address
 from dart.cli.output import say
 from dart.cli.train import training_config
 
@@ -29,9 +29,6 @@ UP_DEADLINE_S = 180.0
 
 DOWN_DEADLINE_S = 120.0
 """Longest wait of `down` until the run has drained, its data are checked and it has ended."""
-
-RECEIVED_S = 5.0
-"""Longest wait of `down --now` until the run has received its first signal; a second signal follows."""
 
 POLL_S = 0.1
 
@@ -119,6 +116,9 @@ def down(
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.core.run_directory import holder
 
+    if is_address(run_dir):
+        _down_elsewhere(chosen(run_dir), now=now)
+        return
     root = chosen(run_dir)
     pid = holder(root)
     if pid is None:
@@ -133,6 +133,17 @@ def down(
             "`dartrl down --now` ends it at once"
         )
     say(f"the run in {root} has ended")
+
+
+def _down_elsewhere(root: Path, *, now: bool) -> None:
+    """End the run whose directory on another machine is mirrored in `root`."""
+    from dart.core.run_directory import RunPaths
+    from dart.run.mirror import mirror_in
+
+    mirror = mirror_in(root)
+    assert mirror is not None
+    mirror.end(now=now, deadline_s=DOWN_DEADLINE_S)
+    say(f"the run in {RunPaths(root).title} has ended")
 
 
 def _is_cluster(config: Path) -> bool:
@@ -405,30 +416,17 @@ def _end_process(root: Path, pid: int, *, now: bool) -> bool:
     """
     import select
 
+    from dart.core.run_directory import RunPaths
+    from dart.run.ending import ask_to_end
+
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        signal.pidfd_send_signal(fd, signal.SIGTERM)
-        if now:
-            _await_received(root, fd)
-            signal.pidfd_send_signal(fd, signal.SIGTERM)
+        ask_to_end(RunPaths(root), fd, now=now)
         return bool(select.select([fd], [], [], DOWN_DEADLINE_S)[0])
     except ProcessLookupError:
         return True
     finally:
         os.close(fd)
-
-
-def _await_received(root: Path, pidfd: int) -> None:
-    """Wait until the main process has noted a signal or has ended, at most RECEIVED_S."""
-    import select
-
-    from dart.core.run_directory import RunPaths
-    from dart.inspect.signals import read
-
-    give_up_s = time.monotonic() + RECEIVED_S
-    while read(RunPaths(root)) is None and time.monotonic() < give_up_s:
-        if select.select([pidfd], [], [], POLL_S)[0]:
-            return

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dart.cli.options import Lines, RunDir, reads_run, recorded
+from dart.cli.options import Lines, RunDir, chosen_here, reads_run, recorded
 from dart.cli.output import Format, Output, print_list
 from dart.inspect.formatting import clock, number, size
 from dart.inspect.tables import Column
@@ -58,7 +58,7 @@ def versions(
     """
     from dart.inspect.policy_versions import read_versions
 
-    made = read_versions(recorded(run_dir))
+    made = read_versions(recorded(chosen_here(run_dir)))
     print_list(made[-lines:], VERSION_COLUMNS, output, empty="no version was made yet")
 
 
@@ -76,5 +76,5 @@ def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     """
     from dart.inspect.policy_versions import read_checkpoints
 
-    kept = read_checkpoints(recorded(run_dir))
+    kept = read_checkpoints(recorded(chosen_here(run_dir)))
     print_list(kept, CHECKPOINT_COLUMNS, output, empty="no checkpoint was written yet")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.options import RunDir, chosen, reads_run, shown
+from dart.cli.options import RunDir, chosen, followed, reads_run, shown, trouble_in
 from dart.cli.output import say
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def web(
     folder = chosen(run_dir)
     paths = RunPaths(folder.resolve())
     holder(paths.root)  # raises NotRunningError when there is no run
+    if trouble := trouble_in(paths.root)[0]:
+        say(f"note: {trouble}", err=True)
     token = None
     if token_file is not None:
         token, is_new = token_of(token_file.expanduser())
@@ -57,8 +59,9 @@ def web(
     access = access_for(host, token, [*(allow_host or []), *own_names(host)])
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])
-    say(f"{place} shows the run in {folder}; Ctrl-C ends the page, not the run")
-    serve(web_app(paths, access), listener)
+    say(f"{place} shows the run in {paths.title}; Ctrl-C ends the page, not the run")
+    with followed(paths.root):
+        serve(web_app(paths, access), listener)
 
 
 @reads_run
@@ -111,5 +114,6 @@ def _serve_metrics(paths: "RunPaths", host: str, port: int) -> None:
 
     listener = listen(host, port)
     url = address(host, listener.getsockname()[1])
-    say(f"serving /metrics, /livez and /readyz of {paths.root} on {url}", err=True)
-    serve(scrape_app(paths), listener)
+    say(f"serving /metrics, /livez and /readyz of {paths.title} on {url}", err=True)
+    with followed(paths.root):
+        serve(scrape_app(paths), listener)

@@ -76,6 +76,7 @@ class Config(Section):
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
     web: sections.WebSettings = sections.WebSettings()
+    inspection: sections.InspectionSettings = sections.InspectionSettings()
     tracking: sections.TrackingSettings = sections.TrackingSettings()
     simulation: sections.SimulationSettings = sections.SimulationSettings()
     supervision: sections.SupervisionSettings = sections.SupervisionSettings()

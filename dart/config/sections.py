@@ -618,6 +618,17 @@ class WebSettings(Section):
     """Further host names that requests may use, such as the name of a proxy."""
 
 
+class InspectionSettings(Section):
+    """How other machines reach a run whose record is on a server (docs/cluster.md). They find address and
+    token in the record; for a record in a file, nothing listens."""
+
+    host: str = ""
+    """Address to listen on, which other machines can reach. Empty: the one by which this machine reaches the
+    server of the record."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port to listen on; 0 takes a free one."""
+
+
 class TrackingSettings(Section):
     """Figures of every update for TensorBoard and Weights & Biases (docs/tracking.md)."""
 

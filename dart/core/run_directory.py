@@ -73,6 +73,16 @@ class RunPaths:
         """Log of `dartrl up --detach`."""
         self.daemon_output = self.logs / "daemon.output"
         """Output of the daemon's processes that is not in their logs."""
+        self.mirror_of = root / "mirror_of"
+        """In a mirror, the copy of another machine's run directory: the address of the record."""
+
+    @property
+    def title(self) -> str:
+        """What people know the run by: its directory, or in a mirror the address of its record."""
+        try:
+            return self.mirror_of.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return str(self.root)
 
     @property
     def record(self) -> RecordAddress:

@@ -7,7 +7,7 @@ completion.
 
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from actors.board import LAUNCHER, LIVING, ActorState, Vitals, rows_of
 from dart.core.errors import NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import ancestors_of, restarts_by_child
-from dart.inspect.processes import GONE, Process, ProcessState, process_at
+from dart.inspect.processes import GONE, Process, ProcessState, ProcessTable, process_at, table_of
 from dart.inspect.snapshot import ActorRow
 from dart.telemetry.board_gauges import Gauge
 
@@ -77,9 +77,13 @@ def actor_rows(
     now_s = time.time() if now_unix_s is None else now_unix_s
     shown = [row for row in vitals if is_shown(row)]
     recent: Counter[str] = Counter()
+    table = table_of(run_dir)
     for supervisor in {row.parent for row in shown} & windows.keys():
         recent += restarts_by_child(run_dir, supervisor, now_s - windows[supervisor])
-    return tuple(_row(row, recent[row.name], windows.get(row.parent, 0.0), now_s) for row in shown)
+    return tuple(
+        _row(row, process_of(row, table), recent[row.name], windows.get(row.parent, 0.0), now_s)
+        for row in shown
+    )
 
 
 def is_shown(row: Vitals) -> bool:
@@ -92,8 +96,7 @@ def is_shown(row: Vitals) -> bool:
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
 
 
-def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
-    process = process_of(row)
+def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: float) -> ActorRow:
     has_process = row.state in LIVING and process is not GONE
     return ActorRow(
         name=row.name,
@@ -123,23 +126,24 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
     )
 
 
-def process_of(row: Vitals) -> Process:
-    """Return the process of an actor. A process on another machine, or not forked yet, counts as alive."""
+def process_of(row: Vitals, table: ProcessTable = process_at) -> Process:
+    """Return the process of an actor. A process on another node, or not forked yet, counts as alive."""
     if row.state not in LIVING:
         return GONE
     if row.route or not row.pid:
         return Process(ProcessState.ALIVE)
-    return process_at(row.pid, row.pid_start_ticks)
+    return table(row.pid, row.pid_start_ticks)
 
 
-def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
+def serving(vitals: Iterable[Vitals], run_dir: Path) -> Mapping[str, int]:
     """Return the policy version of each engine that takes requests now, by the engine's name."""
+    table = table_of(run_dir)
     return {
         row.name: row.gauges[Gauge.SERVED_VERSION]
         for row in vitals
         if row.name.startswith("rollout-")
         and (row.state, row.ready) == (ActorState.RUNNING, True)
-        and process_of(row) is not GONE
+        and process_of(row, table) is not GONE
     }
 
 
@@ -160,11 +164,14 @@ def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
     """
     rows = list(actors)
     names = {actor.name for actor in rows}
+    children: defaultdict[str, list[ActorRow]] = defaultdict(list)
+    for actor in rows:
+        children[actor.parent].append(actor)
 
     def below(actor: ActorRow, depth: int) -> Iterator[tuple[ActorRow, int]]:
         yield actor, depth
-        for child in rows:
-            if child.parent == actor.name and child is not actor:
+        for child in children[actor.name]:
+            if child is not actor:
                 yield from below(child, depth + 1)
 
     tops = [actor for actor in rows if actor.parent not in names or actor.parent == actor.name]

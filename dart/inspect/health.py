@@ -37,7 +37,7 @@ def _problems(paths: RunPaths, find: Callable[[Sequence[ActorRow]], Iterator[str
         pid = holder(paths.root)
         if pid is None:
             return ["the run is not running"]
-        if wrong := state_of_main(pid):
+        if wrong := state_of_main(paths.root, pid):
             return [f"the main process {pid} is {wrong}"]
         return list(find(read_actors(paths.root)))
     except DartError as error:

@@ -22,6 +22,7 @@ from rich.tree import Tree
 from dart.core.records import RunPhase
 from dart.inspect.actor_table import in_tree_order
 from dart.inspect.formatting import DASH, activity, age, counts, duration, percent, size, state_text
+from dart.inspect.processes import UNREACHABLE
 from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, RunSnapshot, TaskRow
 from dart.inspect.tables import ACTIVITY, ACTOR, RESTARTS, STATE, Column, styled_state, table
@@ -103,10 +104,12 @@ def summary_line(snapshot: RunSnapshot) -> str:
 def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Group:
     """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`.
 
-    main_is   what is wrong with the main process: `suspended` or `gone`; empty if it is well
+    main_is   what is wrong with the main process: `suspended`, `gone` or `unreachable`; empty if it is well
     """
     state = "NOT RUNNING" if pid is None else snapshot.health if snapshot.is_healthy else "DEGRADED"
-    if main_is:
+    if main_is == UNREACHABLE:
+        state = "CANNOT TELL: its control node does not answer"
+    elif main_is:
         state = f"DEGRADED: its main process is {main_is}"
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
     # Of a run that has ended, engines that do not run are no news.

@@ -42,7 +42,7 @@ class CheckpointRow:
 
 def read_versions(paths: RunPaths) -> list[VersionRow]:
     """Every version, oldest first."""
-    engines = serving(rows_of(paths.board))
+    engines = serving(rows_of(paths.board), paths.root)
     with StoreReader(paths.record) as store:
         found = store.versions()
     base = load_config(paths.config).training.policy

@@ -1,9 +1,13 @@
-"""Processes as the kernel shows them in /proc."""
+"""Processes as the kernel shows them in /proc; in a mirror, as that of the other machine showed them."""
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from actors.process import stat_fields
 
@@ -46,11 +50,55 @@ def process_at(pid: int, start_ticks: int) -> Process:
     return parse(stat_fields(pid), start_ticks)
 
 
-def state_of_main(pid: int) -> str:
-    """Say what is wrong with the main process of a run: `suspended`, `gone`, or an empty text.
+TABLE = "process_table.json"
+"""The file of a mirror that takes the place of /proc."""
+
+UNREACHABLE = "unreachable"
+"""What is wrong with the main process if its machine does not answer."""
+
+ProcessTable = Callable[[int, int], Process]
+"""Finds a process by pid and start time, as `process_at` does."""
+
+
+def write_table(run_dir: Path, main_is: str, processes: Mapping[int, tuple[int, str, int, float]]) -> None:
+    """Write the processes of another machine into a mirror.
+
+    main_is     what is wrong with the main process: `suspended`, `unreachable`, or an empty text
+    processes   by pid: start time in ticks, state, resident bytes, seconds of processor time
+    """
+    new = run_dir / f".{TABLE}.new"
+    new.write_text(json.dumps({"main_is": main_is, "processes": processes}))
+    new.replace(run_dir / TABLE)
+
+
+def table_of(run_dir: Path) -> ProcessTable:
+    """Return how the processes of a run are found: in /proc, or in the table of a mirror."""
+    table = _read_table(run_dir)
+    return process_at if table is None else partial(_copied, table["processes"])
+
+
+def _read_table(run_dir: Path) -> Any:
+    try:
+        return json.loads((run_dir / TABLE).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _copied(processes: Mapping[str, Sequence[Any]], pid: int, start_ticks: int) -> Process:
+    ticks, state, rss_bytes, cpu_s = processes.get(str(pid), (0, "gone", 0, 0.0))
+    if start_ticks and ticks != start_ticks:
+        return GONE
+    return GONE if state == "gone" else Process(ProcessState(state), rss_bytes, cpu_s)
+
+
+def state_of_main(run_dir: Path, pid: int) -> str:
+    """Say what is wrong with the main process of a run: `suspended`, `gone`, `unreachable`, or an empty text.
 
     pid   the pid in the lock of the run; 0 while the main process has not written it yet
     """
+    table = _read_table(run_dir)
+    if table is not None:
+        return str(table["main_is"])
     state = process_at(pid, 0).state if pid else ProcessState.ALIVE
     return "" if state is ProcessState.ALIVE else state.value
 

@@ -13,7 +13,10 @@ TRACKING = "tracking"
 CONTROL = "control"
 """The control endpoint: a thread of the main process, with a status only while it cannot serve."""
 
-NAMES = (WEB, TRACKING, CONTROL)
+INSPECTION = "inspection"
+"""The endpoint for other machines; in a mirror, whether it can be reached."""
+
+NAMES = (WEB, TRACKING, CONTROL, INSPECTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ class SnapshotReader:
         pool = self.store.demonstrations()
         self.events = self.store.event_counts(USER_VISIBLE, self.events)
         return RunSnapshot(
-            run_dir=str(self.paths.root),
+            run_dir=self.paths.title,
             taken_unix_s=time.time(),
             phase=phase,
             elapsed_s=session["elapsed_s"],
@@ -71,7 +71,7 @@ class SnapshotReader:
             updates=version,
             updates_max=self._config.training.updates,
             policy_version=version,
-            serving_versions=tuple(serving(vitals).values()),
+            serving_versions=tuple(serving(vitals, self.paths.root).values()),
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
             trajectories=totals.trajectories,

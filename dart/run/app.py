@@ -28,7 +28,14 @@ from dart.inspect.utilisation import sizes_in
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
-from dart.run.run_record import begin_record, checked_data, look_back, prepare_record, refuse_without_record
+from dart.run.run_record import (
+    begin_record,
+    checked_data,
+    look_back,
+    note_end_of_run,
+    prepare_record,
+    refuse_without_record,
+)
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.site import OneMachine, RunSite
@@ -81,6 +88,7 @@ def train(
         paths = directory.paths
         resumed_at = prepare_record(config, paths)
         found = look_back(paths) if resume else None
+        until_concluded.callback(note_end_of_run, paths)
         pool = config.curation.experience_pool
         if pool.enabled:
             fill_pool(pool.folders, config.training.policy, paths, config.context)

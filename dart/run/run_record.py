@@ -4,8 +4,10 @@ A resumed run never gets a new record. If its record is missing, or older than i
 refused before anything in its directory changes. A run that is resumed reports what its earlier part left.
 """
 
+import os
 import shutil
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from actors.board import LIVING, rows_of
 from actors.orphans import Orphan
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
-from dart.core.record_address import RecordAddress
+from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
@@ -31,6 +33,7 @@ from dart.store.checkpoints import (
     set_aside,
     write_checkpoint,
 )
+from dart.store.control_node import note_end
 from dart.store.database import database_at
 from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
@@ -276,3 +279,13 @@ def look_back(paths: RunPaths) -> RunHistory:
             # A system that ends by itself leaves no actor up on its board, a killed one all of them.
             killed=sum(row.state in LIVING for row in rows_of(paths.board) if row.parent),
         )
+
+
+def note_end_of_run(paths: RunPaths) -> None:
+    """Write into a record on a server that the run has ended, for those who ask from elsewhere.
+
+    If the server takes no writes now, they find a control node that does not answer.
+    """
+    if isinstance(paths.record, ServerAddress):
+        with suppress(StoreUnavailable):
+            note_end(paths.record, os.getpid(), paths.lock.stat().st_mtime, time.time())

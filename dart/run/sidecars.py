@@ -23,6 +23,7 @@ from actors.process import die_with_parent
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import (
+    INSPECTION,
     TRACKING,
     WEB,
     Sidecar,
@@ -59,6 +60,8 @@ def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
     """Yield the child specs of a run's sidecars."""
     if config.web.enabled and serves_page:
         yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
+    if config.run.record:  # on a server, so that other machines can ask for the run
+        yield sidecar_spec(INSPECTION, "dart.web.inspection", shutdown_s=3.0)
     if config.tracking.writers:
         yield sidecar_spec(TRACKING, "dart.tracking.__main__", shutdown_s=30.0)
 

@@ -72,6 +72,9 @@ class Database(Protocol):
     def refuse_absent(self) -> None:
         """Raise StoreUnavailable for a database that is missing or empty, without changing it."""
 
+    def own_host(self) -> str:
+        """The address by which this machine reaches the database; that of loopback if it is on it."""
+
     def found_version(self, connection: Any) -> str | None:
         """The migration that a database is at; None for an empty database."""
 

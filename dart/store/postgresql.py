@@ -6,6 +6,8 @@ A commit is acknowledged when it is on the server's disk. Text that PostgreSQL r
 NUL, is escaped on its way there and back (`escaped`), so that the record loses nothing.
 """
 
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -48,6 +50,8 @@ WRITER_SESSION = f"""
     SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_S * 1000:.0f};
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
 """
+
+LOOPBACK = "127.0.0.1"
 
 READER_NAME, WRITER_NAME = "dartrl reader", "dartrl writer"
 """How connections are called in the server's list (`pg_stat_activity`)."""
@@ -236,6 +240,14 @@ class PostgresqlDatabase:
 
     def refuse_absent(self) -> None:
         """Connecting says what is missing."""
+
+    def own_host(self) -> str:
+        """The address by which this machine reaches the server; that of loopback if by a Unix socket."""
+        with (
+            closing(self.connect(read_only=True)) as connection,
+            socket.socket(fileno=os.dup(connection.raw.pgconn.socket)) as way,
+        ):
+            return LOOPBACK if way.family == socket.AF_UNIX else str(way.getsockname()[0])
 
     @staticmethod
     def found_version(connection: PostgresqlConnection) -> str | None:

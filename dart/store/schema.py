@@ -259,6 +259,22 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
+control_node = Table(
+    "control_node",
+    metadata,
+    Column("one", Number, primary_key=True, autoincrement=False, comment="always 1: there is one row"),
+    Column("address", Text, nullable=False, comment="host:port of the inspection endpoint"),
+    Column("token", Text, nullable=False, comment="what a request to that endpoint has to send"),
+    Column("version", Text, nullable=False, comment="of dartrl"),
+    Column("pid", Number, nullable=False, comment="the main process"),
+    Column("config", Text, nullable=False, comment="TOML"),
+    Column("session", Text, nullable=False, comment="JSON object of times"),
+    Column("began_unix_s", Float, nullable=False),
+    Column("seen_unix_s", Float, nullable=False),
+    Column("ended_unix_s", Float, comment="null while the run runs, and if its machine was lost"),
+    comment="where a run can be inspected from elsewhere; written only if the record is on a server",
+)
+
 KEPT_TWICE = (
     counters,
     groups,

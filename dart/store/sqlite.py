@@ -126,6 +126,9 @@ class SqliteDatabase:
         if not self._path.stat().st_size:
             raise StoreUnavailable(f"store {self._path} is empty: {again}")
 
+    def own_host(self) -> str:
+        return "127.0.0.1"
+
     @staticmethod
     def found_version(connection: sqlite3.Connection) -> str | None:
         """The migration that a database is at; None for an empty database."""

@@ -35,7 +35,7 @@ from dart.core.errors import (
 )
 from dart.core.run_directory import RunPaths
 from dart.run.control_protocol import ControlOutcome
-from dart.run.control_socket import request as control
+from dart.run.steering import request as control
 from dart.store.errors import BlobDamage, StoreError
 from dart.store.run_blobs import blobs_of
 from dart.web import actions

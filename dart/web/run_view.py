@@ -17,8 +17,10 @@ from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
 from dart.inspect.logs import LogLine, parse
+from dart.inspect.processes import UNREACHABLE, state_of_main
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
+from dart.run.mirror import fetch_logs
 from dart.store.browse_queries import RunBrowser
 from dart.store.errors import StoreError
 from dart.store.run_blobs import RunBlobs, blobs_of
@@ -56,7 +58,7 @@ class RunView:
         for file in files:
             if not file.exists():
                 raise TemporaryError(
-                    f"the run in {self.paths.root} has no {file.name} yet; it appears when the run starts"
+                    f"the run in {self.paths.title} has no {file.name} yet; it appears when the run starts"
                 )
 
     @cached_property
@@ -95,10 +97,11 @@ class RunView:
 
     def _refuse_earlier_board(self) -> None:
         """Raise TemporaryError while the run is starting and its board is still that of an earlier start."""
-        if self.pid is not None and is_of_earlier_part(self.paths):
+        is_unreachable = state_of_main(self.paths.root, self.pid or 0) == UNREACHABLE
+        if self.pid is not None and is_of_earlier_part(self.paths) and not is_unreachable:
             who = f" as process {self.pid}" if self.pid else ""
             raise TemporaryError(
-                f"the run in {self.paths.root} is starting{who}; none of its actors is up yet"
+                f"the run in {self.paths.title} is starting{who}; none of its actors is up yet"
             )
 
     @cached_property
@@ -112,6 +115,7 @@ class RunView:
 
     def log(self, actor: ActorRow) -> list[LogLine]:
         """The last lines of an actor's log."""
+        fetch_logs(self.paths.root, actor.name)
         return [
             line for text in _last_lines(self.paths.logs / f"{actor.name}.jsonl") if (line := parse(text))
         ]

@@ -28,8 +28,8 @@ NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
-down_revision = "0010"
+revision = "0012"
+down_revision = "0011"
 
 
 def upgrade() -> None:
@@ -114,9 +114,9 @@ def with_a_next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """This version of dartrl as if it had one migration more."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
-    (scripts / "versions" / "v0011_next.py").write_text(NEXT_MIGRATION)
+    (scripts / "versions" / "v0012_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(migrations, "HERE", scripts)
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0011")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0012")
 
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
@@ -144,12 +144,12 @@ def test_a_record_of_the_first_migration_gets_the_next_ones(
     with Store(new_record) as store:
         assert [version.version for version in store.versions()] == [0]
     assert places.run(new_record, "SELECT version, note FROM versions") == [(0, None)]
-    assert places.run(new_record, "SELECT version_num FROM alembic_version") == [("0011",)]
+    assert places.run(new_record, "SELECT version_num FROM alembic_version") == [("0012",)]
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(new_record: RecordAddress) -> None:
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0010'.*start or resume the run once"):
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0011'.*start or resume the run once"):
         StoreReader(new_record)
 
 

@@ -1,0 +1,94 @@
+"""Ask the inspection endpoint of a control node. Each request ends within a deadline."""
+
+import http.client
+from collections.abc import Collection
+from urllib.parse import urlencode
+
+import msgspec
+
+from dart.core.errors import SilentError
+from dart.run.control_protocol import ControlAnswer, Malformed, Request, decode_answer, encode
+from dart.run.control_socket import GRACE_S
+from dart.run.ending import RECEIVED_S
+from dart.run.inspection_protocol import (
+    FRAME_TYPE,
+    FileState,
+    MachineState,
+    decode_state,
+)
+from dart.store.control_node import ControlNode
+
+ANSWER_S = 5.0
+
+REASON_CHARACTERS = 500
+
+
+class Unreachable(Exception):
+    """The endpoint did not answer as it should; the message says how, in words that follow `it`."""
+
+
+class InspectionClient:
+    """Asks the endpoint of one control node. Every method raises Unreachable.
+
+    answer_s   longest wait for a connection, and for each part of an answer
+    """
+
+    def __init__(self, node: ControlNode, answer_s: float = ANSWER_S) -> None:
+        self._node = node
+        self._answer_s = answer_s
+
+    def state(self, about: Collection[str] = ()) -> MachineState:
+        """Return the state of the run and its processes.
+
+        about   actors whose logs and crash files are to be listed
+        """
+        content = self._ask("GET", f"/state?{urlencode([('about', name) for name in about])}")
+        try:
+            return decode_state(content)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"answers what this version of dartrl does not understand: {error}") from error
+
+    def part(self, file: FileState, offset: int) -> bytes:
+        """Return the next bytes of a file from an offset on; nothing if another file took its name."""
+        asked = {"folder": file.folder, "name": file.name, "inode": file.inode, "offset": offset}
+        return self._ask("GET", f"/file?{urlencode(asked)}")
+
+    def control(self, call: Request) -> ControlAnswer:
+        """Send a request of the control socket and return its answer. Raises SilentError, too."""
+        content = self._ask("POST", "/control", encode(call), call.wait_ms / 1000 + GRACE_S)
+        try:
+            return decode_answer(content)
+        except Malformed as error:
+            raise SilentError(str(error)) from error
+
+    def end(self, *, now: bool) -> None:
+        """Ask the run to end: drained, or at once."""
+        self._ask("POST", f"/end?{urlencode({'now': int(now)})}", b"", RECEIVED_S)
+
+    def _ask(self, method: str, target: str, body: bytes | None = None, work_s: float = 0.0) -> bytes:
+        """Send a request and return the answer. Raises SilentError with the words of an endpoint that failed.
+
+        The connection is direct: a proxy of the environment is for other networks.
+
+        work_s   time that the endpoint may take for what is asked
+        """
+        wait_s = self._answer_s + work_s
+        headers = {"authorization": f"Bearer {self._node.token}", "content-type": FRAME_TYPE}
+        try:
+            connection = http.client.HTTPConnection(self._node.address, timeout=wait_s)
+            try:
+                connection.request(method, target, body, headers)
+                answer = connection.getresponse()
+                content = answer.read()
+            finally:
+                connection.close()
+        except TimeoutError as error:
+            raise Unreachable(f"does not answer within {wait_s:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"does not answer ({error or type(error).__name__})") from error
+        if answer.status == 401:
+            raise Unreachable("refuses the token that is in the record")
+        if answer.status != 200:
+            said = content[:REASON_CHARACTERS].decode(errors="replace").strip()
+            raise SilentError(said or f"the inspection endpoint answered with status {answer.status}")
+        return content

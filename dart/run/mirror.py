@@ -1,0 +1,363 @@
+"""A mirror: a temporary copy of what readers need of a run directory that is on another machine.
+
+The record is reached directly, and says where the inspection endpoint of the control node answers
+(`dart.store.control_node`). From that endpoint come the board, the processes, reports and logs. This process
+takes the place of the main process in the mirror: it holds the lock, and speaks for the sidecars.
+
+Where the endpoint does not answer, the mirror shows what the record knows, and says what is missing.
+"""
+
+import atexit
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from actors.board import Board
+from actors.board_copy import BoardCopy, write_copy
+from actors.process import is_alive
+from dart import __version__
+from dart.config.layers import to_toml
+from dart.core.errors import DartError, NotRunningError, SilentError, TemporaryError, UnavailableError
+from dart.core.record_address import ServerAddress
+from dart.core.run_directory import RunPaths
+from dart.inspect import signals
+from dart.inspect.formatting import age, clock
+from dart.inspect.processes import UNREACHABLE, write_table
+from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidecar, write_sidecar
+from dart.inspect.time_budget import session_file
+from dart.run.control_protocol import ControlAnswer, Request
+from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
+from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, EndingState, FileState, MachineState
+from dart.store.control_node import ControlNode, read_control_node
+
+REFRESH_S = 1.0
+"""Interval of refreshes while a view follows a run."""
+
+END_POLL_S = 0.5
+
+PREFIX = "dartrl-mirror-"
+"""Begin of a mirror's name; the pid of its process follows."""
+
+LOCK_DEADLINE_S = 5.0
+"""Longest wait for a reader that looks for a moment whether the lock is held."""
+
+
+class Mirror:
+    """The mirror of one run. Threads may use it at the same time. Raises StoreUnavailable, DartError.
+
+    now_unix_s   the clock, for the age of what the record says
+    answer_s     longest wait for an answer of the control node
+    """
+
+    def __init__(
+        self,
+        record: ServerAddress,
+        now_unix_s: Callable[[], float] = time.time,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._answer_s = answer_s
+        self._record = record
+        self._now_unix_s = now_unix_s
+        self._about: set[str] = set()
+        self._known: dict[tuple[str, str], FileState] = {}
+        self._lock = threading.Lock()
+        self._lock_fd = -1
+        self._processes: dict[int, tuple[int, str, int, float]] = {}
+        self._is_closed = False
+        self.trouble = ""
+        """Why only the record can be shown; empty if all can."""
+        self.has_ended = False
+        _remove_abandoned()
+        self.paths = RunPaths(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve())
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            for folder in FOLDERS:
+                (self.paths.root / folder).mkdir(mode=0o700)
+            self.paths.mirror_of.write_text(str(record))
+            self.refresh()
+            on_failure.pop_all()
+
+    def close(self) -> None:
+        """Remove the mirror, after a refresh that is under way."""
+        with self._lock:
+            self._is_closed = True
+            if self._lock_fd >= 0:
+                os.close(self._lock_fd)
+            shutil.rmtree(self.paths.root, ignore_errors=True)
+
+    def fetch_logs(self, actor: str) -> None:
+        """Fetch the log and the crash files of an actor; later refreshes fetch what is new in them."""
+        if actor not in self._about:
+            self._about.add(actor)
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Bring the mirror up to date."""
+        with self._lock:
+            if self._is_closed:
+                return
+            node = self._node()
+            self._write("config.toml", self._with_own_address(node.config))
+            if node.ended_unix_s is not None:
+                self._show_end(node)
+                return
+            try:
+                self._show(self._client(node))
+            except (Unreachable, SilentError) as error:
+                self._show_record_only(node, error)
+
+    def control(self, call: Request) -> ControlAnswer:
+        """Send a request of the control socket. Raises NotRunningError, SilentError."""
+        try:
+            return self._client(self._running()).control(call)
+        except Unreachable as error:
+            raise SilentError(self.trouble_of(self._node(), error)) from error
+
+    def end(self, *, now: bool, deadline_s: float) -> None:
+        """Ask the run to end and wait until the record says that it has.
+
+        raises   NotRunningError, SilentError; TemporaryError if it still runs after the deadline
+        """
+        node = self._running()
+        try:
+            self._client(node).end(now=now)
+        except Unreachable as error:
+            raise SilentError(self.trouble_of(node, error)) from error
+        give_up_s = time.monotonic() + deadline_s
+        while (later := self._node()).ended_unix_s is None and later.began_unix_s == node.began_unix_s:
+            if time.monotonic() > give_up_s:
+                raise TemporaryError(
+                    f"process {node.pid} still runs the run of {self._record} after {deadline_s:g} s; "
+                    "`dartrl down --now` ends it at once"
+                )
+            time.sleep(END_POLL_S)
+
+    def _client(self, node: ControlNode) -> InspectionClient:
+        return InspectionClient(node, self._answer_s)
+
+    def trouble_of(self, node: ControlNode, error: Exception) -> str:
+        """Say that a control node cannot be reached, since when, and what to do."""
+        seen = f"{clock(node.seen_unix_s)}, {age(max(0.0, self._now_unix_s() - node.seen_unix_s))} ago"
+        return (
+            f"the control node at {node.address} {error}; it was last seen at {seen}: check that its machine "
+            "runs and that this one reaches that address (inspection.host, inspection.port); if the machine "
+            "is lost, continue the run with `dartrl up`"
+        )
+
+    # the record
+
+    def _node(self) -> ControlNode:
+        """Read the announcement of the control node."""
+        node = read_control_node(self._record)
+        if node is None:
+            raise NotRunningError(
+                f"no control node has announced itself in the record {self._record}: the run has not begun, "
+                "or it is starting; ask again in a moment"
+            )
+        if node.version != __version__:
+            raise UnavailableError(
+                f"the run of {self._record} is run by dartrl {node.version}, and this is {__version__}: "
+                "use the same version here"
+            )
+        return node
+
+    def _running(self) -> ControlNode:
+        node = self._node()
+        if node.ended_unix_s is not None:
+            raise NotRunningError(f"the run of {self._record} is not running; start it with `dartrl up`")
+        return node
+
+    def _with_own_address(self, config: str) -> str:
+        """Return a configuration with the address by which this machine reaches the record."""
+        tables = tomllib.loads(config)
+        tables.setdefault("run", {})["record"] = str(self._record)
+        return to_toml(tables, {})
+
+    # showing
+
+    def _show(self, client: InspectionClient) -> None:
+        state = client.state(sorted(self._about))
+        for file in state.files:
+            self._fetch(client, file)
+        if state.board_bytes:
+            rows = zlib.decompress(state.board)
+            write_copy(self.paths.board, BoardCopy(state.board_bytes, state.board_ns, rows))
+        self._processes = state.processes
+        write_table(self.paths.root, state.main_is, self._processes)
+        for name, content in (("processes.json", state.launcher), ("session.json", state.session)):
+            if content:
+                self._write(name, content)
+        self._write_sidecars(state)
+        self._write_ending(state.ending)
+        self._hold(state.pid, state.began_unix_s)
+        self.trouble, self.has_ended = "", False
+
+    def _show_end(self, node: ControlNode) -> None:
+        """Show a run that has ended, by its record."""
+        config = tomllib.loads(node.config)
+        self._show_session(node)
+        for name in NAMES:
+            remove_sidecar(self.paths, name)
+        write_table(self.paths.root, "", {})
+        self._release()
+        self.has_ended = True
+        self.trouble = (
+            f"the run ended at {clock(node.ended_unix_s or 0.0)}: this is what the record knows; its actors, "
+            f"reports and logs are in {config['run']['dir']} on the machine {node.address.rpartition(':')[0]}"
+        )
+
+    def _show_record_only(self, node: ControlNode, error: Exception) -> None:
+        """Show a run whose control node does not answer; what it said last stays."""
+        self.trouble, self.has_ended = self.trouble_of(node, error), False
+        if not self.paths.board.exists():
+            self._show_session(node)
+        write_table(self.paths.root, UNREACHABLE, self._processes)
+        write_sidecar(self.paths, Sidecar(name=INSPECTION, is_well=False, text=self.trouble))
+        self._write("processes.json", json.dumps({"launcher": [node.pid, 0]}))
+        self._hold(node.pid, node.began_unix_s)
+
+    def _show_session(self, node: ControlNode) -> None:
+        if node.session:
+            self._write(session_file(self.paths).name, node.session)
+        if not self.paths.board.exists():
+            Board.create(self.paths.board).close()
+
+    def _write(self, name: str, content: str) -> None:
+        """Replace a file if its content is another one. Who reads it may cache it by its time."""
+        path = self.paths.root / name
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            new = path.with_name(f".{name}.new")
+            new.write_text(content, encoding="utf-8")
+            new.replace(path)
+
+    def _write_sidecars(self, state: MachineState) -> None:
+        """Write the status of each sidecar as one of this process, as long as which it counts."""
+        shown = {one.name: one for one in state.sidecars if one.name in NAMES}
+        for name in NAMES:
+            if name in shown:
+                one = shown[name]
+                write_sidecar(self.paths, Sidecar(name=name, is_well=one.is_well, text=one.text))
+            else:
+                remove_sidecar(self.paths, name)
+
+    def _write_ending(self, ending: EndingState | None) -> None:
+        """Write the signals of the main process as if this process had received them."""
+        signals.forget(self.paths)
+        for _ in range(ending.count if ending else 0):
+            assert ending is not None
+            signals.note(self.paths, ending.signal, ending.since_unix_s)
+
+    # files
+
+    def _fetch(self, client: InspectionClient, file: FileState) -> None:
+        """Fetch what is new of a file that grows; all of it if another file took its name."""
+        if file.folder not in FOLDERS or Path(file.name).name != file.name:
+            return  # no name that an endpoint of this version sends
+        path, key = self.paths.root / file.folder / file.name, (file.folder, file.name)
+        known = self._known.get(key)
+        is_grown = known is not None and known.inode == file.inode and known.size_bytes <= file.size_bytes
+        offset = known.size_bytes if known is not None and is_grown else 0
+        new = path if is_grown else path.with_name(f".{file.name}.new")
+        with new.open("ab" if is_grown else "wb") as written:
+            while offset < file.size_bytes and (part := client.part(file, offset)):
+                written.write(part[:FILE_BYTES])
+                offset += len(part)
+        if not is_grown:
+            new.replace(path)
+        self._known[key] = FileState(file.folder, file.name, file.inode, offset)
+
+    # the lock
+
+    def _hold(self, pid: int, began_unix_s: float) -> None:
+        """Hold the lock of the mirror, as the main process holds that of its run directory."""
+        if self._lock_fd < 0:
+            fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._take(fd)
+            self._lock_fd = fd
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{pid}\n".encode() if pid else b"", 0)
+        os.utime(self._lock_fd, (began_unix_s, began_unix_s))
+
+    def _take(self, fd: int) -> None:
+        give_up_s = time.monotonic() + LOCK_DEADLINE_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > give_up_s:
+                    raise TemporaryError(f"{self.paths.lock} is held by another process; try again") from None
+                time.sleep(0.01)
+
+    def _release(self) -> None:
+        """Leave the lock free, as a run that has ended does."""
+        if self._lock_fd < 0:
+            self._lock_fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.close(self._lock_fd)
+        self._lock_fd = -1
+
+
+def _remove_abandoned() -> None:
+    """Remove mirrors of this user whose process was killed before it could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        with suppress(OSError):
+            if folder.stat().st_uid == os.geteuid() and pid.isdigit() and not is_alive(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- the mirrors of this process ----
+
+_mirrors: dict[str, Mirror] = {}
+
+
+def mirror_at(record: ServerAddress) -> Mirror:
+    """Return the mirror of the run of a record; made at the first call, removed when this process ends."""
+    found = _mirrors.get(str(record))
+    if found is None:
+        found = _mirrors[str(record)] = Mirror(record)
+        atexit.register(found.close)
+    return found
+
+
+def mirror_in(run_dir: Path) -> Mirror | None:
+    """Return the mirror in a folder; None if the folder is a run directory of this machine."""
+    return next((mirror for mirror in _mirrors.values() if mirror.paths.root == run_dir), None)
+
+
+def fetch_logs(run_dir: Path, actor: str) -> None:
+    """Have the log of an actor in a run directory; one of this machine has it already."""
+    mirror = mirror_in(run_dir)
+    if mirror is not None:
+        mirror.fetch_logs(actor)
+
+
+@contextmanager
+def kept_fresh(run_dir: Path, every_s: float = REFRESH_S) -> Iterator[None]:
+    """Refresh a mirror from a thread while the block lasts; leave a run directory of this machine alone."""
+    mirror = mirror_in(run_dir)
+    if mirror is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def refresh() -> None:
+        while not is_over.wait(every_s):
+            with suppress(DartError):  # the record cannot be read now, as who reads it will say
+                mirror.refresh()
+
+    thread = threading.Thread(target=refresh, name="mirror", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()

@@ -1,0 +1,219 @@
+"""The inspection endpoint: the sidecar of a control node that other machines ask for its run.
+
+`python -m dart.web.inspection RUN_DIR PID`. It listens only if the record is on a server, where it announces
+its address and a token: who may read the record may inspect the run and stop it (docs/cluster.md).
+"""
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from socket import socket
+
+import structlog
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from dart import __version__
+from dart.config.config import Config, load_config
+from dart.core.errors import DartError, UnavailableError, UsageError
+from dart.core.record_address import RecordAddress
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import INSPECTION, Sidecar, beat, write_sidecar
+from dart.inspect.time_budget import session_file
+from dart.run.control_protocol import MAX_FRAME_BYTES, Malformed, decode_request, encode
+from dart.run.control_socket import request as control
+from dart.run.ending import ask_to_end
+from dart.run.inspection_protocol import FRAME_TYPE, FileState, encode_state
+from dart.run.inspection_state import machine_state, read_part
+from dart.run.sidecars import begin_sidecar
+from dart.store.control_node import ControlNode, announce, keep_announced
+from dart.store.database import database_at
+from dart.store.errors import StoreUnavailable
+from dart.web.auth import is_token
+from dart.web.server import TOKEN_BYTES, listen, serve
+
+KEEP_EVERY_S = 5.0
+"""Interval at which the row in the record is brought up to date."""
+
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that stand for every address of a machine; none of them can be asked from elsewhere."""
+
+RETRY_S = 5.0
+"""Wait before another try to listen or to announce."""
+
+
+class Endpoint:
+    """Answers requests that have the token.
+
+    main_pid   the main process of the run
+    """
+
+    def __init__(self, paths: RunPaths, token: str, main_pid: int) -> None:
+        self._paths = paths
+        self._token = token
+        self._main_pid = main_pid
+
+    def guarded(self, answer: Callable[[Request], bytes]) -> Callable[[Request], object]:
+        """Return the handler of a request: refuse it without the token, else answer it in a thread."""
+
+        async def respond(request: Request) -> Response:
+            if not is_token(self._token, _bearer(request)):
+                return PlainTextResponse("this endpoint needs the token that is in the record\n", 401)
+            if request.method == "POST":
+                request.state.body = await _body(request)
+            return Response(await run_in_threadpool(answer, request), media_type=FRAME_TYPE)
+
+        return respond
+
+    def state(self, request: Request) -> bytes:
+        return encode_state(machine_state(self._paths, request.query_params.getlist("about")))
+
+    def file(self, request: Request) -> bytes:
+        asked = request.query_params
+        file = FileState(asked.get("folder", ""), asked.get("name", ""), _number(asked.get("inode")), 0)
+        return read_part(self._paths, file, _number(asked.get("offset")))
+
+    def control(self, request: Request) -> bytes:
+        try:
+            call = decode_request(request.state.body)
+        except Malformed as error:
+            raise UsageError(str(error)) from error
+        return encode(control(self._paths.root, call))
+
+    def end(self, request: Request) -> bytes:
+        """Ask the main process to end. This process ends with it."""
+        pidfd = os.pidfd_open(self._main_pid)
+        try:
+            ask_to_end(self._paths, pidfd, now=request.query_params.get("now") == "1")
+        finally:
+            os.close(pidfd)
+        return b""
+
+
+def _bearer(request: Request) -> str:
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    return given.strip() if kind.lower() == "bearer" else ""
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FRAME_BYTES:
+            raise UsageError(f"expected a request of at most {MAX_FRAME_BYTES} bytes")
+    return bytes(body)
+
+
+def _number(text: str | None) -> int:
+    if text is None or not text.isascii() or not text.isdigit():
+        raise UsageError(f"expected a whole number, got {text!r}")
+    return int(text)
+
+
+def inspection_app(paths: RunPaths, token: str, main_pid: int) -> Starlette:
+    """The endpoint of a run as an ASGI application."""
+    endpoint = Endpoint(paths, token, main_pid)
+    routes = [
+        Route("/state", endpoint.guarded(endpoint.state)),
+        Route("/file", endpoint.guarded(endpoint.file)),
+        Route("/control", endpoint.guarded(endpoint.control), methods=["POST"]),
+        Route("/end", endpoint.guarded(endpoint.end), methods=["POST"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={DartError: _on_error})
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 400 if isinstance(error, UsageError) else 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Keeps the row of this control node in the record, from a thread of its own."""
+
+    paths: RunPaths
+    record: RecordAddress
+    node: ControlNode
+
+    def keep(self) -> None:
+        """Announce the node, then bring its row up to date until the process ends.
+
+        While the record takes no writes, the row stays as it is; the endpoint answers all the same.
+        """
+        log = structlog.get_logger(actor=INSPECTION)
+        is_announced, says = False, ""
+        while True:
+            node = self._now()
+            try:
+                (keep_announced if is_announced else announce)(self.record, node)
+                is_announced, trouble = True, ""
+            except StoreUnavailable as error:
+                trouble = str(error)
+            if trouble != says:
+                says = trouble
+                log.warning("control_node_not_announced", reason=trouble) if trouble else log.info(
+                    "announced"
+                )
+            time.sleep(KEEP_EVERY_S)
+
+    def _now(self) -> ControlNode:
+        session, config = session_file(self.paths), self.paths.config
+        return self.node.seen_at(
+            time.time(), session=session.read_text() if session.exists() else "", config=config.read_text()
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the inspection endpoint of a run until SIGTERM. Raises DartError.
+
+    arguments   the run directory, and the pid of the main process
+    """
+    paths = begin_sidecar(INSPECTION, arguments)
+    config, pid = load_config(paths.config), int(arguments[1])
+    record = paths.record_at(config.run.record)
+    listener, place = _listening(paths, config, record)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    node = ControlNode(
+        address=place,
+        token=token,
+        version=__version__,
+        pid=pid,
+        config="",
+        session="",
+        began_unix_s=paths.lock.stat().st_mtime,
+        seen_unix_s=time.time(),
+    )
+    threading.Thread(target=Announcement(paths, record, node).keep, name="announcement", daemon=True).start()
+    serve(inspection_app(paths, token, pid), listener, beat=partial(beat, paths, INSPECTION))
+
+
+def _listening(paths: RunPaths, config: Config, record: RecordAddress) -> tuple[socket, str]:
+    """Open the listening socket and return it with its address. While that fails, report it and try again."""
+    while True:
+        try:
+            host = config.inspection.host or database_at(record).own_host()
+            listener = listen(host, config.inspection.port)
+            if host in EVERYWHERE:
+                host = database_at(record).own_host()
+        except (UnavailableError, StoreUnavailable) as error:
+            text = f"{error}; other machines cannot ask for the run; it is tried again every {RETRY_S:g} s"
+            write_sidecar(paths, Sidecar(name=INSPECTION, is_well=False, text=text))
+            time.sleep(RETRY_S)
+            continue
+        place = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        write_sidecar(paths, Sidecar(name=INSPECTION, is_well=True, text=f"answers at {place}"))
+        return listener, place
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except DartError as error:
+        sys.exit(str(error))

@@ -1,0 +1,424 @@
+"""A mirror shows a run of another machine: as it is, or what the record knows of it."""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from actors.board import rows_of
+from actors.process import start_ticks
+from dart import __version__
+from dart.config.config import load_config
+from dart.core.errors import NotRunningError, SilentError, TemporaryError, UnavailableError
+from dart.core.record_address import ServerAddress
+from dart.core.run_directory import RunPaths, holder
+from dart.inspect import signals
+from dart.inspect.actor_table import is_of_earlier_part, read_actors
+from dart.inspect.exit_reports import all_reports
+from dart.inspect.logs import read_log
+from dart.inspect.processes import UNREACHABLE, state_of_main
+from dart.inspect.sidecar_status import INSPECTION, WEB, Sidecar, read_sidecar, write_sidecar
+from dart.inspect.time_budget import read_session
+from dart.run import mirror as mirrors
+from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping
+from dart.run.mirror import Mirror, kept_fresh
+from dart.run.steering import request
+from dart.store.control_node import ControlNode
+from dart.web import inspection
+from dart.web.inspection import inspection_app
+from dart.web.server import listen
+from tests.recorded_run import record_run
+
+RECORD = ServerAddress("postgresql://dartrl@db.example/run")
+TOKEN = "the-token-of-this-start"
+DEADLINE_S = 60.0
+
+
+class ControlMachine:
+    """The machine of a control node: its run directory, its endpoint, and its row in the record."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = RunPaths(root)
+        self.paths.lock.write_text(f"{os.getpid()}\n")
+        began_s = self.paths.lock.stat().st_mtime - 90.0
+        os.utime(self.paths.lock, (began_s, began_s))
+        self.listener = listen("127.0.0.1", 0)
+        self.row: ControlNode | None = ControlNode(
+            address=f"127.0.0.1:{self.listener.getsockname()[1]}",
+            token=TOKEN,
+            version=__version__,
+            pid=os.getpid(),
+            config=self.paths.config.read_text(),
+            session=(self.paths.root / "session.json").read_text(),
+            began_unix_s=began_s,
+            seen_unix_s=time.time(),
+        )
+
+    def announce(self, **fields: object) -> None:
+        assert self.row is not None
+        self.row = replace(self.row, **fields)  # type: ignore[arg-type]  # fields of the row
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        app = inspection_app(self.paths, TOKEN, os.getpid())
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([self.listener],))
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE_S)
+            self.listener.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory, which is made once."""
+    return record_run(tmp_path_factory.mktemp("recorded") / "run").root
+
+
+@pytest.fixture
+def machine(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlMachine]:
+    """A control node whose endpoint does not answer yet."""
+    shutil.copytree(recorded, tmp_path / "there")
+    made = ControlMachine(tmp_path / "there")
+    monkeypatch.setattr(mirrors, "read_control_node", lambda record: made.row)
+    with made.paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield made
+    made.listener.close()
+
+
+@pytest.fixture
+def answering(machine: ControlMachine) -> Iterator[ControlMachine]:
+    with machine.serving():
+        yield machine
+
+
+@pytest.fixture
+def open_mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Mirror]]:
+    monkeypatch.setattr(mirrors, "_mirrors", {})
+    opened: list[Mirror] = []
+
+    def make(**settings: float) -> Mirror:
+        opened.append(Mirror(RECORD, **settings))  # type: ignore[arg-type]  # answer_s
+        mirrors._mirrors[str(RECORD)] = opened[-1]
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+        assert not one.paths.root.exists()
+
+
+# ---- a control node that answers ----
+
+
+def test_readers_see_in_a_mirror_what_is_there(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    write_sidecar(answering.paths, Sidecar(name=WEB, is_well=True, text="http://there:8700/"))
+    here, there = open_mirror().paths, answering.paths
+
+    assert holder(here.root) == os.getpid()
+    assert state_of_main(here.root, os.getpid()) == ""
+    assert not is_of_earlier_part(here)
+    assert [row.name for row in rows_of(here.board)] == [row.name for row in rows_of(there.board)]
+    assert all_reports(here.root) == all_reports(there.root) != []
+    assert read_session(here) == read_session(there)
+    assert read_sidecar(here, WEB) == Sidecar(name=WEB, is_well=True, text="http://there:8700/")
+    assert here.title == str(RECORD)
+    assert here.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_configuration_names_the_record_as_this_machine_reaches_it(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    there = load_config(answering.paths.config)
+    here = open_mirror().paths
+
+    config = load_config(here.config)
+
+    assert here.record == RECORD
+    assert config.model_copy(update={"run": there.run}) == there
+    assert config.run.dir == there.run.dir
+
+
+def test_processes_are_those_of_the_other_machine(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    """The process table of this machine is another one: its pids say nothing."""
+    there = {row.name: row.process for row in read_actors(answering.paths.root)}
+    here = open_mirror()
+
+    assert {row.name: row.process for row in read_actors(here.paths.root)} == there
+
+    here._processes = {}
+    mirrors.write_table(here.paths.root, "", {})
+    alive = [row.name for row in read_actors(here.paths.root) if row.pid and row.process == "alive"]
+    assert alive == []
+
+
+def test_a_log_is_fetched_when_it_is_asked_for_and_then_followed(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    log = answering.paths.logs / "env-000.jsonl"
+    line = {"actor": "env-000", "incarnation": 1, "level": "info", "timestamp": "2026-01-01T00:00:00Z"}
+
+    def say(event: str) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps({**line, "event": event}) + "\n")
+
+    def events() -> list[str]:
+        return [one.event for one in read_log(mirror.paths, "env-000")]
+
+    log.unlink(missing_ok=True)
+    say("one")
+    mirror = open_mirror()
+    assert events() == []
+    mirror.fetch_logs("env-000")
+    assert events() == ["one"]
+    say("two")
+    mirror.refresh()
+    assert events() == ["one", "two"]
+    log.rename(log.with_name("env-000.jsonl.1"))
+    say("three")
+    mirror.refresh()
+    assert events() == ["one", "two", "three"]
+    assert not (mirror.paths.logs / "env-001.jsonl").exists()
+
+
+def test_a_run_that_drains_shows_its_signals(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    mirror = open_mirror()
+    assert signals.read(mirror.paths) is None
+
+    for _ in range(2):
+        signals.note(answering.paths, 15, 123.0)
+    mirror.refresh()
+    mirror.refresh()
+
+    assert signals.read(mirror.paths) == signals.Ending(signal=15, since_unix_s=123.0, count=2)
+
+
+def test_a_request_goes_to_the_control_node(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = ControlAnswer(ControlOutcome.DONE, "root answers")
+    monkeypatch.setattr(inspection, "control", lambda root, call: done)
+
+    assert request(open_mirror().paths.root, Ping()) == done
+
+
+def test_the_words_of_a_control_node_that_cannot_carry_out_a_request_are_shown(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(root: Path, call: object) -> ControlAnswer:
+        raise SilentError("process 7 takes no requests now")
+
+    monkeypatch.setattr(inspection, "control", silent)
+
+    with pytest.raises(SilentError, match="process 7 takes no requests now"):
+        request(open_mirror().paths.root, Ping())
+
+
+def test_a_followed_mirror_is_refreshed(answering: ControlMachine, open_mirror: Callable[[], Mirror]) -> None:
+    mirror = open_mirror()
+    with kept_fresh(mirror.paths.root, every_s=0.01):
+        write_sidecar(answering.paths, Sidecar(name=WEB, is_well=False, text="the port is taken"))
+        give_up_s = time.monotonic() + DEADLINE_S
+        while read_sidecar(mirror.paths, WEB) is None:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+
+
+# ---- a control node that does not answer ----
+
+
+def shows_the_record_alone(mirror: Mirror) -> None:
+    assert state_of_main(mirror.paths.root, os.getpid()) == UNREACHABLE
+    assert holder(mirror.paths.root) == os.getpid()
+    assert read_session(mirror.paths)["elapsed_s"] == 90.0
+    sidecar = read_sidecar(mirror.paths, INSPECTION)
+    assert sidecar is not None
+    assert (sidecar.is_well, sidecar.text) == (False, mirror.trouble)
+    assert TOKEN not in mirror.trouble
+
+
+def test_an_endpoint_that_is_gone_leaves_what_the_record_knows(
+    machine: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    machine.listener.close()
+    machine.announce(seen_unix_s=time.time() - 4000.0)
+
+    mirror = open_mirror()
+
+    shows_the_record_alone(mirror)
+    assert machine.row is not None
+    assert f"the control node at {machine.row.address} does not answer" in mirror.trouble
+    assert "1h06m ago" in mirror.trouble
+    assert read_actors(mirror.paths.root) == ()
+    for ask in (lambda: mirror.control(Ping()), lambda: mirror.end(now=False, deadline_s=0.0)):
+        with pytest.raises(SilentError, match=r"does not answer .* check that its machine runs"):
+            ask()
+
+
+def test_an_endpoint_that_hangs_is_not_waited_for(
+    machine: ControlMachine, open_mirror: Callable[..., Mirror]
+) -> None:
+    mirror = open_mirror(answer_s=0.05)  # connections are taken by the kernel, and nobody reads them
+
+    shows_the_record_alone(mirror)
+    assert "does not answer within" in mirror.trouble
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc", "does not understand"),
+        (b"HTTP/1.1 500 Oh\r\ncontent-length: 5\r\n\r\nouch!", "ouch!"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not answer"),
+        (b"", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 300\r\n\r\nabc", "does not answer"),
+    ],
+)
+def test_another_server_at_that_address_is_named_as_it_is(
+    machine: ControlMachine, open_mirror: Callable[[], Mirror], answer: bytes, says: str
+) -> None:
+    def stand_in() -> None:
+        connection, _ = machine.listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+
+    thread = threading.Thread(target=stand_in)
+    thread.start()
+    mirror = open_mirror()
+    thread.join(DEADLINE_S)
+
+    shows_the_record_alone(mirror)
+    assert says in mirror.trouble
+
+
+def test_a_token_that_is_not_the_endpoints_is_refused(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    answering.announce(token="that-of-an-earlier-start")
+
+    mirror = open_mirror()
+
+    shows_the_record_alone(mirror)
+    assert "refuses the token that is in the record" in mirror.trouble
+    with pytest.raises(SilentError, match="refuses the token"):
+        mirror.end(now=True, deadline_s=0.0)
+
+
+def test_a_control_node_that_comes_back_is_shown_again(
+    machine: ControlMachine, open_mirror: Callable[..., Mirror]
+) -> None:
+    mirror = open_mirror(answer_s=0.5)
+    assert mirror.trouble
+
+    mirror._answer_s = DEADLINE_S
+    with machine.serving():
+        mirror.refresh()
+        assert (mirror.trouble, read_sidecar(mirror.paths, INSPECTION)) == ("", None)
+        assert [row.name for row in rows_of(mirror.paths.board)]
+
+    mirror.refresh()  # gone again: what it said last stays
+    assert mirror.trouble
+    assert [row.name for row in rows_of(mirror.paths.board)]
+
+
+# ---- runs that do not run ----
+
+
+def test_a_run_that_has_ended_is_shown_as_one(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    mirror = open_mirror()
+    assert holder(mirror.paths.root) == os.getpid()
+
+    answering.announce(ended_unix_s=time.time())
+    mirror.refresh()
+
+    assert holder(mirror.paths.root) is None
+    assert mirror.has_ended
+    assert str(load_config(answering.paths.config).run.dir) in mirror.trouble
+    assert {row.process for row in read_actors(mirror.paths.root) if row.pid} == {"gone"}
+    with pytest.raises(NotRunningError, match="is not running"):
+        mirror.control(Ping())
+    with pytest.raises(NotRunningError, match="is not running"):
+        mirror.end(now=False, deadline_s=0.0)
+
+
+def test_a_run_that_does_not_end_in_time_says_so(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "ask_to_end", lambda paths, pidfd, now: None)
+
+    with pytest.raises(TemporaryError, match="still runs"):
+        open_mirror().end(now=False, deadline_s=0.0)
+
+
+@pytest.mark.parametrize("then", [{"ended_unix_s": 5.0}, {"began_unix_s": 5.0}])
+def test_the_end_is_over_when_the_record_says_so(
+    answering: ControlMachine,
+    open_mirror: Callable[[], Mirror],
+    monkeypatch: pytest.MonkeyPatch,
+    then: dict[str, float],
+) -> None:
+    """The next start of the run shows as well that this one is over."""
+    monkeypatch.setattr(inspection, "ask_to_end", lambda paths, pidfd, now: answering.announce(**then))
+
+    open_mirror().end(now=True, deadline_s=DEADLINE_S)
+
+
+def test_a_record_without_a_control_node_says_so_and_leaves_no_mirror(
+    machine: ControlMachine,
+    open_mirror: Callable[[], Mirror],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    machine.row = None
+    with pytest.raises(NotRunningError, match="no control node has announced itself"):
+        open_mirror()
+    assert list(tmp_path.glob("dartrl-mirror-*")) == []
+
+
+def test_another_version_is_named(machine: ControlMachine, open_mirror: Callable[[], Mirror]) -> None:
+    machine.announce(version="99.0")
+    with pytest.raises(UnavailableError, match=r"run by dartrl 99\.0.*use the same version"):
+        open_mirror()
+
+
+def test_mirrors_of_processes_that_were_killed_are_removed(
+    answering: ControlMachine,
+    open_mirror: Callable[[], Mirror],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    abandoned, used = tmp_path / "dartrl-mirror-4194305-x", tmp_path / f"dartrl-mirror-{os.getpid()}-x"
+    for folder in (abandoned, used):
+        folder.mkdir()
+    assert start_ticks(4194305) == 0  # above the largest pid
+
+    open_mirror()
+
+    assert (abandoned.exists(), used.exists()) == (False, True)

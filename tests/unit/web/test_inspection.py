@@ -1,0 +1,106 @@
+"""The inspection endpoint: who may ask, and what is answered."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from dart.core.errors import SilentError
+from dart.core.run_directory import RunPaths
+from dart.inspect.signals import note
+from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
+from dart.run.inspection_protocol import decode_state
+from dart.web import inspection
+from dart.web.inspection import inspection_app
+
+TOKEN = "the-token-of-this-start"
+HEADERS = {"authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def client(recorded: RunPaths) -> Iterator[TestClient]:
+    with TestClient(inspection_app(recorded, TOKEN, main_pid=0)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("method", "target"), [("GET", "/state"), ("GET", "/file"), ("POST", "/control"), ("POST", "/end")]
+)
+@pytest.mark.parametrize(
+    "authorization", [None, "", TOKEN, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"]
+)
+def test_nothing_is_answered_without_the_token(
+    client: TestClient, method: str, target: str, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"authorization": authorization}
+
+    refused = client.request(method, target, headers=headers)
+
+    assert refused.status_code == 401
+    assert "token" in refused.text
+    assert TOKEN not in refused.text
+
+
+def test_the_state_is_that_of_the_run(client: TestClient, recorded: RunPaths) -> None:
+    answer = client.get("/state?about=env-000&about=trainer", headers=HEADERS)
+
+    state = decode_state(answer.content)
+    assert state.config == recorded.config.read_text()
+    assert {file.name.partition(".")[0] for file in state.files if file.folder == "logs"} <= {
+        *("env-000", "trainer")
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("", "folder=logs&name=../key&inode=1&offset=0", "folder=logs&name=a&inode=x&offset=0"),
+        *("folder=logs&name=a&inode=1&offset=-1", "folder=.&name=key&inode=1&offset=0"),
+    ],
+)
+def test_a_file_that_is_not_offered_is_refused(client: TestClient, query: str) -> None:
+    assert client.get(f"/file?{query}", headers=HEADERS).status_code == 400
+
+
+def test_a_request_goes_to_the_control_socket(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def control(run_dir: object, call: object) -> ControlAnswer:
+        asked.append(call)
+        return ControlAnswer(ControlOutcome.DONE, "paused")
+
+    monkeypatch.setattr(inspection, "control", control)
+
+    answer = client.post("/control", headers=HEADERS, content=encode(Pause(wait_ms=7)))
+
+    assert decode_answer(answer.content) == ControlAnswer(ControlOutcome.DONE, "paused")
+    assert asked == [Pause(wait_ms=7)]
+
+
+def test_a_run_that_does_not_answer_is_an_answer(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def control(run_dir: object, call: object) -> ControlAnswer:
+        raise SilentError("process 7 does not answer")
+
+    monkeypatch.setattr(inspection, "control", control)
+
+    answer = client.post("/control", headers=HEADERS, content=encode(Ping()))
+
+    assert (answer.status_code, answer.text) == (503, "process 7 does not answer\n")
+
+
+@pytest.mark.parametrize("frame", [b"", b"no frame", b"x" * 100_000])
+def test_what_is_no_request_is_refused(client: TestClient, frame: bytes) -> None:
+    assert client.post("/control", headers=HEADERS, content=frame).status_code == 400
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_the_end_of_the_run_is_a_signal_to_its_main_process(recorded: RunPaths, now: bool) -> None:
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    note(recorded, signal.SIGTERM, 0.0)  # as if the first of two signals was received
+    with TestClient(inspection_app(recorded, TOKEN, sleeper.pid)) as client:
+        assert client.post(f"/end?now={now:d}", headers=HEADERS).status_code == 200
+    assert sleeper.wait(60) == -signal.SIGTERM
+    (recorded.root / "signals").unlink()
