@@ -110,8 +110,8 @@ def mark_as(path: Path, version: str) -> None:
 
 
 @pytest.fixture
-def with_a_next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This version of dartrl as if it had one migration more."""
+def with_a_next_migration(new_record: RecordAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This version of dartrl as if it had one migration more, once `new_record` was made without it."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
     (scripts / "versions" / "v0012_next.py").write_text(NEXT_MIGRATION)
