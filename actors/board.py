@@ -427,6 +427,16 @@ class Board:
             found.setdefault(parent, []).append(begins_at // SLOT_BYTES)
         return {_text(parent): slots for parent, slots in found.items()}
 
+    def slots_behind(self, bridge: int) -> Iterator[int]:
+        """The slots of the rows whose mail goes to the bridge in a slot."""
+        route_at = _LAYOUT["route"].offset // WORD_BYTES
+        for slot in range(self.slots):
+            first = slot * SLOT_BYTES
+            if not self.memory[first]:
+                return
+            if self.whole[first // WORD_BYTES + route_at] == bridge + 1:
+                yield slot
+
     def state(self, slot: int) -> ActorState:
         """The state of the child in this slot, as its supervisor sees it."""
         return STATES[int(self.get(slot, "state"))]

@@ -316,26 +316,34 @@ class Bridge(Actor):
             self._carry(channel, envelope)
 
     def _carry(self, channel: Channel, envelope: Envelope) -> None:
-        if isinstance(channel, Session):
-            self._announce(channel)  # what is known of lost hosts, before the orders that follow from it
-        self.told.export_sender(envelope.sender)
-        self._introduce(channel, envelope.sender)  # its receiver answers to a name that is known
+        is_told = self._prepare(channel, envelope.sender)
         carry = self._carried(envelope)
         if not can_be_told(carry.sender):
             self.refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
-        elif self.say(channel, carry):
+        elif is_told and self.say(channel, carry):
             channel.carried += 1
         else:
             self.refuse(envelope, f"the link to {channel.host!r} takes no more")
 
-    def _introduce(self, channel: Channel, sender: str) -> None:
+    def _prepare(self, channel: Channel, sender: str) -> bool:
+        """Tell what must be known before the mail of this sender; False when the link takes no more."""
+        if isinstance(channel, Session) and not self._announce(channel):
+            return False  # of lost hosts, from which the orders in the mail follow
+        self.told.export_sender(sender)
+        return self._introduce(channel, sender)
+
+    def _introduce(self, channel: Channel, sender: str) -> bool:
         """Tell the other host of the sender, unless it knows; it hears of its end over the same channel."""
         found = self.told.sender_row(sender)
         if found is None:
-            return
+            return True
         slot, condition, row = found
-        if channel.told.get(slot) != condition and self.say(channel, Rows((row,))):
+        if channel.told.get(slot) == condition:
+            return True
+        is_said = self.say(channel, Rows((row,)))
+        if is_said:
             channel.told[slot] = condition
+        return is_said
 
     def _carried(self, envelope: Envelope) -> Carry:
         deadline = envelope.deadline_unix_ms
@@ -529,14 +537,15 @@ class Bridge(Actor):
         for each in self.sessions.values():
             self._announce(each)
 
-    def _announce(self, to: Session) -> None:
-        """Tell of every row that has changed; when the link is full, the next tick goes on."""
+    def _announce(self, to: Session) -> bool:
+        """Tell of every row that has changed; False when the link is full: the next tick goes on."""
         changed = self.told.changed_since(to.rows_cursor, host=to.host)
         for first in range(0, len(changed), ROWS_PER_FRAME):
             part = changed[first : first + ROWS_PER_FRAME]
             if not self.say(to, Rows(tuple(row for _, row in part))):
-                return
+                return False
             to.rows_cursor = part[-1][0]
+        return True
 
     def _tell_activity(self, now_s: float) -> None:
         """Ages a few times in a lease, once for rows that only the leader hears of; new gauges sooner."""

@@ -131,9 +131,8 @@ class Directory:
 
     def close_all(self, reason: str) -> None:
         """No name from elsewhere lives; also none that an earlier bridge of this name left behind."""
-        for row in self._board.rows():
-            if row.route == self._route and row.state in LIVING | _WAITING:
-                self._close(row.name, reason)
+        for slot in self._board.slots_behind(self._route - 1):
+            self._close(str(self._board.get(slot, "name")), reason)
 
     # ---- inside: whether ----
 

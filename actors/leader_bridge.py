@@ -79,12 +79,12 @@ class LeaderBridge(Bridge):
             known.rows_cursor = known.peers_cursor = 0
             self._announce(known)
 
-    def _announce(self, to: Session) -> None:
+    def _announce(self, to: Session) -> bool:
         """Sessions first: a row is of no use to a host that may not write to its host."""
         changed = [(n, peer) for n, peer in self._peers.since(to.peers_cursor) if peer.host != to.host]
         for first in range(0, len(changed), PEERS_PER_FRAME):
             part = changed[first : first + PEERS_PER_FRAME]
             if not self.say(to, Peers(tuple(peer for _, peer in part))):
-                return
+                return False
             to.peers_cursor = part[-1][0]
-        super()._announce(to)
+        return super()._announce(to)

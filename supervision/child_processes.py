@@ -304,10 +304,10 @@ class ChildProcesses:
 
     def _mark_dead_behind(self, bridge: int) -> None:
         """Mark the actors of other hosts as stopped whose mail went through a bridge that ended."""
-        for row in self._board.rows():
-            if row.route == bridge + 1 and row.state in LIVING | _WAITING:
+        for slot in self._board.slots_behind(bridge):
+            if self._board.state(slot) in LIVING | _WAITING:
                 reason = "the bridge to its host ended"
-                self._board.set_state(row.slot, ActorState.STOPPED, ready=0, last_reason=reason)
+                self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
 
 def _preload(module: str) -> None:

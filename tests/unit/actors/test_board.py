@@ -388,3 +388,11 @@ def test_a_client_has_a_row_though_its_incarnation_is_drawn_at_random(board: Boa
     slot = board.claim("console", "")
     board.set_state(slot, ActorState.RUNNING, incarnation=2**62 - 1)
     assert [row.name for row in board.rows()] == ["console"]
+
+
+def test_the_rows_behind_a_bridge_are_found_among_all_rows(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 8)
+    for name, route in (("bridge", 0), ("there@b", 1), ("here", 0), ("yonder@c", 1), ("other@d", 3)):
+        board.set(board.claim(name, "root"), route=route)
+    assert list(board.slots_behind(0)) == [1, 3]
+    board.close()

@@ -24,7 +24,7 @@ from actors.directory import PART_OF_ONE_HOST, KnownName
 from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
 from actors.follower_bridge import FollowerBridge
 from actors.leader_bridge import LeaderBridge
-from actors.link import Beat, Carry, Hello, Row, Rows, before_session
+from actors.link import Beat, Carry, Hello, Row, Rows, before_session, unpack
 from actors.monitors import Down, Exit
 from actors.timers import Timers
 from tests.unit.actors.machines import Machines, machines
@@ -575,6 +575,47 @@ def test_a_name_that_waits_for_its_restart_is_not_taken_by_another_machine(
     bench.board.set_state(bench.row("here").slot, state)
     frame_from_b(three, Rows((row("here", incarnation=9 << 20),)))
     assert (bench.row("here").route, bench.row("here").state) == (0, state)
+
+
+# ---- a link that is full ----
+
+
+class Narrow:
+    """A wire that takes no large frame now."""
+
+    fds = ()
+    malformed = 0
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.sent: list[Any] = []
+
+    def receive(self) -> tuple[str, bytes] | None:
+        return None
+
+    def send(self, host: str, frame: bytes) -> bool:
+        is_taken = len(frame) <= self._most_bytes
+        if is_taken:
+            self.sent.append(unpack(frame).body)
+        return is_taken
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Nothing to close."""
+
+
+def test_mail_does_not_overtake_the_news_that_it_follows_from(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = three.bridge("a")
+    three.answer("a", "there@b", Say(text="hi"))
+    leader.lose(leader.sessions["c"], "for a test " * 30)
+    wire = Narrow(most_bytes=250)
+    monkeypatch.setattr(leader, "wire", wire)
+    asked = three.ask("a", "there@b", Say(text="after that"))
+    three.run(0.05)
+    assert not [body for body in wire.sent if isinstance(body, Carry)]
+    with pytest.raises(Refused, match="the link to 'b' takes no more"):
+        asked.result()
 
 
 # ---- a bridge with much to do ----
