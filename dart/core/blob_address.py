@@ -10,8 +10,8 @@ def check_blob_address(text: str) -> str:
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise ValueError(f"it is no address: {error}; {EXPECTED}") from error
-    if parts.username is not None or parts.password is not None or parts.query:
+        raise ValueError(f"it is no address; {EXPECTED}") from error  # that error may quote a password
+    if "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(
             "it holds credentials or parameters, which would be kept in config.toml and in logs: leave them "
             "out, and give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL in the environment"
@@ -19,5 +19,5 @@ def check_blob_address(text: str) -> str:
     is_bucket = parts.scheme == "s3" and bool(parts.netloc)
     is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/") != ""
     if not (is_bucket or is_folder):
-        raise ValueError(f"{EXPECTED}, got {text!r}")
+        raise ValueError(EXPECTED if "@" in text else f"{EXPECTED}, got {text!r}")
     return text

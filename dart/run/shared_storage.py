@@ -3,9 +3,9 @@
 import socket
 
 from dart.config.config import Config
-from dart.core.errors import RunDirectoryError
+from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import RunPaths
-from dart.store.checkpoints import CheckpointExists, list_checkpoints, version_of
+from dart.store.checkpoints import CheckpointExists, CorruptCheckpoint
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import object_storage
 from dart.store.run_checkpoints import run_checkpoints
@@ -42,12 +42,18 @@ def begin_storage(config: Config, paths: RunPaths) -> None:
 
 
 def fetch_newest(config: Config, paths: RunPaths) -> None:
-    """Make the newest checkpoint one of this machine, where the run may not have been before.
+    """Make the newest checkpoint a whole one of this machine, where the run may not have been before.
 
-    A version that cannot be fetched is damage that the check of the data names.
+    Raises DiskError, with the remedy, if it is damaged in the storage too.
     """
     with StoreReader(paths.record) as record:
         newest = record.latest_version()
-    here = {version_of(folder) for folder in list_checkpoints(paths.checkpoints)}
-    if newest is not None and newest.version > 0 and newest.version not in here:
-        run_checkpoints(config, paths.root).fetch(newest.version)
+    if newest is not None and newest.version > 0:
+        try:
+            run_checkpoints(config, paths.root).fetch(newest.version)
+        except CorruptCheckpoint as corrupt:
+            raise DiskError(
+                f"version {newest.version}, the newest of the run, is whole neither here nor in "
+                f"{config.run.blobs}: {corrupt.folder}: {corrupt.damage}; restore its objects from a copy of "
+                "the storage; nothing was started"
+            ) from corrupt

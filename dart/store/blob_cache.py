@@ -94,7 +94,8 @@ class CachedBlobs:
 
     def __init__(self, blobs: BlobStore, folder: CacheFolder, kind: BlobKind, *, puts_once: bool) -> None:
         """
-        puts_once   whether a blob that is in the cache need not be put: nothing deletes blobs of this kind
+        puts_once   whether a blob that is in the cache and in its place need not be put: nothing deletes
+                    blobs of this kind
         """
         self._blobs, self._folder, self._puts_once = blobs, folder, puts_once
         self._kept = FolderBlobs(folder.root / kind.prefix, replace(kind, is_synced=False))
@@ -104,19 +105,29 @@ class CachedBlobs:
         return self._blobs.place(sha256)
 
     def put(self, content: bytes) -> str:
-        if self._puts_once and (known := self._kept.held(content)):
+        if self._puts_once and (known := self._held(content)):
             return known
         sha256 = self._blobs.put(content)
         self._keep(content)
         return sha256
 
+    def _held(self, content: bytes) -> str:
+        """The sha256 of bytes that need not be put; empty if they must be.
+
+        The cache may be one of an earlier run, whose blobs were elsewhere, so that it alone proves nothing.
+        """
+        with suppress(StoreUnavailable):
+            held = self._kept.held(content)
+            return held if held and self._blobs.exists(held) else ""
+        return ""
+
     def read(self, sha256: str) -> bytes:
-        with suppress(BlobDamage):
+        with suppress(BlobDamage, StoreUnavailable):  # a cache that fails is as one that is empty
             content = self._kept.read(sha256)
             self._kept.touch(sha256)
             return content
         content = self._blobs.read(sha256)
-        self._kept.delete(sha256)  # a damaged one
+        self._forget(sha256)  # a damaged one
         self._keep(content)
         return content
 
@@ -126,12 +137,16 @@ class CachedBlobs:
         with suppress(StoreUnavailable, OSError):
             self._folder.add(path, len(content), lambda: self._kept.put(content))
 
+    def _forget(self, sha256: str) -> None:
+        with suppress(StoreUnavailable):
+            self._kept.delete(sha256)
+
     def exists(self, sha256: str) -> bool:
         return self._blobs.exists(sha256)
 
     def delete(self, sha256: str) -> None:
         self._blobs.delete(sha256)
-        self._kept.delete(sha256)
+        self._forget(sha256)
 
     def entries(self, shard: int) -> Iterator[BlobEntry]:
         return self._blobs.entries(shard)

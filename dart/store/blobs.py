@@ -139,8 +139,8 @@ class FolderBlobs:
         return sha256 if self._is_renewed(self.path(sha256), len(content)) else ""
 
     def touch(self, sha256: str) -> None:
-        """Set the time of a blob to now, if it is stored."""
-        with suppress(FileNotFoundError):
+        """Set the time of a blob to now, if it is stored and the disk lets it."""
+        with suppress(OSError):
             os.utime(self.path(sha256))
 
     def _is_renewed(self, path: Path, size_bytes: int) -> bool:
@@ -159,8 +159,15 @@ class FolderBlobs:
         try:
             if not folder.exists():
                 make_private(self.root, folder)
+                if self.kind.is_synced:
+                    self._sync_folders()
         except OSError as error:
             raise unavailable(folder, error) from error
+
+    def _sync_folders(self) -> None:
+        """Write the name of a new folder to the disk itself, and those of the folders above it."""
+        for named_in in (self.root, self.root.parent, self.root.parent.parent):
+            sync_folder(named_in)
 
     def read(self, sha256: str) -> bytes:
         path = self.path(sha256)

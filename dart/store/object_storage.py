@@ -11,6 +11,7 @@ obstore owns threads, so a process that forks must not use it before (`dart.run.
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cached_property
@@ -30,15 +31,18 @@ from dart.store.errors import BlobsBusy, StoreUnavailable
 T = TypeVar("T")
 
 TRIES = 4
-GIVE_UP_S = 6.0
-"""No further try begins this long after the first. With REQUEST_S it is less than what callers of the store
-wait (`dart.store.client.WRITE_DEADLINE_S`)."""
+GIVE_UP_S = 2.0
+"""No further try begins this long after the first. With REQUEST_S it is less than the hang deadline of the
+store actor, 8 s, which reads blobs in message handlers."""
 
 REQUEST_S = 5.0
 """Deadline of one request for a blob."""
 
 PART_REQUEST_S = 60.0
 """Deadline of one request for a part of a file."""
+
+PART_TRIES = 4
+"""How often a part of a file is tried: a file of a thousand parts must not fail with one of them."""
 
 CONNECT_S = 3.0
 PART_BYTES = 16 << 20
@@ -66,10 +70,14 @@ class Entry(NamedTuple):
 class ObjectStorage:
     """Objects below one address, by keys such as `steps/ab/abcd….steps`. Can be pickled."""
 
-    def __init__(self, address: str, *, request_s: float = REQUEST_S) -> None:
-        """address   `s3://BUCKET/PREFIX` or `file:///FOLDER`"""
+    def __init__(self, address: str, *, request_s: float = REQUEST_S, part_tries: int = 1) -> None:
+        """
+        address      `s3://BUCKET/PREFIX` or `file:///FOLDER`
+        request_s    deadline of one request
+        part_tries   how often obstore itself tries a request, for the parts of a file that is put
+        """
         self.address = address.rstrip("/")
-        self._request_s = request_s
+        self._request_s, self._part_tries = request_s, part_tries
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_client"}
@@ -89,7 +97,7 @@ class ObjectStorage:
                 "timeout": f"{self._request_s:g}s",
                 "connect_timeout": f"{CONNECT_S:g}s",
             },
-            retry_config={"max_retries": 0},
+            retry_config={"max_retries": self._part_tries - 1},
         )
 
     def place(self, key: str) -> str:
@@ -158,7 +166,7 @@ class ObjectStorage:
         again = Retrying(
             retry=retry_if_exception_type(BlobsBusy),
             stop=stop_after_attempt(TRIES) | stop_after_delay(GIVE_UP_S),
-            wait=wait_exponential(multiplier=0.1, max=2.0),
+            wait=wait_exponential(multiplier=0.1, max=0.5),
             reraise=True,
         )
         done: T = again(self._once, key, request)
@@ -168,12 +176,12 @@ class ObjectStorage:
         try:
             return request()
         except (exceptions.BaseError, OSError) as error:
-            raise self._named(key, error) from error
+            raise self._named(key, error) from None  # its text may hold secrets
 
     def _named(self, key: str, error: Exception) -> Exception:
         """The error of a request as one with the address and the remedy."""
         place, text = self.place(key), str(error)
-        said = text.splitlines()[0] if text else type(error).__name__
+        said = without_secrets(text) or type(error).__name__
         if "NoSuchBucket" in text:
             return StoreUnavailable(
                 f"{place}: there is no such bucket: create it, or name another one in run.blobs"
@@ -196,6 +204,18 @@ class ObjectStorage:
             f"{place}: the object storage does not answer: check AWS_ENDPOINT_URL, the network and the "
             f"server ({said})"
         )
+
+
+def without_secrets(text: str) -> str:
+    """What an error of obstore says, on one line.
+
+    Without a password in AWS_ENDPOINT_URL, and of a server's answer only its code: it may quote the id of a
+    key and a signature.
+    """
+    about, _, answer = text.partition("<")
+    code = re.search(r"<Code>(\w+)</Code>", f"<{answer}")
+    line = next(iter(about.splitlines()), "").strip()
+    return re.sub(r"//[^/\s]*@", "//", f"{line} {code[1]}" if code else line)
 
 
 class ObjectBlobs:

@@ -29,7 +29,7 @@ from dart.store.checkpoints import (
     sha256_of,
     version_named,
 )
-from dart.store.object_storage import PART_REQUEST_S, Exists, Missing, ObjectStorage
+from dart.store.object_storage import PART_REQUEST_S, PART_TRIES, Exists, Missing, ObjectStorage
 from dart.store.served_folder import ServedFolders
 
 PREFIX = "checkpoints"
@@ -83,7 +83,7 @@ class PublishedCheckpoints:
         parent    folder of whole checkpoints, which the trainer of this machine writes and resumes from
         cache     folder of the versions that engines of this machine load
         """
-        self._storage = ObjectStorage(address, request_s=PART_REQUEST_S)
+        self._storage = ObjectStorage(address, request_s=PART_REQUEST_S, part_tries=PART_TRIES)
         self._parent = parent
         self._served = ServedFolders(cache)
 
@@ -159,9 +159,9 @@ class PublishedCheckpoints:
 
         It stays until this process asks for another version. Raises CorruptCheckpoint, StoreUnavailable.
         """
-        return self._served.hold(
-            checkpoint_name(version), lambda folder: self._fetch(version, folder, but=TRAINERS_PARTS)
-        )
+        manifest = self._manifest(version)
+        name = f"{checkpoint_name(version)}-{manifest.attempt}"  # another run may have left its own version
+        return self._served.hold(name, lambda folder: self._fetch(manifest, folder, but=TRAINERS_PARTS))
 
     def fetch(self, version: int) -> None:
         """Make the whole checkpoint of a version one of this machine, unless it is here and whole.
@@ -174,7 +174,7 @@ class PublishedCheckpoints:
         except CorruptCheckpoint:
             temporary = folder.with_name(f".{folder.name}.tmp")
             shutil.rmtree(temporary, ignore_errors=True)
-            self._fetch(version, temporary)
+            self._fetch(self._manifest(version), temporary)
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
             sync_folder(self._parent)
@@ -188,9 +188,8 @@ class PublishedCheckpoints:
         except (ValueError, TypeError, KeyError) as broken:
             raise CorruptCheckpoint(place.parent, MANIFEST, "a manifest", str(broken)) from broken
 
-    def _fetch(self, version: int, folder: Path, but: Sequence[str] = ()) -> None:
+    def _fetch(self, manifest: Manifest, folder: Path, but: Sequence[str] = ()) -> None:
         """Write the files of a version into a new folder, each checked by its hash."""
-        manifest = self._manifest(version)
         try:
             make_private(folder)
             for file in manifest.files:

@@ -54,20 +54,25 @@ class ServedFolders:
     def _make(self, name: str, make: Callable[[Path], None]) -> None:
         temporary = self._root / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
-        make(temporary)
+        try:
+            make(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
+            raise
         temporary.rename(self._root / name)
 
     def _lock_of(self, name: str) -> Path:
         return self._root / f"{name}.lock"
 
     def _remove_unused(self, but: str) -> None:
-        """Remove the folders that no process uses. Lock files stay: a process may be opening one."""
+        """Remove the folders that no process uses or makes. Lock files stay: a process may be opening one."""
         for folder in self._root.iterdir():
-            if folder.is_dir() and folder.name != but and not folder.name.startswith("."):
-                self._remove_if_unused(folder)
+            name = folder.name.removeprefix(".").removesuffix(".tmp")
+            if folder.is_dir() and name != but:
+                self._remove_if_unused(folder, name)
 
-    def _remove_if_unused(self, folder: Path) -> None:
-        lock = os.open(self._lock_of(folder.name), os.O_RDWR | os.O_CREAT, 0o600)
+    def _remove_if_unused(self, folder: Path, name: str) -> None:
+        lock = os.open(self._lock_of(name), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)

@@ -9,14 +9,18 @@ One sweep looks at one shard of the blobs, so that its work is bounded; a round 
 """
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 
 from dart.store.blobs import BlobEntry, BlobStore
 
 SPARED_S = 3600.0
 """Age of a blob before which it is never deleted, whoever stored it."""
 
-MOST_DELETED = 1000
-"""Largest number of blobs that one sweep deletes."""
+MOST_DELETED = 100
+"""Largest number of blobs that one sweep deletes: seconds of work with object storage."""
+
+ASKED_AT_ONCE = 1000
+"""Largest number of blobs in one question to the record, which takes no more than some thousand values."""
 
 
 def deletes_before_unix_s(now_unix_s: float, oldest_deadline_unix_s: float | None, lease_s: float) -> float:
@@ -47,7 +51,8 @@ def sweep(
               meanwhile
     """
     old = old_entries(blobs.entries(shard), before_unix_s)
-    doomed = sorted(unnamed(old))[:MOST_DELETED] if old else []
+    parts = (old[start : start + ASKED_AT_ONCE] for start in range(0, len(old), ASKED_AT_ONCE))
+    doomed = sorted(chain.from_iterable(map(unnamed, parts)))[:MOST_DELETED]
     for sha256 in doomed:
         blobs.delete(sha256)
     return len(doomed)

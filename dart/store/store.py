@@ -120,6 +120,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
         shard     the part of the blobs to look at
         lease_s   how long a lease lasts
         """
+        self._database.sync()  # or a loss of power brings back rows whose blobs are gone
         oldest = self.oldest_lease_deadline_unix_s()
         before_unix_s = deletes_before_unix_s(self._clock(), oldest, lease_s)
         return sweep(self._steps, shard, before_unix_s, self.unnamed_steps)

@@ -4,13 +4,20 @@ import fcntl
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from dart.config.config import Config
 from dart.config.sections import RunSettings
 from dart.core.run_directory import RunPaths
 from dart.store import object_storage
@@ -132,6 +139,107 @@ def test_a_server_that_is_down_is_busy_within_seconds_and_used_again_when_it_is_
         server.stop()
 
 
+class FakeServer:
+    """An HTTP server on this machine that gives one answer to every request, or none."""
+
+    def __init__(self, answer: str = "") -> None:
+        self._answer = answer.encode()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self._open.append(connection)
+                if self._answer:
+                    connection.recv(65536)
+                    connection.sendall(self._answer)
+                    connection.close()
+
+    def close(self) -> None:
+        self._socket.close()
+        for connection in self._open:
+            connection.close()
+
+
+def test_a_server_that_takes_requests_and_is_silent_does_not_make_the_store_hang(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeServer()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+    began_s = time.monotonic()
+    with pytest.raises(BlobsBusy, match="does not answer"):
+        ObjectStorage(s3).get("x")
+    assert time.monotonic() - began_s < Config().supervision.store.hang_deadline_s
+    server.close()
+
+
+def test_an_error_quotes_no_password_key_or_signature(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = (
+        '<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>s3cr3t-id'
+        "</AWSAccessKeyId><SignatureProvided>s3cr3t-signature</SignatureProvided></Error>"
+    )
+    for status in ("403 Forbidden", "400 Bad Request"):
+        server = FakeServer(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://me:s3cr3t@127.0.0.1:{server.port}")
+        with pytest.raises(StoreUnavailable, match="SignatureDoesNotMatch") as refused:
+            ObjectStorage(s3).get("x")
+        assert "s3cr3t" not in "".join(traceback.format_exception(refused.value))
+        server.close()
+
+
+class RefusesOnePart(BaseHTTPRequestHandler):
+    """Just enough of S3 for the parts of one file, of which it refuses the second once."""
+
+    protocol_version = "HTTP/1.1"
+    refused: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        begins = "uploads" in self.path
+        kind = "InitiateMultipartUploadResult" if begins else "CompleteMultipartUploadResult"
+        self._answer(200, f"<{kind}><UploadId>1</UploadId><ETag>1</ETag></{kind}>".encode())
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if "partNumber=2&" in self.path and not self.refused:
+            self.refused.append(self.path)
+            return self._answer(503, b"<Error><Code>SlowDown</Code></Error>")
+        return self._answer(200, b"")
+
+    def do_DELETE(self) -> None:
+        self._answer(204, b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_one_refused_part_does_not_fail_a_large_file(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_storage, "PART_BYTES", 5 << 20)
+    (tmp_path / "weights").write_bytes(bytes(11 << 20))
+    monkeypatch.setattr(RefusesOnePart, "refused", [])
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesOnePart) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        storage = ObjectStorage(s3, part_tries=object_storage.PART_TRIES)
+        monkeypatch.setattr(object_storage, "TRIES", 1)  # the file as a whole is not put again
+        storage.put_file("weights", tmp_path / "weights")
+        server.shutdown()
+    assert len(RefusesOnePart.refused) == 1
+
+
 # ---- the cache ----
 
 
@@ -158,14 +266,36 @@ def test_what_this_machine_has_is_not_fetched_again(objects: ObjectBlobs, tmp_pa
     assert near.read(sha256) == CONTENT
 
 
-def test_what_this_machine_has_put_is_not_put_again(objects: ObjectBlobs, tmp_path: Path) -> None:
+def test_what_this_machine_has_put_is_not_put_again(
+    objects: ObjectBlobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     near = cached(objects, tmp_path)
     sha256 = near.put(CONTENT)
-    objects.delete(sha256)
+    monkeypatch.setattr(objects, "put", None)
     assert near.put(CONTENT) == sha256
+
+
+def test_a_cache_that_an_earlier_run_left_does_not_keep_a_blob_from_being_put(
+    objects: ObjectBlobs, tmp_path: Path
+) -> None:
+    cached(objects, tmp_path).put(CONTENT)
+    of_this_run = ObjectBlobs(ObjectStorage(f"{objects.storage.address}/another-run"), SCREENSHOTS)
+    sha256 = cached(of_this_run, tmp_path).put(CONTENT)
+    assert of_this_run.read(sha256) == CONTENT
+
+
+def test_a_cache_that_cannot_be_used_keeps_no_blob_from_being_read_put_or_deleted(
+    objects: ObjectBlobs, tmp_path: Path
+) -> None:
+    near = cached(objects, tmp_path)
+    sha256 = near.put(CONTENT)
+    (path,) = held_in(tmp_path)
+    path.unlink()
+    path.mkdir()  # the disk answers with an error, whoever asks
+    assert near.read(sha256) == CONTENT
+    assert near.put(CONTENT) == sha256
+    near.delete(sha256)
     assert not objects.exists(sha256)
-    cached(objects, tmp_path, puts_once=False).put(CONTENT)
-    assert objects.exists(sha256)
 
 
 def test_a_damaged_file_of_the_cache_is_fetched_again(objects: ObjectBlobs, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import Config
-from dart.core.errors import RunDirectoryError
+from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import RunPaths
 from dart.run.child_task import in_child
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
@@ -30,6 +30,7 @@ from dart.store.published_checkpoints import MANIFEST, PREFIX, PublishedCheckpoi
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
+from dart.telemetry.events import CHECKPOINT_RESTORED
 from dart.testing.trajectories import trajectory_for
 
 WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.pt"
@@ -167,12 +168,46 @@ def test_a_machine_keeps_the_versions_that_its_engines_use_and_no_others(
     here = engines.paths.root / "cache" / "policies"
     for version in (2, 3):
         engines.checkpoints.policy(version)
-        assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["v000001", f"v{version:06d}"]
+        assert versions_in(here) == ["v000001", f"v{version:06d}"]
     serving.send_signal(signal.SIGKILL)
     serving.wait()
     serving.stdout.close()
     engines.checkpoints.policy(2)
-    assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["v000002"]
+    assert versions_in(here) == ["v000002"]
+
+
+def versions_in(folder: Path) -> list[str]:
+    """The versions of which a cache has a folder; what is half made begins with a dot."""
+    return sorted(path.name.split("-")[0] for path in folder.iterdir() if path.is_dir())
+
+
+def test_a_machine_serves_no_version_that_another_run_left_in_its_folder(
+    machine: Callable[[str], Machine], tmp_path: Path
+) -> None:
+    machine("trainer").publish(1)
+    machine("engines").checkpoints.policy(1)
+    address = (tmp_path / "another run").as_uri()
+    Machine(tmp_path / "another trainer", address).publish(1, "other weights")
+    here = Machine(tmp_path / "engines", address).checkpoints.policy(1)
+    assert (here / WEIGHTS).read_text() == "other weights of 1"
+
+
+def test_a_download_that_was_killed_or_failed_leaves_nothing(machine: Callable[[str], Machine]) -> None:
+    trainer, engines = machine("trainer"), machine("engines")
+    trainer.publish(1)
+    trainer.publish(2)
+    half = engines.paths.root / "cache" / "policies" / ".v000041-attempt.tmp"
+    half.mkdir(parents=True)
+    (half / WEIGHTS).write_text("half")
+    storage = trainer.checkpoints._storage
+    for entry in storage.entries(f"{PREFIX}/v000001"):
+        if entry.key.endswith(WEIGHTS):
+            storage.delete(entry.key)
+    with pytest.raises(CorruptCheckpoint):
+        engines.checkpoints.policy(1)
+    assert [path.name for path in half.parent.iterdir() if path.is_dir()] == [half.name]
+    engines.checkpoints.policy(2)
+    assert versions_in(half.parent) == ["v000002"]
 
 
 HOLDER = """
@@ -278,6 +313,29 @@ def test_a_run_whose_folder_of_checkpoints_is_gone_goes_on_from_the_published_on
         folder.rmdir()
     assert prepare_record(config, paths) == 1
     assert load_checkpoint(paths.checkpoints / "v000001").state.version == 1
+
+
+def test_a_damaged_newest_checkpoint_is_fetched_again_instead_of_an_older_one(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    _trained(paths, s3)
+    (paths.checkpoints / "v000001" / WEIGHTS).write_text("damaged")
+    prepare_record(config, paths)
+    assert (paths.checkpoints / "v000001" / WEIGHTS).read_text() == "weights of 1"
+    with StoreReader(paths.record) as record:
+        assert record.newest_event(CHECKPOINT_RESTORED) is None
+
+
+def test_a_newest_checkpoint_that_is_damaged_everywhere_is_named_with_the_remedy(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    _trained(paths, s3)
+    (paths.checkpoints / "v000001" / WEIGHTS).write_text("damaged")
+    Machine(paths.root, s3).checkpoints.remove(1)
+    with pytest.raises(DiskError, match="version 1, the newest of the run, is whole neither here"):
+        prepare_record(config, paths)
 
 
 def _trained(paths: RunPaths, address: str) -> None:

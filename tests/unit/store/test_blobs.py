@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.store.blobs import FolderBlobs
+from dart.store.blobs import STEPS, FolderBlobs
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreUnavailable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
@@ -60,3 +60,16 @@ def test_a_torn_file_is_replaced_by_who_has_its_bytes(tmp_path: Path) -> None:
         blobs.read(sha256)
     assert blobs.put(b"a whole picture") == sha256
     assert blobs.read(sha256) == b"a whole picture"
+
+
+def test_steps_are_on_the_disk_with_the_names_of_all_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("dart.store.blobs.sync_folder", synced.append)
+    blobs = FolderBlobs(tmp_path / "blobs" / "steps", STEPS)
+    folder = blobs.path(blobs.put(PNG)).parent
+    assert set(synced) == {folder, *list(folder.parents)[:3]}
+    assert tmp_path in synced
+    FolderBlobs(tmp_path / "blobs").put(PNG)
+    assert len(synced) == 4, "screenshots are not synced"

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,35 @@ def test_one_sweep_looks_at_one_shard_and_deletes_a_bounded_number(
     assert sweep(blobs, 7, 2.0, lambda old: old) == 2
     assert sum(map(blobs.exists, names)) == 1
     assert blobs.exists(other)
+
+
+def test_more_blobs_than_a_question_to_the_record_may_name_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.steps_sweep.ASKED_AT_ONCE", 2)
+    blobs = steps_of(tmp_path)
+    for content in contents_of(7, 5):
+        aged(blobs, content, 1.0)
+    asked: list[int] = []
+
+    def unnamed(sha256s: Collection[str]) -> Collection[str]:
+        asked.append(len(sha256s))
+        return sha256s
+
+    assert sweep(blobs, 7, 2.0, unnamed) == 5
+    assert asked == [2, 2, 1]
+
+
+def test_what_a_row_named_goes_only_after_the_change_of_the_row_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = steps_of(tmp_path)
+    orphan = aged(blobs, b"of an episode that has ended", 1.0)
+    with Store(tmp_path / "store.db") as store:
+        stored_at_sync: list[bool] = []
+        monkeypatch.setattr(store._database, "sync", lambda: stored_at_sync.append(blobs.exists(orphan)))
+        assert store.sweep_steps(int(orphan[:2], 16), LEASE_S) == 1
+    assert stored_at_sync == [True]
 
 
 def test_the_store_answers_a_repeated_report_without_the_steps(tmp_path: Path) -> None:
