@@ -25,7 +25,7 @@ from obstore import store as stores
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
 from dart.core.run_directory import make_private
-from dart.store.blobs import BlobEntry, BlobKind, checked, missing
+from dart.store.blobs import BlobEntry, BlobKind, checked, missing, sync_folder
 from dart.store.errors import BlobsBusy, StoreUnavailable
 
 T = TypeVar("T")
@@ -82,13 +82,17 @@ class ObjectStorage:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_client"}
 
+    @property
+    def _folder(self) -> Path | None:
+        """The folder that the machines share; None if the storage is no folder."""
+        parts = urlsplit(self.address)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
     @cached_property
     def _client(self) -> Any:
-        parts = urlsplit(self.address)
-        if parts.scheme == "file":
-            folder = Path(unquote(parts.path))
-            make_private(folder)
-            return stores.LocalStore(folder)
+        if self._folder is not None:
+            make_private(self._folder)
+            return stores.LocalStore(self._folder)
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         return stores.from_url(
             self.address,
@@ -108,6 +112,7 @@ class ObjectStorage:
         """Store an object; with `only_create` raise Exists if there is one."""
         mode: Literal["create", "overwrite"] = "create" if only_create else "overwrite"
         self._try(key, lambda: obstore.put(self._client, key, content, mode=mode, use_multipart=False))
+        self._sync(key)
 
     def get(self, key: str) -> bytes:
         """The content of an object. Raises Missing."""
@@ -141,6 +146,18 @@ class ObjectStorage:
     def put_file(self, key: str, path: Path) -> None:
         """Store the content of a file, in parts if it is large."""
         self._try(key, lambda: obstore.put(self._client, key, path, chunk_size=PART_BYTES))
+        self._sync(key)
+
+    def _sync(self, key: str) -> None:
+        """Write an object of a shared folder, and the names on its way, to the disk itself; S3 does so alone."""
+        if (root := self._folder) is None:
+            return
+        path = root / key
+        try:
+            for one in (path, *path.parents[: len(path.relative_to(root).parts)]):
+                sync_folder(one)
+        except OSError as error:
+            raise self._named(key, error) from None
 
     def get_file(self, key: str, path: Path, size_bytes: int) -> str:
         """Write an object of this size into a file, part by part; returns the sha256 of what came.

@@ -74,6 +74,18 @@ def test_damage_in_the_storage_is_found_by_the_hash(storage_address: str) -> Non
         blobs.read(sha256)
 
 
+def test_a_blob_in_a_shared_folder_is_on_the_disk_with_the_names_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(object_storage, "sync_folder", synced.append)
+    folder = tmp_path / "shared folder"
+    ObjectStorage(folder.as_uri()).put("steps/ab/one file.steps", CONTENT)
+    path = folder / "steps" / "ab" / "one file.steps"
+    assert synced == [path, *list(path.parents)[:3]]
+    assert path.read_bytes() == CONTENT
+
+
 def test_an_object_is_created_once(storage_address: str) -> None:
     storage = ObjectStorage(storage_address)
     storage.put("a/manifest", b"first", only_create=True)
@@ -349,6 +361,7 @@ def test_the_cache_stays_within_its_bound_under_many_processes_one_of_them_kille
     for reader in readers:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
+    (tmp_path / "count").touch()  # by the first reader that adds a blob, or here
     time.sleep(0.1)
     readers[0].send_signal(signal.SIGKILL)
     most = 0
