@@ -149,7 +149,7 @@ class ObjectStorage:
         self._sync(key)
 
     def _sync(self, key: str) -> None:
-        """Write an object of a shared folder, and the names on its way, to the disk itself; S3 does so alone."""
+        """Write an object of a shared folder, and the names on its way, to the disk itself."""
         if (root := self._folder) is None:
             return
         path = root / key
