@@ -4,6 +4,7 @@ from actors.bridge import Bridge
 from actors.early_frames import EarlyFrames
 from actors.errors import InvalidHost
 from actors.link import (
+    MAX_EPOCH,
     Again,
     Body,
     Channel,
@@ -99,7 +100,9 @@ class FollowerBridge(Bridge):
     def _say_hello(self) -> None:
         self._hello_s = self.clock.monotonic_s()
         capabilities = dict(self.args.get("capabilities", {}))
-        hello = before_session(Hello(self.host, capabilities, self._last_epoch, self._attempt))
+        hello = before_session(
+            Hello(self.host, capabilities, min(self._last_epoch, MAX_EPOCH), self._attempt)
+        )
         unpack(hello)  # what the leader would refuse is refused here, by field
         self.wire.send(self._leader, hello)
 

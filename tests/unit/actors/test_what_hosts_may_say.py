@@ -15,6 +15,7 @@ from actors.directory import Directory
 from actors.link import (
     LINK_VERSION,
     MAX_COUNT,
+    MAX_EPOCH,
     Activities,
     Activity,
     Carry,
@@ -149,6 +150,15 @@ def test_a_host_that_saw_the_last_epoch_of_all_does_not_make_news_of_others_unre
     three.bridge("a").take_frame("b", before_session(Hello("b", {}, MAX_COUNT, 7)))
     three.run(0.5)
     assert (three.bridge("a").malformed, three.bridge("c").malformed) == (1, 0)
+
+
+def test_a_host_that_was_given_the_last_epoch_can_still_say_hello(three: Machines) -> None:
+    three.bridge("a").take_frame("b", before_session(Hello("b", {}, MAX_EPOCH, 7)))
+    three.run(3.0)
+    assert three.bridge("a").sessions["b"].epoch > MAX_EPOCH
+    three.bridge("b").agent_lost("a")
+    three.run(3.0)
+    assert set(three.bridge("b").sessions) == {"a"}
 
 
 @pytest.mark.parametrize("host", ["h" * 25, "h\0"])
