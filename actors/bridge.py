@@ -24,6 +24,7 @@ args       host          this host's name
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -72,6 +73,9 @@ GAUGES_S = 0.25
 FRAMES_PER_TURN = 256
 FRAMES_S = 0.1
 """Then mail and timers get their turn, however much another host sends."""
+
+LINKS_PER_ANSWER = 100
+"""Mail carries 64 KB."""
 
 LINGER_S = 0.2
 """How long a bridge that stops waits for its last word to leave."""
@@ -127,7 +131,9 @@ class Exported:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichLinks:
-    """Answered by Links."""
+    """Answered by Links, LINKS_PER_ANSWER at a time, from `offset` on."""
+
+    offset: int = 0
 
 
 @message
@@ -150,6 +156,7 @@ class LinkVitals:
 class Links:
     """The sessions of this host, and what was turned away.
 
+    total       the number of sessions, of which `links` are some
     late        frames of sessions that are over: what a lost host sent after it was given up
     early       frames that are held now, of sessions that the leader has not told of yet
     malformed   frames that say nothing this version understands
@@ -157,6 +164,7 @@ class Links:
 
     host: str
     links: tuple[LinkVitals, ...]
+    total: int
     late: int
     early: int
     malformed: int
@@ -292,11 +300,12 @@ class Bridge(Actor):
                 said_bytes=each.said_bytes,
                 heard_bytes=each.heard_bytes,
             )
-            for each in self.sessions.values()
+            for each in islice(self.sessions.values(), call.offset, call.offset + LINKS_PER_ANSWER)
         )
         return Links(
             host=self.host,
             links=links,
+            total=len(self.sessions),
             late=self.late,
             early=self.early,
             malformed=self.malformed + self.wire.malformed,

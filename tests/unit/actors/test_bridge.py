@@ -1,7 +1,7 @@
 """Mail between hosts, their leases and what they may say of each other; no network, no time of its own."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -575,6 +575,19 @@ def test_a_name_that_waits_for_its_restart_is_not_taken_by_another_machine(
     bench.board.set_state(bench.row("here").slot, state)
     frame_from_b(three, Rows((row("here", incarnation=9 << 20),)))
     assert (bench.row("here").route, bench.row("here").state) == (0, state)
+
+
+def test_the_links_of_a_thousand_hosts_are_told_a_part_at_a_time(three: Machines) -> None:
+    leader = three.bridge("a")
+    for number in range(1000):
+        leader.sessions[f"host-{number}"] = replace(leader.sessions["b"], host=f"host-{number}")
+    told: list[str] = []
+    while True:
+        part: Links = three.answer("a", "bridge", WhichLinks(offset=len(told)))
+        told += [link.host for link in part.links]
+        if len(told) == part.total:
+            break
+    assert told == list(leader.sessions)
 
 
 # ---- a link that is full ----
