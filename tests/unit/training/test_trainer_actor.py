@@ -16,10 +16,11 @@ from dart.core import messages as m
 from dart.core.records import Batch
 from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
-from dart.store.blobs import BlobStore
+from dart.store.blobs import STEPS, BlobStore, FolderBlobs
 from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
+from dart.store.serialization import pack_steps
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
@@ -257,6 +258,33 @@ def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are
         books = store.conservation()
         assert (books.trained, books.dropped, books.holds) == (2, 2, True)
         assert store.totals().drops == {"not_finite": 2}
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_group_whose_steps_are_lost_is_dropped_and_the_others_of_its_batch_are_trained(
+    bench: InMemorySystem, tmp_path: Path, is_missing: bool
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        store.add_version()
+        bad, good = (complete_group(store) for _ in range(2))
+        batch = store.lease_batch((bad, good), 1e12)
+        lost = pack_steps(store.groups_to_trajectories((bad,))[0].trajectories[1].steps)
+    blobs = FolderBlobs(tmp_path / "blobs" / STEPS.folder, STEPS)
+    path = blobs.path(blobs.held(lost))
+    path.unlink() if is_missing else path.write_bytes(b"damaged")
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, batch, wait, wait)
+    bench.settle()
+    with Store(tmp_path / "store.db") as store:
+        told = store.newest_event(BATCH_REFUSED)
+        curator.answers = [store.lease_batch((good,), 1e12), m.RunOver()]
+    assert told is not None
+    assert told.data["groups"] == str(bad)
+    assert str(path) in told.data["detail"]
+    bench.advance(1.0)
+    assert curator.committed == [1]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert store.totals().drops == {"damaged_steps": 2}
 
 
 def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
