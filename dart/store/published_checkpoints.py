@@ -99,13 +99,15 @@ class PublishedCheckpoints:
         try:
             self._storage.put(_manifest_key(version), manifest.to_json(), only_create=True)
         except Exists as exists:
-            if self._manifest(version).files == files:
-                return self._remove_files(version, but=self._manifest(version).attempt)
-            self._remove_attempt(manifest)
-            place = self._storage.place(_manifest_key(version))
-            raise CheckpointExists(
-                f"{place} exists: another trainer has published version {version}; this one must not"
-            ) from exists
+            published = self._manifest(version)
+            if published.files != files:
+                self._remove_attempt(manifest)
+                place = self._storage.place(_manifest_key(version))
+                raise CheckpointExists(
+                    f"{place} exists: another trainer has published version {version}; this one must not"
+                ) from exists
+            attempt = published.attempt
+        self._remove_files(version, but=attempt)  # of attempts that were interrupted
 
     def discard_uncommitted(self, committed: int) -> list[int]:
         """Remove versions newer than the newest committed one; returns them.

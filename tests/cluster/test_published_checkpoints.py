@@ -100,6 +100,17 @@ def test_a_version_that_was_published_before_its_answer_got_lost_is_published(
     assert machine("engines").checkpoints.policy(7).is_dir()
 
 
+def test_files_of_an_attempt_that_was_interrupted_go_when_the_version_is_published(
+    machine: Callable[[str], Machine],
+) -> None:
+    trainer = machine("trainer")
+    storage = trainer.checkpoints._storage
+    storage.put(f"{PREFIX}/v000001/interrupted/{WEIGHTS}", b"half of them")
+    trainer.publish(1)
+    assert not [entry.key for entry in storage.entries(PREFIX) if "interrupted" in entry.key]
+    assert machine("engines").checkpoints.policy(1).is_dir()
+
+
 def test_a_version_without_its_manifest_is_none(
     machine: Callable[[str], Machine], storage_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
