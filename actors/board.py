@@ -92,6 +92,9 @@ STATES = tuple(ActorState)
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
 """In these states there is a process, and it takes mail."""
 
+WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
+"""In these states there is no process, and the supervisor will start one."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Field:

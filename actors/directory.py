@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from actors.board import LIVING, STATES, ActorState, Board, row_beside
+from actors.board import LIVING, STATES, WAITING, ActorState, Board, row_beside
 from actors.clock import Clock
 from actors.errors import ActorError
 from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_told, host_in, machine_row
 from actors.told_rows import TellableRow
-
-_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 
 PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
 """How much of a board the rows of another host may fill, and those of all others: never all of it."""
@@ -191,7 +189,7 @@ class Directory:
         if known is None or known.is_lost or known.host == row.host:
             return False
         slot = self._slot_of(row.name)
-        return slot is not None and self._board.state(slot) in LIVING | _WAITING
+        return slot is not None and self._board.state(slot) in LIVING | WAITING
 
     def _is_known(self, row: Row, speaks_for_others: bool) -> bool:
         return row.name in self._names if speaks_for_others else self._is_of(row.name, row.host)
@@ -206,7 +204,7 @@ class Directory:
         if slot is None or self._board.get(slot, "route"):
             return False
         state = self._board.state(slot)
-        return state in _WAITING or (name.startswith(machine_row("")) and state is not ActorState.FREE)
+        return state in WAITING or (name.startswith(machine_row("")) and state is not ActorState.FREE)
 
     # ---- inside: rows ----
 
@@ -312,7 +310,7 @@ class Directory:
     def _close(self, name: str, reason: str) -> None:
         """The row says that nobody lives there, unless an actor of this host bears the name by now."""
         slot = self._slot_of(name)
-        if slot is not None and self._board.state(slot) in LIVING | _WAITING:
+        if slot is not None and self._board.state(slot) in LIVING | WAITING:
             self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
     def _slot_of(self, name: str) -> int | None:

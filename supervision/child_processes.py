@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.board import LIVING, ActorState, Board, second_row
+from actors.board import LIVING, WAITING, ActorState, Board, second_row
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
@@ -23,9 +23,6 @@ from supervision.errors import NameTaken
 from supervision.hang import HangCheck, beat_s, check_hang
 from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.reports import Death
-
-_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
-"""States of a child without a process, whose supervisor will start one."""
 
 OnExit = Callable[[str, int, Ended, Death], None]
 
@@ -98,7 +95,7 @@ class ChildProcesses:
 
     def _refuse_bearer(self, slot: int) -> None:
         parent = str(self._board.get(slot, "parent"))
-        is_wanted = self._board.state(slot) in LIVING | _WAITING
+        is_wanted = self._board.state(slot) in LIVING | WAITING
         is_elsewhere = bool(self._board.get(slot, "route"))
         if is_wanted and (is_elsewhere or self._runs(slot) or self._runs(self._board.find(parent))):
             name = str(self._board.get(slot, "name"))
@@ -297,7 +294,7 @@ class ChildProcesses:
                 if row.route:
                     continue
                 kill_process(row.pid, row.pid_start_ticks)
-                if row.state in LIVING | _WAITING:
+                if row.state in LIVING | WAITING:
                     reason = f"its supervisor {parent!r} ended"
                     self._board.set_state(row.slot, ActorState.STOPPED, ready=0, last_reason=reason)
                     dead.append(row.name)
@@ -305,7 +302,7 @@ class ChildProcesses:
     def _mark_dead_behind(self, bridge: int) -> None:
         """Mark the actors of other hosts as stopped whose mail went through a bridge that ended."""
         for slot in self._board.slots_behind(bridge):
-            if self._board.state(slot) in LIVING | _WAITING:
+            if self._board.state(slot) in LIVING | WAITING:
                 reason = "the bridge to its host ended"
                 self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
