@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from dart.cluster.node_names import NAME_LABEL
@@ -68,7 +69,7 @@ def local_cluster(*names: str, needs_token: bool = True, **resources: int) -> It
     before = dict(os.environ)
     os.environ |= {"RAY_AUTH_MODE": "token" if needs_token else "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     if needs_token:
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = _token()
     try:
         cluster = LocalCluster(names, resources)
         try:
@@ -78,3 +79,9 @@ def local_cluster(*names: str, needs_token: bool = True, **resources: int) -> It
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@cache
+def _token() -> str:
+    """The token of all clusters of this process: Ray keeps the first one that it has read."""
+    return secrets.token_hex(32)
