@@ -50,7 +50,7 @@ def parity(made: VllmEngine, checkpoints: Checkpoints, screens: Screens, dtype: 
     requests = [screens.request(seed) for seed in range(ANSWERS)]
     with ThreadPoolExecutor(max(IN_FLIGHT)) as threads:
         answers = list(threads.map(lambda request: made.generate([request])[0], requests))
-    found = scores(checkpoints.first, requests, answers)
+    found = scores(checkpoints.first, screens, requests, answers)
     ratios = (found.expected_logprobs - found.logprobs).exp()
     return {
         "dtype": dtype,

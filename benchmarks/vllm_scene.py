@@ -134,7 +134,11 @@ class Scores:
 
 
 def scores(
-    folder: Path, requests: Sequence[GenerateRequest], answers: Sequence[Generation], temperature: float = 1.0
+    folder: Path,
+    shots: Screens,
+    requests: Sequence[GenerateRequest],
+    answers: Sequence[Generation],
+    temperature: float = 1.0,
 ) -> Scores:
     """What was recorded beside what transformers computes in float32 with the weights of `folder`."""
     policy = load(folder)
@@ -142,7 +146,7 @@ def scores(
     for request, answer in zip(requests, answers, strict=True):
         shown = policy.codec.shown(request)
         screens: dict[str, Screen] = {
-            one.sha256: policy.codec.screen(one.sha256, Path(one.path).read_bytes()) for one in shown
+            sha256: policy.codec.screen(sha256, shots.blobs.read(sha256)) for sha256 in shown
         }
         with torch.no_grad():
             expected = policy.score([recorded(request, answer)], screens, temperature)

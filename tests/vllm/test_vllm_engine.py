@@ -54,7 +54,7 @@ def test_what_it_records_is_what_transformers_computes(
     answers = shared.generate(requests)
     assert {answer.policy_version for answer in answers} == {shared.version}
     assert len({answer.token_ids for answer in answers}) == len(answers)
-    found = scores(checkpoints.first, requests, answers)
+    found = scores(checkpoints.first, screens, requests, answers)
     assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
     assert float((found.entropies - found.expected_entropies).abs().max()) < MOST_DIFFERENCE_NATS
 
@@ -63,7 +63,7 @@ def test_the_distribution_is_that_of_the_temperature_that_was_asked_for(
     shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
 ) -> None:
     requests = [screens.request(seed, temperature=0.5) for seed in range(4)]
-    found = scores(checkpoints.first, requests, shared.generate(requests), temperature=0.5)
+    found = scores(checkpoints.first, screens, requests, shared.generate(requests), temperature=0.5)
     assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
 
 
@@ -86,7 +86,7 @@ def test_the_next_step_of_an_episode_computes_only_what_is_new(
     output = shared._wait("no token", shared._piece(asked, (), 1), 60.0)
     assert output.num_cached_tokens > len(asked.prompt.token_ids) / 2
     [last] = shared.generate([following])
-    found = scores(checkpoints.first, [following], [last])
+    found = scores(checkpoints.first, screens, [following], [last])
     assert [image.sha256 for image in last.images] == [request.screenshot_sha256, following.screenshot_sha256]
     assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
 
@@ -142,7 +142,7 @@ def test_new_weights_are_served_whole_and_nothing_of_the_old_ones_is_left_in_a_c
     assert shared.prove(requests[0]) == version
     answers = shared.generate(requests)
     assert {answer.policy_version for answer in answers} == {version}
-    assert float(scores(published, requests, answers).differences.max()) < MOST_DIFFERENCE_NATS
+    assert float(scores(published, screens, requests, answers).differences.max()) < MOST_DIFFERENCE_NATS
 
 
 def test_an_output_head_that_is_the_embedding_changes_along_with_it(screens: Screens, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_output_head_that_is_the_embedding_changes_along_with_it(screens: Scr
             if version:
                 made.load(folder, version)
             assert made.prove(requests[0]) == version
-            found = scores(folder, requests, made.generate(requests))
+            found = scores(folder, screens, requests, made.generate(requests))
             assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
 
 
@@ -167,7 +167,7 @@ def test_weights_change_under_load_and_every_token_is_of_the_version_it_says(
     for request, answer in zip(requests, answers, strict=True):
         begin = 0
         for span in spans_in(answer):
-            off = scores(folders[span.version], [request], [answer]).differences[begin : span.end]
+            off = scores(folders[span.version], screens, [request], [answer]).differences[begin : span.end]
             assert float(off.max()) < MOST_DIFFERENCE_NATS
             begin = span.end
 
@@ -179,7 +179,7 @@ def test_a_draining_engine_ends_what_is_under_way_before_its_weights_change(
     folders, answers = changed_under_load(checkpoints, screens, requests, "drain")
     for request, answer in zip(requests, answers, strict=True):
         [span] = spans_in(answer)
-        off = scores(folders[span.version], [request], [answer]).differences
+        off = scores(folders[span.version], screens, [request], [answer]).differences
         assert float(off.max()) < MOST_DIFFERENCE_NATS
 
 
