@@ -112,7 +112,7 @@ class Export:
     """Let other hosts know a name of this one. Answered by Exported.
 
     placed           it is known under its plain name, with every row below it; otherwise as `name@host`
-    is_told_to_all   False: only the leader is told of it
+    is_told_to_all   whether every host is told of the name; if false, only the leader is
     """
 
     name: str
@@ -175,19 +175,19 @@ def wire_name(cls: type) -> str:
     return f"{module_name_of(cls)}.{cls.__qualname__}"
 
 
-SAID_ON_ONE_MACHINE = frozenset(
+SAID_ON_ONE_HOST = frozenset(
     wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
 )
-"""Whoever may say these is on the same host as whoever hears them: a supervisor, the bridge."""
+"""Messages that only actors of the receiver's own host may send, such as its supervisor."""
 
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 
 def why_not_taken(carry: Carry) -> str:
-    """Why mail of another host is not handed on, whoever it is for; empty when it is. Pure."""
+    """Why mail from another host is refused, whoever its receiver is; empty if it is taken. Pure."""
     if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
         return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
-    if carry.message in SAID_ON_ONE_MACHINE:
+    if carry.message in SAID_ON_ONE_HOST:
         return f"{carry.message} is not taken from another host"
     try:
         _one_value.decode(carry.payload)

@@ -55,14 +55,14 @@ class Directory:
         return known.host if known is not None and self._slot_of(name) is not None else ""
 
     def passed_on(self) -> Iterator[tuple[int, TellableRow]]:
-        """The rows of other hosts that every host is told of, with their slots."""
+        """The rows of other hosts that the leader passes on to every host, each with its slot."""
         for name, known in self._names.items():
             slot = self._slot_of(name) if known.is_told_to_all else None
             if slot is not None:
                 parent = str(self._board.get(slot, "parent"))
                 yield slot, TellableRow(name, known.host, parent, is_told_to_all=True)
 
-    # ---- what is told ----
+    # ---- rows that another host sends ----
 
     def learn(self, teller: str, row: Row, *, speaks_for_others: bool) -> str:
         """Put a row of another host on this board; the reason when that is refused, else empty.
@@ -308,7 +308,7 @@ class Directory:
         self._board.set_activity(slot, (beat_ns, 0, 0, 0, 0, 0, 0, 0), handler="", work="")
 
     def _close(self, name: str, reason: str) -> None:
-        """The row says that nobody lives there, unless an actor of this host bears the name by now."""
+        """Mark the row of a name as ended, unless an actor of this host has the name by now."""
         slot = self._slot_of(name)
         if slot is not None and self._board.state(slot) in LIVING | WAITING:
             self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)

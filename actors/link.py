@@ -10,9 +10,9 @@ twice.
 A frame is msgpack checked against a schema: `[version, epoch, to_epoch, number, body]`. Which host it is from
 is said by the transport (`actors.wire`); nothing here trusts a host's name because a frame says so.
 
-A name of another host is seen as `name@host`. An actor that was placed (`supervision.hosts`), a service of
-the leader, and every actor below one of them is seen under its plain name, because whoever writes to it must
-not care where it runs.
+A name of another host is seen as `name@host`. Some names are plain everywhere, so that a
+sender need not know the receiver's host: placed actors (`supervision.hosts`), services of the leader, and
+every actor below one of them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -318,7 +318,7 @@ class Session(Channel):
     lease_s: float
     heard_s: float
     forgiven_s: float = 0.0
-    """For so long since then nobody here has listened."""
+    """Seconds since `heard_s` in which this side did not read frames. They do not count as silence."""
     capabilities: dict[str, int] = field(default_factory=dict)
     attempt: int = 0
     malformed: int = 0

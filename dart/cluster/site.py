@@ -180,10 +180,10 @@ def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
         )
     line = launcher.stdout.readline()
     if not line:
-        code = launcher.wait()
+        _end(launcher)
         raise TemporaryError(
-            f"the process that joins the cluster ended with exit code {code}; logs/cluster.stderr of the run "
-            "directory says why"
+            f"the process that joins the cluster ended with exit code {launcher.returncode}; "
+            "logs/cluster.stderr of the run directory says why"
         )
     answer = json.loads(line)
     if "error" in answer:

@@ -8,19 +8,31 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors.process import die_with_parent
+from dart.core.errors import TemporaryError
 from dart.training.distributed_learner import CommandFailure
 
 T = TypeVar("T")
 
+DEADLINE_S = 3600.0
+"""Time for the work of such a process, such as fetching a checkpoint of many gigabytes."""
+
 COMMAND = (sys.executable, "-m", "dart.run.child_task")
 
 
-def in_child(work: Callable[[], T]) -> T:
+def in_fresh_process(work: Callable[[], T], *, deadline_s: float = DEADLINE_S) -> T:
     """Do `work` in a process of its own and return its result, or raise its error. All can be pickled.
 
-    Raises RuntimeError if the process ends without a result.
+    Raises RuntimeError if the process ends without a result, TemporaryError if it takes longer than
+    `deadline_s`; it is killed then.
     """
-    ended = subprocess.run(COMMAND, input=pickle.dumps(work), stdout=subprocess.PIPE, check=False)
+    task = pickle.dumps(work)
+    try:
+        ended = subprocess.run(COMMAND, input=task, stdout=subprocess.PIPE, check=False, timeout=deadline_s)
+    except subprocess.TimeoutExpired as error:
+        raise TemporaryError(
+            f"{work} was not done within {deadline_s:g} s: check that the object storage of run.blobs "
+            "answers, then start the command again"
+        ) from error
     if ended.returncode:
         raise RuntimeError(f"the process that was started for {work} ended with code {ended.returncode}")
     result: Any = pickle.loads(ended.stdout)

@@ -20,7 +20,7 @@ from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
-from dart.run.child_task import in_child
+from dart.run.child_task import in_fresh_process
 from dart.run.shared_storage import begin_storage, fetch_newest
 from dart.store.checkpoints import (
     DAMAGED,
@@ -56,7 +56,7 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     if is_interrupted_start(address, paths):
         database_at(address).clear()
     if config.run.blobs:
-        in_child(partial(begin_storage, config, paths))
+        in_fresh_process(partial(begin_storage, config, paths))
     with Store(address) as store:
         store.add_version()
 
@@ -156,7 +156,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
     require_record(paths.record)
     cut = _keep_damaged_log(paths)
     if config.run.blobs:
-        in_child(partial(fetch_newest, config, paths))
+        in_fresh_process(partial(fetch_newest, config, paths))
     with Store(paths.record, create=False) as store:
         newest = store.latest_version()
         if newest is None:
@@ -186,7 +186,7 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
 def checked_data(config: Config, paths: RunPaths, fresh_since: int) -> list[Finding]:
     """The findings of `dart.store.integrity.check`, which another process makes if blobs are elsewhere."""
     work = partial(check, paths, config, fresh_since=fresh_since)
-    return in_child(work) if config.run.blobs else work()
+    return in_fresh_process(work) if config.run.blobs else work()
 
 
 # ---- a newest checkpoint that is damaged ----

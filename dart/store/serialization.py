@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import asdict
 
-from dart.core.types import Demonstration, PromptImage, Step, Trajectory, VersionSpan
+from dart.core.types import Demonstration, Step, Trajectory
 from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -166,24 +166,24 @@ class _Seen(msgspec.Struct):
     screenshot_sha256: str
 
 
-class _WithoutPrompt(msgspec.Struct):
-    """All of a step but its prompt."""
-
-    screenshot_sha256: str
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    entropies: tuple[float, ...]
-    answer: str
-    policy_version: int
-    observe_ms: float
-    generate_ms: float
-    act_ms: float
-    images: tuple[PromptImage, ...] = ()
-    spans: tuple[VersionSpan, ...] = ()
+def _struct_without(cls: type, left_out: str) -> Any:
+    """A struct with the fields of a dataclass but one, whose content is then skipped at decoding."""
+    kinds = get_type_hints(cls)
+    kept = [field for field in dataclasses.fields(cls) if field.name != left_out]
+    return msgspec.defstruct(
+        f"{cls.__name__}Without",
+        [
+            (field.name, kinds[field.name])
+            if field.default is dataclasses.MISSING
+            else (field.name, kinds[field.name], field.default)
+            for field in kept
+        ],
+    )
 
 
 _steps = msgspec.msgpack.Decoder(tuple[Step, ...])
-_without_prompts = msgspec.msgpack.Decoder(tuple[_WithoutPrompt, ...])
+_StepWithoutPrompt: Any = _struct_without(Step, "prompt_ids")
+_without_prompts: Any = msgspec.msgpack.Decoder(tuple[_StepWithoutPrompt, ...])
 _seen = msgspec.msgpack.Decoder(tuple[_Seen, ...])
 
 

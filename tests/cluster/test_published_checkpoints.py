@@ -13,7 +13,7 @@ import pytest
 from dart.config.config import Config
 from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import RunPaths
-from dart.run.child_task import in_child
+from dart.run.child_task import in_fresh_process
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.store import published_checkpoints
 from dart.store.blobs import STEPS, FolderBlobs
@@ -384,12 +384,12 @@ def test_readers_of_a_run_find_steps_in_the_storage_and_name_those_that_are_lost
 def test_an_error_of_a_child_is_raised_with_its_class_and_attributes(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path, STEPS)
     with pytest.raises(BlobMissing, match=f"{'0' * 64}.steps is missing") as raised:
-        in_child(partial(blobs.read, "0" * 64))
+        in_fresh_process(partial(blobs.read, "0" * 64))
     assert raised.value.sha256 == "0" * 64
     sha256 = blobs.put(b"steps")
-    assert in_child(partial(blobs.read, sha256)) == b"steps"
+    assert in_fresh_process(partial(blobs.read, sha256)) == b"steps"
     with pytest.raises(RuntimeError, match="ended with code -9"):
-        in_child(partial(signal.raise_signal, signal.SIGKILL))
+        in_fresh_process(partial(signal.raise_signal, signal.SIGKILL))
 
 
 def test_what_engines_read_is_what_the_version_check_reads() -> None:

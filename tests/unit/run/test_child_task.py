@@ -1,0 +1,30 @@
+"""Work in a process of its own: its result, its error, its death and its deadline come back."""
+
+import os
+import time
+from functools import partial
+
+import pytest
+
+from dart.core.errors import TemporaryError
+from dart.run.child_task import in_fresh_process
+
+
+def test_the_work_is_done_in_another_process_and_its_result_comes_back() -> None:
+    assert in_fresh_process(os.getpid) != os.getpid()
+    assert in_fresh_process(partial(sorted, [3, 1, 2])) == [1, 2, 3]
+
+
+def test_an_error_of_the_work_is_raised_here() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        in_fresh_process(partial(int, "seven"))
+
+
+def test_a_process_that_ends_without_a_result_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="ended with code 7"):
+        in_fresh_process(partial(os._exit, 7))
+
+
+def test_work_that_takes_too_long_is_ended_and_named() -> None:
+    with pytest.raises(TemporaryError, match=r"sleep.*was not done within 0\.5 s"):
+        in_fresh_process(partial(time.sleep, 600), deadline_s=0.5)
