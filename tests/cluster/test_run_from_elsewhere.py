@@ -296,15 +296,27 @@ def _page_with(place: str, page: str, text: str) -> str:
 
 
 def test_a_view_that_is_followed_sees_new_events(daemon: Daemon, elsewhere: Elsewhere) -> None:
-    following = elsewhere.start("events", "--kind", "child_terminated", "--follow", stdout=subprocess.PIPE)
+    kind = "events", "--kind", "child_terminated"
+    kill_environment(daemon)
+    daemon.wait_until(lambda: "env-002" in elsewhere.ask(*kind)[1], "the first event")
+    following = elsewhere.start(*kind, "-n", "1", "--follow", stdout=subprocess.PIPE)
     try:
-        daemon.wait_until(lambda: bool(list((elsewhere.folder / "tmp").iterdir())), "a mirror")
-        os.kill(daemon.row("env-002").pid, signal.SIGKILL)
         assert following.stdout is not None
+        assert following.stdout.readline(), "the newest event so far comes first"
+        kill_environment(daemon)
         assert "env-002" in following.stdout.readline()
     finally:
         following.send_signal(signal.SIGINT)
         following.communicate(timeout=DEADLINE_S * slowness())
+    assert following.returncode == OK
+
+
+def kill_environment(daemon: Daemon) -> None:
+    """SIGKILL env-002 once it runs, and wait until another process has its name."""
+    daemon.wait_until(lambda: daemon.row("env-002").ready, "env-002")
+    killed = daemon.row("env-002").pid
+    os.kill(killed, signal.SIGKILL)
+    daemon.wait_until(lambda: daemon.row("env-002").pid not in (0, killed), "another env-002")
 
 
 @pytest.mark.parametrize(
