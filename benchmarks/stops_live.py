@@ -56,7 +56,7 @@ SOONEST_S, LATEST_S = 0.0, 20.0
 """After these, the moment is drawn."""
 
 KEPT = "SELECT rollout_id, reward, num_steps, outcome, stored_unix_s FROM trajectories"
-MADE = "SELECT version, checkpoint, created_unix_s FROM versions"
+MADE = "SELECT version, metrics, created_unix_s FROM versions"
 FATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
 
 
