@@ -1,7 +1,7 @@
 """`make cluster`: a run on three nodes of this machine, one of which is killed while you watch.
 
 Starts PostgreSQL, an S3 server and a Ray cluster of three nodes, runs a configuration on them (the laptop
-job, or the one that is named), kills the raylet of a node after the first update, and checks the data at the
+job, or the one that is named), kills the raylet of a node after some updates, and checks the data at the
 end. Everything but the run directory is removed afterwards. Ctrl-C drains the run.
 """
 
@@ -20,7 +20,6 @@ from dart.testing.postgresql_server import running_server
 from dart.testing.s3_server import BUCKET, running_s3_server
 
 NODES = ("a", "b", "c")
-UPDATES_BEFORE_LOSS = 1
 POLL_S = 0.5
 DATABASE = "dartrl"
 
@@ -62,10 +61,11 @@ def main() -> int:
             )
         )
         words = [str(file), "--run-dir", str(options.run_dir)]
+        words += [word for value in options.values for word in ("--set", value)]
         _dartrl("up", *words, "--dry-run")
         up = subprocess.Popen([sys.executable, "-m", "dart", "up", *words])
         try:
-            _await_updates(options.run_dir, up)
+            _await_updates(options.run_dir, up, options.kill_after)
             if up.poll() is None and not options.keep_nodes:
                 _say(f"killing the raylet of node {NODES[-1]}")
                 cluster.kill(NODES[-1])
@@ -84,12 +84,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--run", default="laptop", help="a run file, or the name of a bundled configuration")
     parser.add_argument("--run-dir", type=Path, default=Path("runs/cluster"), help="a new run directory")
     parser.add_argument("--keep-nodes", action="store_true", help="kill no node")
+    parser.add_argument("--kill-after", type=int, default=1, metavar="UPDATES", help="default: 1")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="values", metavar="KEY=VALUE", help="for `dartrl up`"
+    )
     return parser.parse_args()
 
 
-def _await_updates(run_dir: Path, up: "subprocess.Popen[bytes]") -> None:
-    """Wait until the run has made its first updates, or has ended."""
-    while up.poll() is None and _updates(run_dir) < UPDATES_BEFORE_LOSS:
+def _await_updates(run_dir: Path, up: "subprocess.Popen[bytes]", number: int) -> None:
+    """Wait until the run has made so many updates, or has ended."""
+    while up.poll() is None and _updates(run_dir) < number:
         time.sleep(POLL_S)
 
 
