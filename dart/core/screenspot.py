@@ -1,0 +1,287 @@
+"""ScreenSpot's format: screenshots with instructions and the box of the element that each one means.
+
+Reads the annotations of ScreenSpot and ScreenSpot-v2 (Cheng et al. 2024, arXiv 2401.10935; Wu et al. 2024,
+arXiv 2410.23218: boxes as x, y, width, height), of ScreenSpot-Pro (Li et al. 2025, arXiv 2504.07981: boxes as
+left, top, right, bottom, with `img_size`) and of the data that this project makes, and writes the latter. A
+folder of ours has the layout of ScreenSpot-v2 with further keys, so other readers take it too::
+
+    DIR/annotations.json        a list of objects, one for each sample
+    DIR/images/<sha256>.png     each screenshot once
+
+It lies in `dart.core` because packages that do not know one another share it: explorers of sites write it,
+grounding reads it and writes it. Imports no torch; Pillow only reads the sizes of images.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+from dart.core.boxes import Box
+from dart.core.errors import UnavailableError
+from dart.core.png import png_size
+
+ElementType = Literal["text", "icon"]
+"""Whether an element shows the words by which it is named; ScreenSpot reports both apart."""
+
+ANNOTATIONS, IMAGES = "annotations.json", "images"
+
+IMAGE_FOLDERS = (IMAGES, "screenspot_imgs", "screenspotv2_image", ".")
+"""Folders of the screenshots beside the annotations, in the published sets and in ours."""
+
+ROUNDING_PX = 1.0
+"""How far a box may lie outside of its screenshot, as rounded annotations do; the box is cut there."""
+
+
+class GroundingDataError(UnavailableError):
+    """A data set for grounding cannot be used; the message says which entry, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroundingSample:
+    """One instruction for one screenshot, and the element that it means."""
+
+    image: Path
+    """File of the screenshot."""
+    width_px: int
+    height_px: int
+    instruction: str
+    box: Box
+    """The element, in pixels of the screenshot."""
+    element_type: ElementType
+    source: str
+    """Platform, site or task that the screenshot shows."""
+    kind: str = ""
+    """Kind of the element, such as `button`; empty where the set does not say."""
+    query: str = ""
+    """What the instruction names the element by, such as `colour` or `text`; empty where unknown."""
+    elements: tuple[Box, ...] = ()
+    """All elements that the screenshot's queries choose from; empty where unknown."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the sample comes from, as plain data: seed, task, screen, run."""
+
+
+# ---- reading ----
+
+
+def read_screenspot(path: Path, images: Path | None = None) -> list[GroundingSample]:
+    """Read all samples of an annotation file, or of all annotation files of a folder, in the files' order.
+
+    images   folder of the screenshots; None: the first folder of IMAGE_FOLDERS, beside the annotations or one
+             folder up, that has the screenshot
+
+    Raises GroundingDataError: no annotations, an empty set, a missing or unreadable screenshot, a box outside
+    of its screenshot, an entry without a required key.
+    """
+    samples = [sample for file in _annotation_files(path) for sample in _samples(file, images)]
+    if not samples:
+        raise GroundingDataError(f"{path} has no samples: its annotations are empty lists; build it again")
+    return samples
+
+
+def _annotation_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    folders = (path, path / "annotations")
+    files = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.json"))]
+    if not files:
+        raise GroundingDataError(
+            f"{path} has no annotations: expected a ScreenSpot annotation file (*.json), or a folder "
+            "with some in it or in its folder annotations"
+        )
+    return files
+
+
+def _samples(file: Path, images: Path | None) -> Iterator[GroundingSample]:
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GroundingDataError(f"{file} cannot be read as JSON: {error}; fetch it again") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise GroundingDataError(
+            f"{file}: expected a list of objects, as ScreenSpot's annotations are, got "
+            f"{type(entries).__name__}; name the annotation file itself"
+        )
+    reader = _FileReader(file, images)
+    for number, entry in enumerate(entries):
+        yield reader.sample(number, entry)
+
+
+class _FileReader:
+    """Turns the entries of one annotation file into samples."""
+
+    def __init__(self, file: Path, images: Path | None) -> None:
+        self._file = file
+        self._folders = [images] if images else _image_folders(file)
+        self._sizes: dict[Path, tuple[int, int]] = {}
+
+    def sample(self, number: int, entry: Mapping[str, Any]) -> GroundingSample:
+        name = self._text(number, entry, "img_filename")
+        image = self._image(number, name)
+        size = self._size(number, image)
+        if "img_size" in entry and [*entry["img_size"]] != [*size]:
+            raise self._refusal(
+                number,
+                f"img_size says {entry['img_size']}, but {image} has {size[0]}x{size[1]} pixels; "
+                "use the screenshots that belong to these annotations",
+            )
+        kind = str(entry.get("ui_type", entry.get("data_type", "")))
+        if kind not in ("text", "icon"):
+            raise self._refusal(number, f"expected data_type or ui_type to be text or icon, got {kind!r}")
+        return GroundingSample(
+            image=image,
+            width_px=size[0],
+            height_px=size[1],
+            instruction=self._text(number, entry, "instruction"),
+            box=self._box(number, entry, size),
+            element_type="text" if kind == "text" else "icon",
+            source=str(entry.get("data_source") or entry.get("application") or entry.get("platform") or ""),
+            kind=str(entry.get("kind", "")),
+            query=str(entry.get("query", "")),
+            elements=tuple(Box(x, y, x + w, y + h) for x, y, w, h in entry.get("elements", ())),
+            provenance=entry.get("provenance", {}),
+        )
+
+    def _text(self, number: int, entry: Mapping[str, Any], key: str) -> str:
+        found = entry.get(key)
+        if not isinstance(found, str) or not found:
+            raise self._refusal(number, f"expected a text under {key!r}, got {found!r}")
+        return found
+
+    def _image(self, number: int, name: str) -> Path:
+        for folder in self._folders:
+            image = folder / name
+            if image.is_file() and image.resolve().is_relative_to(folder.resolve()):
+                return image
+        searched = ", ".join(map(str, self._folders))
+        raise self._refusal(
+            number, f"the screenshot {name!r} is missing: searched in {searched}; fetch the images too"
+        )
+
+    def _size(self, number: int, image: Path) -> tuple[int, int]:
+        """Return width and height of a screenshot from its file's header."""
+        if image not in self._sizes:
+            try:
+                self._sizes[image] = _image_size(image)
+            except (OSError, SyntaxError, ValueError) as error:
+                problem = f"the screenshot {image} cannot be read: {error}; fetch it again"
+                raise self._refusal(number, problem) from error
+        return self._sizes[image]
+
+    def _box(self, number: int, entry: Mapping[str, Any], size: tuple[int, int]) -> Box:
+        """Return the box of an entry, cut to the screenshot. ScreenSpot-Pro's entries have an img_size."""
+        found = entry.get("bbox")
+        if not is_four_numbers(found):
+            raise self._refusal(number, f"expected a bbox of four numbers, got {found!r}")
+        left, top, third, fourth = found
+        right, bottom = (third, fourth) if "img_size" in entry else (left + third, top + fourth)
+        try:
+            return cut_box(left, top, right, bottom, size)
+        except ValueError as error:
+            raise self._refusal(number, f"{error}; correct or remove this entry") from error
+
+    def _refusal(self, number: int, problem: str) -> GroundingDataError:
+        return GroundingDataError(f"{self._file}, entry {number}: {problem}")
+
+
+def is_four_numbers(value: object) -> TypeGuard[list[float]]:
+    """Whether a value of JSON can be the sides of a box."""
+    return (
+        isinstance(value, list) and len(value) == 4 and all(isinstance(side, int | float) for side in value)
+    )
+
+
+def cut_box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> Box:
+    """Return the box, cut where it lies outside of a screenshot of this width and height by a rounding.
+
+    Raises ValueError for a box without area, and for one that lies outside by more than ROUNDING_PX.
+    """
+    box, (width, height) = Box(left, top, right, bottom), size
+    excess = max(-box.left, -box.top, box.right - width, box.bottom - height)
+    if excess > ROUNDING_PX:
+        raise ValueError(
+            f"the box {box} lies outside of its screenshot of {width}x{height} pixels by {excess:g} px"
+        )
+    return Box(max(0, box.left), max(0, box.top), min(width, box.right), min(height, box.bottom))
+
+
+def _image_folders(file: Path) -> list[Path]:
+    around = (file.parent, file.parent.parent)
+    return [folder / name for folder in around for name in IMAGE_FOLDERS]
+
+
+def _image_size(image: Path) -> tuple[int, int]:
+    with image.open("rb") as opened:
+        start = opened.read(32)
+    if start.startswith(b"\x89PNG"):
+        return png_size(start)
+    from PIL import Image
+
+    with Image.open(image) as picture:
+        return picture.size
+
+
+# ---- writing ----
+
+
+def save_image(folder: Path, png: bytes) -> Path:
+    """Write a screenshot into the folder of a data set, under its hash, once. Returns its path.
+
+    Raises ValueError when it is not a PNG.
+    """
+    png_size(png)
+    images = folder / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    path = images / f"{hashlib.sha256(png).hexdigest()}.png"
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(png)
+        partial.replace(path)
+    return path
+
+
+def write_screenspot(folder: Path, samples: Iterable[GroundingSample]) -> int:
+    """Write the annotations of samples whose screenshots `save_image` wrote. Returns how many there are.
+
+    The file is replaced at once: a reader sees the old annotations or all of the new ones.
+
+    Raises GroundingDataError for no samples, a screenshot elsewhere, or a box outside of its screenshot.
+    """
+    entries = [_entry(folder, number, sample) for number, sample in enumerate(samples)]
+    if not entries:
+        raise GroundingDataError(f"no samples to write to {folder}: a data set has at least one")
+    partial = folder / f"{ANNOTATIONS}.partial"
+    partial.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")
+    partial.replace(folder / ANNOTATIONS)
+    return len(entries)
+
+
+def _entry(folder: Path, number: int, sample: GroundingSample) -> dict[str, Any]:
+    if sample.image.parent != folder / IMAGES:
+        raise GroundingDataError(
+            f"sample {number} ({sample.instruction!r}): its screenshot {sample.image} is not in "
+            f"{folder / IMAGES}; write it with save_image first"
+        )
+    try:
+        size = sample.width_px, sample.height_px
+        box = cut_box(sample.box.left, sample.box.top, sample.box.right, sample.box.bottom, size)
+    except ValueError as error:
+        raise GroundingDataError(f"sample {number} ({sample.instruction!r}): {error}") from error
+    return {
+        "img_filename": sample.image.name,
+        "bbox": _sides(box),
+        "instruction": sample.instruction,
+        "data_type": sample.element_type,
+        "data_source": sample.source,
+        "kind": sample.kind,
+        "query": sample.query,
+        "elements": [_sides(element) for element in sample.elements],
+        "provenance": dict(sample.provenance),
+    }
+
+
+def _sides(box: Box) -> Sequence[float]:
+    """Return a box as ScreenSpot writes it: x, y, width, height."""
+    return [box.left, box.top, box.width, box.height]

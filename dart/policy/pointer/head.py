@@ -1,0 +1,182 @@
+"""The pointer head of GUI-Actor, its loss, and its patches as samples. Imports torch.
+
+Source: Wu et al. 2025, arXiv 2506.03143, section 3.2. The names of the weights are those of the published
+checkpoints, so that theirs load into this head and ours into theirs. For reinforcement learning a position is
+a sample of the categorical distribution softmax(logits / temperature) over patches: its index and log-prob
+are recorded, and training scores the same index with the same function.
+
+Shapes: B samples, n pointers of a sample, m patches of the largest grid, d width of the language model.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+HEAD_NAME = "multi_patch_pointer_head"
+"""Attribute under which a model has its head, and first part of the names of its weights in checkpoints."""
+
+HEADS = 8
+
+DROPOUT = 0.1
+"""Dropout of the head while the policy is trained by supervision. Reinforcement learning needs 0: a position
+must be scored under the distribution from which it was sampled."""
+
+NEVER = -1e9
+"""The logit of a patch that is padding; finite, so that entropies stay numbers."""
+
+
+class HeadMismatch(ValueError):
+    """Weights of a head do not fit the model; the message says which and what was expected."""
+
+
+class PointerHead(nn.Module):
+    """Self-attention over patches, then one MLP for their keys and one for the query: 8 d^2 + 10 d weights.
+
+    The attributes have the names of the published weights: `projection_enc` makes keys, `projection_dec`
+    queries.
+    """
+
+    def __init__(self, size: int, dropout: float = DROPOUT) -> None:
+        """size   width d of the language model, a multiple of HEADS"""
+        super().__init__()
+        if size % HEADS:
+            raise ValueError(f"expected a width that {HEADS} heads divide, got {size}")
+        self.size = size
+        self.self_attention = nn.MultiheadAttention(size, HEADS, dropout=dropout, batch_first=True)
+        self.layer_norm = nn.LayerNorm(size)
+        self.dropout = nn.Dropout(dropout)
+        self.projection_enc = _mlp(size)
+        self.projection_dec = _mlp(size)
+
+    def forward(self, patches: Tensor, queries: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return float32 logits [B, n, m]; a softmax over them is the attention over patches.
+
+        patches   [B, m, d], the patches of the newest screenshot as they enter the language model
+        queries   [B, n, d], last hidden states at the pointer tokens
+        mask      bool [B, m], true at patches and false at padding; None: no padding
+        """
+        return self.scores(self.keys(patches, mask), queries, mask)
+
+    def scores(self, keys: Tensor, queries: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the logits of `forward` from keys [B, m, d] that were computed before."""
+        logits: Tensor = self.projection_dec(queries) @ keys.transpose(1, 2)
+        logits = logits.float() / math.sqrt(self.size)
+        return logits if mask is None else logits.masked_fill(~mask[:, None, :], NEVER)
+
+    def keys(self, patches: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the keys [B, m, d] of patches; they do not depend on the query."""
+        padding = None if mask is None else ~mask
+        seen, _ = self.self_attention(patches, patches, patches, key_padding_mask=padding, need_weights=False)
+        keys: Tensor = self.projection_enc(self.layer_norm(patches + self.dropout(seen)))
+        return keys
+
+
+def _mlp(size: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
+
+
+def head_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the head among those of a checkpoint, without HEAD_NAME; empty without a head."""
+    first = f"{HEAD_NAME}."
+    return {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
+
+
+def load_head(weights: Mapping[str, Tensor], size: int, dropout: float = DROPOUT) -> PointerHead:
+    """Make a head from published or own weights.
+
+    weights   as `head_weights` returns them
+
+    Raises HeadMismatch when a weight is missing, unknown, or has another shape.
+    """
+    head = PointerHead(size, dropout)
+    expected = {name: tuple(value.shape) for name, value in head.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in weights.items()}
+    wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+    if wrong:
+        name = wrong[0]
+        raise HeadMismatch(
+            f"{len(wrong)} weights of {HEAD_NAME} do not fit a model of width {size}; the first is {name}: "
+            f"expected {expected.get(name, 'no such weight')}, got {found.get(name, 'no such weight')}"
+        )
+    head.load_state_dict(dict(weights))
+    return head
+
+
+# ---- the loss ----
+
+
+def pointer_kl(logits: Tensor, targets: Tensor, pointers: Tensor | None = None) -> Tensor:
+    """Return KL(target || attention) in nats: mean over the pointers of a sample, then over samples.
+
+    logits     [B, n, m]
+    targets    [B, n, m], distributions over patches (`dart.policy.pointer.patches.patch_labels`)
+    pointers   bool [B, n], true where a sample has a pointer; None: everywhere. A sample without one counts
+               nothing, and its gradient is 0
+    """
+    divergence = _divergence(logits, targets)
+    if pointers is None:
+        return divergence.mean()
+    counts = pointers.sum(1)
+    per_sample = (divergence * pointers).sum(1) / counts.clamp(min=1)
+    return per_sample.sum() / (counts > 0).sum().clamp(min=1)
+
+
+def _divergence(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return KL(target || softmax(logits)) [B, n]; where the target is 0, a patch counts nothing."""
+    surprise = torch.xlogy(targets, targets) - targets * F.log_softmax(logits.float(), -1)
+    return surprise.sum(-1)
+
+
+# ---- patches as samples ----
+
+
+@dataclass(frozen=True, slots=True)
+class PatchSamples:
+    """Drawn or scored patches; every field is [B]."""
+
+    index: Tensor
+    """int64, the patch."""
+    logprob: Tensor
+    """Natural log of its probability in the sampling distribution; 0 for a greedy patch."""
+    entropy: Tensor
+    """Entropy of the sampling distribution in nats; 0 for a greedy patch. No gradients."""
+    normalised_entropy: Tensor
+    """Entropy divided by the log of the number of patches, in [0, 1], so that it compares with tokens'."""
+
+
+def sample_patches(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> PatchSamples:
+    """Draw one patch per row of logits [B, m] from softmax(logits / temperature).
+
+    temperature   [B]; 0: the most likely patch, with log-prob and entropy 0
+    """
+    greedy = temperature == 0
+    logp = F.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], -1)
+    drawn = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
+    index = torch.where(greedy, logp.argmax(-1), drawn)
+    found = _samples(logp, index)
+    return PatchSamples(
+        index,
+        found.logprob.masked_fill(greedy, 0.0),
+        found.entropy.masked_fill(greedy, 0.0),
+        found.normalised_entropy.masked_fill(greedy, 0.0),
+    )
+
+
+def score_patches(logits: Tensor, index: Tensor, temperature: float) -> PatchSamples:
+    """Score recorded patches [B] under softmax(logits / temperature), logits [B, m].
+
+    The log-probs have gradients.
+    """
+    return _samples(F.log_softmax(logits.float() / temperature, -1), index)
+
+
+def _samples(logp: Tensor, index: Tensor) -> PatchSamples:
+    fixed = logp.detach()
+    entropy = -(fixed.exp() * fixed).sum(-1)
+    patches = (fixed > NEVER / 2).sum(-1).clamp(min=2)
+    logprob = logp.gather(-1, index[:, None]).squeeze(-1)
+    return PatchSamples(index, logprob, entropy, entropy / patches.log())

@@ -1,0 +1,112 @@
+"""The grid of image patches, and which patches a box covers. Imports no torch.
+
+GUI-Actor labels every patch that shares positive area with the box (arXiv 2506.03143, section 3.2); GUI-AIMA
+weights the covered share of each patch by a Gaussian around the box's centre (arXiv 2511.00810).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dart.core.boxes import Box
+
+Weights = npt.NDArray[np.float32]
+
+LabelKind = Literal["overlap", "gaussian"]
+
+GAUSSIAN_SPREAD = 0.8
+"""Standard deviation of the Gaussian labels, as a share of the box's width and height."""
+
+TOUCH = 1e-9
+"""Largest overlap, as a share of a patch's side, that rounding makes where a box only touches a patch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchGrid:
+    """The patches of one screenshot, numbered row by row from the top left.
+
+    All patches have the same size, so the grid covers the screen exactly; where a model pads its image, the
+    grid covers the padding too and `covered` says how much of it is screen.
+    """
+
+    rows: int
+    columns: int
+    covered_width: float = 1.0
+    """Share of the grid's width that is screen."""
+    covered_height: float = 1.0
+    """Share of the grid's height that is screen."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1:
+            raise ValueError(f"expected at least one patch, got {self.rows} rows and {self.columns} columns")
+        if not (0 < self.covered_width <= 1 and 0 < self.covered_height <= 1):
+            raise ValueError(
+                "expected a screen that covers more than nothing and at most the whole grid, got the shares "
+                f"{self.covered_width} and {self.covered_height}"
+            )
+
+    @property
+    def patches(self) -> int:
+        """Number of patches."""
+        return self.rows * self.columns
+
+    def centre(self, patch: int) -> tuple[float, float]:
+        """Return the centre of a patch as fractions (x, y) of the screen; on its border if it lies beyond."""
+        row, column = divmod(patch, self.columns)
+        x = (column + 0.5) / self.columns / self.covered_width
+        y = (row + 0.5) / self.rows / self.covered_height
+        return min(x, 1.0), min(y, 1.0)
+
+    def patch_at(self, x: float, y: float) -> int:
+        """Return the patch that holds a point, given as fractions of the screen."""
+        column = min(int(x * self.covered_width * self.columns), self.columns - 1)
+        row = min(int(y * self.covered_height * self.rows), self.rows - 1)
+        return row * self.columns + column
+
+
+def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weights:
+    """Return the target distribution over patches [rows * columns] for a box, summing to 1.
+
+    box    in fractions of the screen, as `Box.scaled` makes it
+    kind   `overlap`: all patches that share area with the box alike; `gaussian`: GUI-AIMA's weights
+
+    Raises ValueError for a box that is not inside the screen.
+    """
+    if not box.is_inside(1 + TOUCH, 1 + TOUCH):
+        raise ValueError(f"expected a box inside the screen, in fractions of its sides, got {box}")
+    shares = _covered_shares(box, grid)
+    weights = shares > 0 if kind == "overlap" else shares * _gaussian(box, grid)
+    flat = weights.astype(np.float64).ravel()
+    return np.asarray(flat / flat.sum(), dtype=np.float32)
+
+
+def _covered_shares(box: Box, grid: PatchGrid) -> npt.NDArray[np.float64]:
+    """Return the share [rows, columns] of each patch's area that the box covers; 0 where they only touch."""
+    across = _overlaps(box.left * grid.covered_width, box.right * grid.covered_width, grid.columns)
+    down = _overlaps(box.top * grid.covered_height, box.bottom * grid.covered_height, grid.rows)
+    return down[:, None] * across[None, :]
+
+
+def _overlaps(low: float, high: float, cells: int) -> npt.NDArray[np.float64]:
+    """Return the share of each of `cells` equal parts of [0, 1] that [low, high] covers."""
+    edges = np.arange(cells + 1)
+    shared = np.minimum(high * cells, edges[1:]) - np.maximum(low * cells, edges[:-1])
+    return np.where(shared > TOUCH, shared, 0.0)
+
+
+def _gaussian(box: Box, grid: PatchGrid) -> npt.NDArray[np.float64]:
+    """Return exp(-(dx^2 / sx^2 + dy^2 / sy^2) / 2) [rows, columns] of the patches' centres.
+
+    sx and sy are GAUSSIAN_SPREAD times the box's width and height.
+    """
+    (x, y), spread = box.centre, GAUSSIAN_SPREAD
+    dx = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width - x
+    dy = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height - y
+    across, down = dx / (spread * box.width), dy / (spread * box.height)
+    exponent = (across**2)[None, :] + (down**2)[:, None]
+    smallest = exponent[
+        _covered_shares(box, grid) > 0
+    ].min()  # a box much smaller than its patch: no underflow
+    return np.asarray(np.exp(-0.5 * (exponent - smallest)))
