@@ -8,8 +8,8 @@ On restart every session is opened anew under a higher epoch, and every name fro
 One host leads. The others follow: they say Hello to it until they are welcome, and have a session with it
 from then on. Either side that hears nothing for `lease_s` holds the other for lost: its names are not living
 any more. The leader tells every host of the sessions and names of the others. Mail goes straight from host to
-host. A host takes mail only from a session that the leader has told it of. Mail of a session that it will be
-told of in a moment is held; mail of one that is over is refused and counted.
+host. A host takes mail only from a session that the leader has announced to it. Mail of a session that will
+be announced in a moment is held; mail of one that is over is refused and counted.
 
 args       host          this host's name
            wire          path of the socket at which this host's agent listens (`actors.wire`)
@@ -23,15 +23,24 @@ args       host          this host's name
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from actors.actor import Actor, Sender, receives
-from actors.codec import Envelope, MessageKind, UndecodedMessage, message, module_name_of
+from actors.announced_rows import AnnouncedRow, AnnouncedRows, Visibility
+from actors.bridge_messages import (
+    LINKS_PER_ANSWER,
+    Export,
+    Exported,
+    LinkDown,
+    Links,
+    LinkUp,
+    LinkVitals,
+    WhichLinks,
+    why_not_taken,
+)
+from actors.codec import Envelope, MessageKind, UndecodedMessage
 from actors.directory import Directory
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import (
@@ -54,146 +63,26 @@ from actors.link import (
     Rows,
     Session,
     before_session,
-    can_be_told,
+    can_be_announced,
     check_host,
     here,
     unpack,
 )
-from actors.monitors import Down, Exit
-from actors.system_messages import ChildReady, RefusalReason, Stop
-from actors.told_rows import TellableRow, ToldRows, Visibility
+from actors.monitors import Exit
 from actors.wire import AgentWire
 
 TICK_S = 0.05
-"""How often leases are looked at, and the told rows of the board."""
+"""How often leases are looked at, and the announced rows of the board."""
 
 GAUGES_S = 0.25
-"""How often changed gauges are told."""
+"""How often changed gauges are announced."""
 
 FRAMES_PER_TURN = 256
 FRAMES_S = 0.1
 """Then mail and timers get their turn, however much another host sends."""
 
-LINKS_PER_ANSWER = 100
-"""Mail carries 64 KB."""
-
 LINGER_S = 0.2
 """How long a bridge that stops waits for its last word to leave."""
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUp:
-    """A host is connected. Its names are on the board."""
-
-    host: str
-    epoch: int
-    capabilities: dict[str, int]
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDown:
-    """A host is lost, or said that it leaves. None of its names lives any more.
-
-    host is empty when the bridge itself was started anew: every link is down.
-    is_given_up   whether this side ended the link, which says nothing about the host
-    """
-
-    host: str
-    epoch: int
-    reason: str
-    is_given_up: bool = False
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """Let other hosts know a name of this one. Answered by Exported.
-
-    placed           it is known under its plain name, with every row below it; otherwise as `name@host`
-    is_told_to_all   whether every host is told of the name; if false, only the leader is
-    """
-
-    name: str
-    placed: bool = False
-    is_told_to_all: bool = True
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """What other hosts call it."""
-
-    name: str
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhichLinks:
-    """Answered by Links, LINKS_PER_ANSWER at a time, from `offset` on."""
-
-    offset: int = 0
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkVitals:
-    """One open session."""
-
-    host: str
-    epoch: int
-    capabilities: dict[str, int]
-    silent_s: float
-    carried: int
-    refused: int
-    said_bytes: int
-    heard_bytes: int
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """The sessions of this host, and what was turned away.
-
-    total       the number of sessions, of which `links` are some
-    late        frames of sessions that are over: what a lost host sent after it was given up
-    early       frames that are held now, of sessions that the leader has not told of yet
-    malformed   frames that say nothing this version understands
-    """
-
-    host: str
-    links: tuple[LinkVitals, ...]
-    total: int
-    late: int
-    early: int
-    malformed: int
-
-
-def wire_name(cls: type) -> str:
-    """The name of a message in mail."""
-    return f"{module_name_of(cls)}.{cls.__qualname__}"
-
-
-SAID_ON_ONE_HOST = frozenset(
-    wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
-)
-"""Messages that only actors of the receiver's own host may send, such as its supervisor."""
-
-_one_value = msgspec.msgpack.Decoder(msgspec.Raw)
-
-
-def why_not_taken(carry: Carry) -> str:
-    """Why mail from another host is refused, whoever its receiver is; empty if it is taken. Pure."""
-    if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
-        return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
-    if carry.message in SAID_ON_ONE_HOST:
-        return f"{carry.message} is not taken from another host"
-    try:
-        _one_value.decode(carry.payload)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        return f"its message is no msgpack: {error}"
-    return ""
 
 
 class Wire(Protocol):
@@ -231,11 +120,11 @@ class Bridge(Actor):
         self._activity_s = self._gauges_s = 0.0
         self._activity_turn = 0
         self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
-        self.told = ToldRows(self.board, self.host, self.clock, self.passed_on)
+        self.announced = AnnouncedRows(self.board, self.host, self.clock, self.passed_on)
         self.directory.close_all("the bridge to its host was started anew")
         self._tell_of(LinkDown(host="", epoch=0, reason="the bridge was started anew", is_given_up=True))
         for name in (*self.args.get("exports", ()), self.identity.name):
-            self.told.export(name, Visibility())
+            self.announced.export(name, Visibility())
         self.wire: Wire = self.open_wire()
         for fd in self.wire.fds:
             self.runtime.watch(fd, self.drain)
@@ -243,7 +132,7 @@ class Bridge(Actor):
 
     def on_stop(self) -> None:
         for open_session in list(self.sessions.values()):
-            self.lose(open_session, f"the bridge of {self.host!r} was told to stop")
+            self.lose(open_session, f"the bridge of {self.host!r} was ordered to stop")
         self.wire.close(LINGER_S)
 
     def open_wire(self) -> Wire:
@@ -251,8 +140,8 @@ class Bridge(Actor):
 
     # ---- what the two sides do differently ----
 
-    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
-        """The rows of other hosts that this one tells of, with their slots."""
+    def passed_on(self) -> Iterable[tuple[int, AnnouncedRow]]:
+        """The rows of other hosts that this one announces, with their slots."""
         return ()
 
     def heard_outside(self, host: str, frame: Frame) -> None:
@@ -280,11 +169,11 @@ class Bridge(Actor):
 
     @receives(Export)
     def export(self, call: Export, sender: Sender) -> Exported:
-        telling = Visibility(is_plain=call.placed, is_told_to_all=call.is_told_to_all)
-        self.told.export(call.name, telling)
-        self.told.update()
+        telling = Visibility(is_plain=call.placed, is_announced_to_all=call.is_announced_to_all)
+        self.announced.export(call.name, telling)
+        self.announced.update()
         self._announce_to_all()
-        return Exported(name=self.told.seen_elsewhere(call.name))
+        return Exported(name=self.announced.seen_elsewhere(call.name))
 
     @receives(WhichLinks)
     def which_links(self, call: WhichLinks, sender: Sender) -> Links:
@@ -325,33 +214,33 @@ class Bridge(Actor):
             self._carry(channel, envelope)
 
     def _carry(self, channel: Channel, envelope: Envelope) -> None:
-        is_told = self._prepare(channel, envelope.sender)
+        is_known = self._prepare(channel, envelope.sender)
         carry = self._carried(envelope)
-        if not can_be_told(carry.sender):
+        if not can_be_announced(carry.sender):
             self.refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
-        elif is_told and self.say(channel, carry):
+        elif is_known and self.say(channel, carry):
             channel.carried += 1
         else:
             self.refuse(envelope, f"the link to {channel.host!r} takes no more")
 
     def _prepare(self, channel: Channel, sender: str) -> bool:
-        """Tell what must be known before the mail of this sender; False when the link takes no more."""
+        """Announce what must be known before the mail of this sender; False when the link takes no more."""
         if isinstance(channel, Session) and not self._announce(channel):
             return False  # of lost hosts, from which the orders in the mail follow
-        self.told.export_sender(sender)
+        self.announced.export_sender(sender)
         return self._introduce(channel, sender)
 
     def _introduce(self, channel: Channel, sender: str) -> bool:
-        """Tell the other host of the sender, unless it knows; it hears of its end over the same channel."""
-        found = self.told.sender_row(sender)
+        """Announce the sender to the other host, unless it knows; its end follows over the same channel."""
+        found = self.announced.sender_row(sender)
         if found is None:
             return True
         slot, condition, row = found
-        if channel.told.get(slot) == condition:
+        if channel.introduced.get(slot) == condition:
             return True
         is_said = self.say(channel, Rows((row,)))
         if is_said:
-            channel.told[slot] = condition
+            channel.introduced[slot] = condition
         return is_said
 
     def _carried(self, envelope: Envelope) -> Carry:
@@ -362,7 +251,7 @@ class Bridge(Actor):
             id=envelope.id,
             to=envelope.to,
             to_incarnation=envelope.to_incarnation,
-            sender=self.told.seen_elsewhere(envelope.sender),
+            sender=self.announced.seen_elsewhere(envelope.sender),
             sender_incarnation=envelope.sender_incarnation,
             left_ms=min(max(1, deadline - self._unix_ms()), MAX_COUNT) if deadline else 0,
             message=sealed.name,
@@ -388,7 +277,7 @@ class Bridge(Actor):
         why = why_not_taken(carry)
         if carry.message in self._orders and not self._is_leader(channel):
             why = f"{carry.message} is taken from the leader only"
-        if not why and (self.directory.host_of(envelope.to) or not self.told.is_told(envelope.to)):
+        if not why and (self.directory.host_of(envelope.to) or not self.announced.is_announced(envelope.to)):
             why = f"host {self.host!r} offers no {envelope.to!r}"
         if why:
             channel.refused += 1
@@ -407,10 +296,10 @@ class Bridge(Actor):
     # ---- sessions ----
 
     def open(self, opened: Session) -> None:
-        """The other side is there: tell it our names. Who wants to know hears of it once we know its own."""
+        """The other side is there: announce our names. Who wants to know hears of it once we know its own."""
         self.sessions[opened.host] = opened
         self.log.info("link_up", host=opened.host, epoch=opened.epoch)
-        self.told.update()
+        self.announced.update()
         self._announce(opened)
 
     def lose(self, lost: Session, reason: str) -> None:
@@ -439,13 +328,13 @@ class Bridge(Actor):
         self.was_late(self.clock.monotonic_s() - self._ticked_s - TICK_S)
         self.drain()
         self.directory.settle()
-        self.told.update()
+        self.announced.update()
         now_s = self.clock.monotonic_s()
         for each in list(self.sessions.values()):
             if each.is_lost(now_s):
                 self.lose(each, f"nothing was heard of it for {each.lease_s:g} s")
         self._announce_to_all()
-        self._tell_activity(now_s)
+        self._announce_activity(now_s)
         for each in self.sessions.values():
             if each.is_beat_due(now_s):
                 self.say(each, Beat())
@@ -522,7 +411,7 @@ class Bridge(Actor):
                 for activity in activities:
                     self.directory.hear_activity(channel.host, activity)
             case Again():
-                channel.told.clear()
+                channel.introduced.clear()
             case Carry():
                 self._deliver(channel, body)
 
@@ -547,8 +436,8 @@ class Bridge(Actor):
             self._announce(each)
 
     def _announce(self, to: Session) -> bool:
-        """Tell of every row that has changed; False when the link is full: the next tick goes on."""
-        changed = self.told.changed_since(to.rows_cursor, host=to.host)
+        """Announce every row that has changed; False when the link is full: the next tick goes on."""
+        changed = self.announced.changed_since(to.rows_cursor, host=to.host)
         for first in range(0, len(changed), ROWS_PER_FRAME):
             part = changed[first : first + ROWS_PER_FRAME]
             if not self.say(to, Rows(tuple(row for _, row in part))):
@@ -556,15 +445,15 @@ class Bridge(Actor):
             to.rows_cursor = part[-1][0]
         return True
 
-    def _tell_activity(self, now_s: float) -> None:
+    def _announce_activity(self, now_s: float) -> None:
         """Ages a few times in a lease, once for rows that only the leader hears of; new gauges sooner."""
         if now_s - self._activity_s >= self.lease_s / ACTIVITY_PER_LEASE:
             self._activity_s = self._gauges_s = now_s
             self._activity_turn = (self._activity_turn + 1) % ACTIVITY_PER_LEASE
-            news = self.told.activities(only_told_to_all=self._activity_turn > 0)
+            news = self.announced.activities(only_announced_to_all=self._activity_turn > 0)
         elif now_s - self._gauges_s >= GAUGES_S:
             self._gauges_s = now_s
-            news = self.told.activities(only_new_gauges=True)
+            news = self.announced.activities(only_new_gauges=True)
         else:
             return
         for each in self.sessions.values():

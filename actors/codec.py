@@ -140,6 +140,11 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 
 
+def packed_bytes(content: Any) -> int:
+    """The bytes of mail that a dataclass tree takes."""
+    return len(_encode(content))
+
+
 def encode(envelope: Envelope, key: bytes) -> bytes:
     """Pack and sign one envelope.
 

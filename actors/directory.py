@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from actors.announced_rows import AnnouncedRow
 from actors.board import LIVING, STATES, WAITING, ActorState, Board, row_beside
 from actors.clock import Clock
 from actors.errors import ActorError
-from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_told, host_in, machine_row
-from actors.told_rows import TellableRow
+from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_announced, host_in, machine_row
 
 PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
 """How much of a board the rows of another host may fill, and those of all others: never all of it."""
@@ -26,13 +26,13 @@ class KnownName:
     """A name of another host."""
 
     host: str
-    is_told_to_all: bool
+    is_announced_to_all: bool
     is_lost: bool = False
     """Its host is lost; the others still have to hear that it does not live."""
 
 
 class Directory:
-    """What one bridge was told about names of other hosts. Not thread-safe; one owner."""
+    """What one bridge has heard about names of other hosts. Not thread-safe; one owner."""
 
     def __init__(self, board: Board, host: str, bridge_slot: int, clock: Clock) -> None:
         self._board = board
@@ -43,7 +43,7 @@ class Directory:
         self._names_of: Counter[str] = Counter()
         """The number of names of each host."""
         self._slots: dict[tuple[str, int], int] = {}
-        """The slot here, by the host that told of the row and the slot there."""
+        """The slot here, by the host that announced the row and the slot there."""
         self._told_as: dict[int, set[tuple[str, int]]] = {}
         """The reverse of it: several hosts may tell of one row."""
         self._waiting: dict[tuple[str, str], tuple[Row, bool]] = {}
@@ -54,13 +54,13 @@ class Directory:
         known = self._names.get(name)
         return known.host if known is not None and self._slot_of(name) is not None else ""
 
-    def passed_on(self) -> Iterator[tuple[int, TellableRow]]:
+    def passed_on(self) -> Iterator[tuple[int, AnnouncedRow]]:
         """The rows of other hosts that the leader passes on to every host, each with its slot."""
         for name, known in self._names.items():
-            slot = self._slot_of(name) if known.is_told_to_all else None
+            slot = self._slot_of(name) if known.is_announced_to_all else None
             if slot is not None:
                 parent = str(self._board.get(slot, "parent"))
-                yield slot, TellableRow(name, known.host, parent, is_told_to_all=True)
+                yield slot, AnnouncedRow(name, known.host, parent, is_announced_to_all=True)
 
     # ---- rows that another host sends ----
 
@@ -95,7 +95,7 @@ class Directory:
         return ""
 
     def hear_activity(self, teller: str, news: Activity) -> None:
-        """Write what an actor does now; of a row that was not told, or is lost, nothing is written."""
+        """Write what an actor does now; of a row that was not announced, or is lost, nothing is written."""
         slot = self._slots.get((teller, news.slot))
         if slot is None or self._board.get(slot, "route") != self._route:
             return
@@ -139,7 +139,7 @@ class Directory:
         is_others = row.host != teller or at not in ("", teller)
         if self._host in (at, row.host) or (is_others and not speaks_for_others):
             return f"{row.name!r} is not for host {teller!r} to announce"
-        if not can_be_told(row.name):
+        if not can_be_announced(row.name):
             return f"{row.name!r} cannot be the name of an actor"
         may_wait = speaks_for_others and STATES[row.state] in LIVING
         if not may_wait and self._is_alive_here(row.name):
@@ -178,7 +178,7 @@ class Directory:
         return ""
 
     def _has_to_wait(self, row: Row, speaks_for_others: bool) -> bool:
-        """Whether another actor bears the name, whose end is still to be told.
+        """Whether another actor bears the name, whose end is still to be announced.
 
         The leader says where an actor lives now, so only an actor of this host is waited for. A host that
         speaks for itself cannot take a name from another host.
@@ -240,11 +240,11 @@ class Directory:
 
     def _note_name(self, slot: int, row: Row, changes: int) -> None:
         """changes: those of the board before the row was learned."""
-        known, before = KnownName(row.host, row.is_told_to_all), self._drop_name(row.name)
+        known, before = KnownName(row.host, row.is_announced_to_all), self._drop_name(row.name)
         self._names[row.name] = known
         self._names_of[row.host] += 1
         if before != known and self._board.changes == changes:
-            self._board.set(slot, name=row.name)  # counts as a change: others are told whose it is now
+            self._board.set(slot, name=row.name)  # counts as a change: it is announced whose it is now
 
     def _drop_name(self, name: str) -> KnownName | None:
         known = self._names.pop(name, None)
@@ -296,7 +296,7 @@ class Directory:
         self._board.set_state(slot, STATES[row.state])
 
     def _begin(self, slot: int, row: Row) -> None:
-        """A process of another host is seen for the first time; its ages are told soon."""
+        """A process of another host is seen for the first time; its ages are announced soon."""
         self._board.set(
             slot,
             pid=0,

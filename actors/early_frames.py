@@ -1,4 +1,4 @@
-"""Frames of sessions that the leader has not told of yet: they are held for a moment, within bounds."""
+"""Frames of sessions that the leader has not announced yet: they are held for a moment, within bounds."""
 
 from collections import deque
 

@@ -40,7 +40,7 @@ class FollowerBridge(Bridge):
         self._last_epoch = 0
         self._channels: dict[str, Channel] = {}
         self._peer_epochs: dict[str, int] = {}
-        """The newest epoch of each host that the leader has told of, also of those that are lost."""
+        """The newest epoch of each host that the leader has announced, also of those that are lost."""
         self._early = EarlyFrames()
         super().on_start()
         if self._leader == self.host:
@@ -78,7 +78,7 @@ class FollowerBridge(Bridge):
     def lose(self, lost: Session, reason: str) -> None:
         super().lose(lost, reason)
         self.directory.forget_all(f"host {lost.host!r} is lost: {reason}")
-        self.told.withdraw_placed()
+        self.announced.withdraw_placed()
         self._channels.clear()
         if not self.is_stopping:
             self.after(RECONNECT_S, self._begin_hello)
@@ -87,7 +87,7 @@ class FollowerBridge(Bridge):
         super().tick()
         now_s = self.clock.monotonic_s()
         self._tell_peers()
-        self.late += self._early.drop_older(now_s - self.lease_s)  # the leader told of no such session
+        self.late += self._early.drop_older(now_s - self.lease_s)  # the leader announced no such session
         if not self.sessions and now_s - self._hello_s >= HELLO_AGAIN_S:
             self._say_hello()
 
@@ -138,6 +138,6 @@ class FollowerBridge(Bridge):
     def _tell_peers(self) -> None:
         """Hosts that an actor of this one wrote to hear what becomes of it."""
         for channel in self._channels.values():
-            for slot, condition, row in list(self.told.rows_at(channel.told)):
-                if channel.told[slot] != condition and self.say(channel, Rows((row,))):
-                    channel.told[slot] = condition
+            for slot, condition, row in list(self.announced.rows_at(channel.introduced)):
+                if channel.introduced[slot] != condition and self.say(channel, Rows((row,))):
+                    channel.introduced[slot] = condition

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from actors.announced_rows import AnnouncedRow, Visibility
 from actors.bridge import Bridge
 from actors.link import (
     PEERS_PER_FRAME,
@@ -19,7 +20,6 @@ from actors.link import (
     next_epoch,
     session,
 )
-from actors.told_rows import TellableRow, Visibility
 
 
 class LeaderBridge(Bridge):
@@ -31,9 +31,9 @@ class LeaderBridge(Bridge):
         self._peers: ChangeLog[str, Peer] = ChangeLog()
         super().on_start()
         for name in self.args.get("services", ()):
-            self.told.export(name, Visibility(is_plain=True))
+            self.announced.export(name, Visibility(is_plain=True))
 
-    def passed_on(self) -> Iterable[tuple[int, TellableRow]]:
+    def passed_on(self) -> Iterable[tuple[int, AnnouncedRow]]:
         return self.directory.passed_on()
 
     def heard_outside(self, host: str, frame: Frame) -> None:

@@ -4,14 +4,14 @@ One host leads. A session is one connection of another host to the leader, from 
 grows with every connection. Each side of a session speaks at least every third of a lease, and silence for a
 lease is loss. The leader tells every host which sessions are open. Mail goes straight from host to host over
 a `Channel`: its frames carry the epochs of both ends, so that what belongs to a session that is over, of
-either end, is told apart and refused. A number grows with every frame of a channel, so that none is taken
+either end, is recognised and refused. A number grows with every frame of a channel, so that none is taken
 twice.
 
 A frame is msgpack checked against a schema: `[version, epoch, to_epoch, number, body]`. Which host it is from
 is said by the transport (`actors.wire`); nothing here trusts a host's name because a frame says so.
 
 A name of another host is seen as `name@host`. Some names are plain everywhere, so that a
-sender need not know the receiver's host: placed actors (`supervision.hosts`), services of the leader, and
+sender need not know the receiver's host: placed actors (`supervision.placement`), services of the leader, and
 every actor below one of them.
 """
 
@@ -33,7 +33,7 @@ BEATS_PER_LEASE = 3
 """Two beats may be late."""
 
 ACTIVITY_PER_LEASE = 6
-"""How often in a lease the ages of all rows are told, so that no actor looks much older than it is."""
+"""How often in a lease the ages of all rows are announced, so that no actor looks much older than it is."""
 
 MAX_HOST_BYTES = 24
 """Leaves 39 for the actor in `name@host`."""
@@ -114,8 +114,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     incarnation: Count
     state: Annotated[int, msgspec.Meta(ge=0, le=7)]
     is_ready: bool
-    is_told_to_all: bool
-    """Whether the leader tells every host of it."""
+    is_announced_to_all: bool
+    """Whether the leader announces it to every host."""
     restarts: SmallCount
     started: Ms
     retry_in: Ms
@@ -156,7 +156,7 @@ class Activity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Activities(msgspec.Struct, frozen=True, array_like=True, tag="activities"):
-    """Of rows that were told before."""
+    """Of rows that were announced before."""
 
     activities: Annotated[tuple[Activity, ...], msgspec.Meta(max_length=ACTIVITIES_PER_FRAME)]
 
@@ -252,7 +252,7 @@ def check_host(host: str) -> None:
         )
 
 
-def can_be_told(name: str) -> bool:
+def can_be_announced(name: str) -> bool:
     """Whether a name, as it is seen elsewhere, fits on a board, whose texts end at the first zero."""
     return len(name.encode()) <= NAME_BYTES and "\0" not in name
 
@@ -275,8 +275,8 @@ class Channel:
     heard_bytes: int = 0
     missed: int = 0
     """Frames that were lost on the way. A wire that keeps its promise loses none."""
-    told: dict[int, bytes] = field(default_factory=dict)
-    """Slots of senders that the other host was told of over this channel, and their condition then."""
+    introduced: dict[int, bytes] = field(default_factory=dict)
+    """Slots of senders that were announced to the other host over this channel, and their condition then."""
     _said: int = 0
     _heard: int = 0
 
@@ -293,7 +293,7 @@ class Channel:
         self.said_bytes -= len(frame)
 
     def begin_with(self, frame: Frame) -> None:
-        """The first frame of this channel; what came before it is told again."""
+        """The first frame of this channel; what came before it is announced again."""
         self._heard = frame.number
 
     @property
@@ -327,7 +327,7 @@ class Session(Channel):
     is_introduced: bool = False
     """The other side has said which names it has."""
     rows_cursor: int = 0
-    """Up to which change of this board's rows the other side was told."""
+    """Up to which change this board's rows were announced to the other side."""
     peers_cursor: int = 0
 
     def is_lost(self, now_s: float) -> bool:

@@ -28,21 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from actors import Actor, ActorDied, ActorSystem, AskError, Refused, Sender, message, receives
-from actors.bridge import Links, WhichLinks
+from actors.bridge_messages import Links, WhichLinks
 from actors.link import LEASE_S
 from actors.process import die_with_parent
 from benchmarks.mail import spread
 from supervision import supervised, worker
 from supervision.child_spec import Backoff, Breaker, SupervisorFlags
-from supervision.hosts import (
-    Displace,
-    Whereabouts,
-    WhereIs,
-    WhichHosts,
-    follower_spec,
-    leader_spec,
-    place_actor,
-)
+from supervision.host_messages import Displace, Whereabouts, WhereIs, WhichHosts, place_actor
+from supervision.host_specs import follower_spec, leader_spec
 from supervision.placement import PlacedSpec
 from supervision.supervisor import supervisor_spec
 from tests.fault.agent import AgentProcess

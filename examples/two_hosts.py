@@ -13,7 +13,8 @@ from actors import Actor, ActorDied, ActorSystem, Refused, Sender, message, rece
 from actors.process import die_with_parent
 from actors.wire import MAX_PACKET_BYTES, opened, packet
 from supervision import supervised, worker
-from supervision.hosts import Whereabouts, WhereIs, follower_spec, leader_spec
+from supervision.host_messages import Whereabouts, WhereIs
+from supervision.host_specs import follower_spec, leader_spec
 from supervision.placement import PlacedSpec
 
 

@@ -167,7 +167,7 @@ class SupervisorCore:
         if child.target is Target.RESTART:
             child.target = Target.UP
             return actions
-        actions += answer(child, ok=False, reason="it was told to stop")
+        actions += answer(child, ok=False, reason="it was ordered to stop")
         child.is_forgotten = child.is_forgotten or self._forgets(child)
         return actions
 

@@ -27,7 +27,7 @@ RETRY_S = 5.0
 INCARNATIONS_PER_PLACEMENT = 2**20
 """Restarts on one host before the numbers of the next placement begin."""
 
-HIGHEST_TOLD = 2**40
+HIGHEST_NUMBER = 2**40
 """No host has seen a higher placement: their numbers times INCARNATIONS_PER_PLACEMENT must fit on a board."""
 
 HOST_BACKOFF = Backoff(initial_s=1.0, max_s=60.0, jitter=0.0, reset_after_s=120.0)
@@ -48,8 +48,8 @@ class PlacedSpec:
     child: ChildSpec
     needs: Mapping[str, int] = field(default_factory=dict)
     """`{"gpu": 1}`: one of the host's GPUs is taken. `{"vm_host": 0}`: the host must declare it, no more."""
-    is_told_to_all: bool = True
-    """Whether every host is told of it and of the actors below it, or the leader alone."""
+    is_announced_to_all: bool = True
+    """Whether every host hears of it and of the actors below it, or the leader alone."""
 
     def __post_init__(self) -> None:
         if "@" in self.child.id:
@@ -407,7 +407,7 @@ class PlacementCore:
             return
         del self.carried[name]
         at = name, carried.host
-        if number <= last_number <= HIGHEST_TOLD and at not in self._repeated:
+        if number <= last_number <= HIGHEST_NUMBER and at not in self._repeated:
             self._repeated.add(at)
             self.last_number = max(self.last_number, last_number)
         else:

@@ -19,7 +19,7 @@ from dart.core.run_directory import RunPaths, keep_config, make_mail_dir, make_p
 from dart.inference.gpu_leases import publish_gpus
 from dart.inspect.health import ROOT_SILENT_S
 from supervision.child_spec import SupervisorFlags
-from supervision.hosts import follower_spec
+from supervision.host_specs import follower_spec
 from supervision.supervisor import supervisor_args
 
 POLL_S = 0.5

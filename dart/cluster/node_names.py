@@ -10,7 +10,7 @@ NAME_LABEL = "dartrl-node"
 """Label of Ray that names a node: `ray start --labels dartrl-node=a`."""
 
 NAME_BYTES_MOST = 24
-"""Longest name of a host (`actors.bridge`)."""
+"""Longest name of a host (`actors.link`)."""
 
 ID_LETTERS = 6
 """Letters of Ray's node id that tell apart nodes of the same name."""

@@ -38,7 +38,8 @@ from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
 from dart.run.tree import root_of, single_children
-from supervision.hosts import HOSTS, Displace, leader_spec
+from supervision.host_messages import HOSTS, Displace
+from supervision.host_specs import leader_spec
 
 JOIN_S = 600.0
 """Longest wait until all agents are started: each node starts a Python, twice."""

@@ -205,7 +205,7 @@ class TestDynamicRestart:
         world.until_state("a", "starting", "pool")
         assert world.call(start_child(child("b")), "pool").reason == "max_children"
         ok(world.call(TerminateChild(id="a"), "pool"))
-        assert world.result(starting) == Managed(ok=False, reason="it was told to stop")
+        assert world.result(starting) == Managed(ok=False, reason="it was ordered to stop")
 
     @case("DynamicSupervisor: restarting on exit children counted in max_children")
     def test_a_child_that_waits_for_its_restart_counts_for_max_children(self, world: World) -> None:

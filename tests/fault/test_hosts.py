@@ -20,21 +20,13 @@ import psutil
 import pytest
 
 from actors.board import ActorState, Board, Vitals
-from actors.bridge import Links, WhichLinks
+from actors.bridge_messages import Links, WhichLinks
 from actors.codec import to_plain
 from actors.errors import ActorDied, AskError
 from actors.process import is_alive
 from supervision.child_spec import Backoff, Breaker, ChildSpec, SupervisorFlags
-from supervision.hosts import (
-    Displace,
-    HostsNow,
-    Whereabouts,
-    WhereIs,
-    WhichHosts,
-    follower_spec,
-    leader_spec,
-    place_actor,
-)
+from supervision.host_messages import Displace, HostsNow, Whereabouts, WhereIs, WhichHosts, place_actor
+from supervision.host_specs import follower_spec, leader_spec
 from supervision.placement import PlacedSpec
 from supervision.supervisor import supervisor_spec
 from tests.fault import network

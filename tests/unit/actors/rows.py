@@ -16,7 +16,7 @@ def row(name: str, *, state: ActorState = ActorState.RUNNING, **changed: Any) ->
         "incarnation": 1,
         "state": STATES.index(state),
         "is_ready": True,
-        "is_told_to_all": True,
+        "is_announced_to_all": True,
         "restarts": 0,
         "started": 0,
         "retry_in": None,

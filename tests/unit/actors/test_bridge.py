@@ -10,15 +10,8 @@ import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
-from actors.bridge import (
-    FRAMES_S,
-    Export,
-    Exported,
-    LinkDown,
-    Links,
-    LinkUp,
-    WhichLinks,
-)
+from actors.bridge import FRAMES_S
+from actors.bridge_messages import Export, Exported, LinkDown, Links, LinkUp, WhichLinks
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
 from actors.directory import PART_OF_ONE_HOST, KnownName
 from actors.errors import ActorDied, InvalidHost, MailboxFull, MalformedMessage, Refused
@@ -149,7 +142,7 @@ def test_a_name_nobody_exported_is_refused_with_the_reason(three: Machines) -> N
     slot = board.claim("secret@b", "bridge")
     route = three.benches["a"].row("there@b").route
     board.set_state(slot, ActorState.RUNNING, route=route, incarnation=1)
-    three.bridge("a").directory._names["secret@b"] = KnownName("b", is_told_to_all=True)
+    three.bridge("a").directory._names["secret@b"] = KnownName("b", is_announced_to_all=True)
     with pytest.raises(Refused, match="host 'b' offers no 'secret'"):
         three.answer("a", "secret@b", Say(text="hi"))
     assert three.benches["b"].actor("secret").heard == []
@@ -310,7 +303,7 @@ def test_whoever_wants_to_know_is_told_of_every_link_with_its_epoch(tmp_path: Pa
 def test_a_bridge_that_is_told_to_stop_says_so_and_nobody_waits_for_the_lease(three: Machines) -> None:
     three.bridge("b").on_stop()
     three.run(0.2)
-    assert three.benches["a"].row("there@b").last_reason.endswith("the bridge of 'b' was told to stop")
+    assert three.benches["a"].row("there@b").last_reason.endswith("the bridge of 'b' was ordered to stop")
 
 
 # ---- restarts ----
@@ -484,8 +477,8 @@ def test_a_full_mailbox_over_there_refuses_the_ask_and_the_bridge_lives_on(
         {"to_incarnation": 2**61},
         {"left_ms": 2**62 - 1, "payload": b"\xc1"},
         {"message": "actors.system_messages.Stop", "payload": b"\x80"},
-        {"to": "bridge@a", "to_incarnation": 1, "message": "actors.bridge.Export"},
-        {"message": "actors.bridge.LinkDown"},
+        {"to": "bridge@a", "to_incarnation": 1, "message": "actors.bridge_messages.Export"},
+        {"message": "actors.bridge_messages.LinkDown"},
         {"payload": msgspec.msgpack.encode({"text": "x" * (MAX_MESSAGE_BYTES - 8)})},
     ],
 )
@@ -515,7 +508,7 @@ def test_nobody_on_another_machine_exports_a_name_or_ends_an_actor(three: Machin
     for order in (Export(name="root"), Stop()):
         with pytest.raises(Refused, match="is not taken from another host"):
             three.answer("b", "bridge@a", order)
-    assert not three.bridge("a").told.is_told("root")
+    assert not three.bridge("a").announced.is_announced("root")
 
 
 def test_a_frame_of_an_earlier_session_changes_nothing_about_the_one_that_is_open(three: Machines) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from actors.actor import Actor, Sender, receives
 from actors.board import GAUGES, ActorState, Board, second_row
-from actors.bridge import Export, WhichLinks
+from actors.bridge_messages import Export, WhichLinks
 from actors.codec import message
 from actors.early_frames import EARLY_FRAMES
 from actors.errors import ActorDied, Refused
@@ -195,7 +195,7 @@ def test_rows_that_only_the_leader_is_told_of_are_on_no_third_board_and_still_ge
     three.start("b", Keeper, "players", parent="placed")
     three.start("b", Keeper, "player-1", parent="players")
     three.start("c", Keeper, "engine", parent="placed")
-    three.answer("b", "bridge", Export(name="players", placed=True, is_told_to_all=False))
+    three.answer("b", "bridge", Export(name="players", placed=True, is_announced_to_all=False))
     three.answer("c", "bridge", Export(name="engine", placed=True))
     three.run(0.3)
     assert three.benches["a"].row("player-1").parent == "players"
@@ -405,7 +405,7 @@ def test_a_writer_whose_introduction_to_a_third_host_was_lost_is_introduced_agai
     three: Machines, keeper: Keeper
 ) -> None:
     three.start("b", Keeper, "player", parent="placed")
-    three.answer("b", "bridge", Export(name="player", placed=True, is_told_to_all=False))
+    three.answer("b", "bridge", Export(name="player", placed=True, is_announced_to_all=False))
     three.run(0.2)
     player = three.benches["b"].actor("player")
     three.cables["b"].is_held = True
@@ -437,7 +437,7 @@ def test_a_child_that_starts_late_where_its_shard_was_moved_to_is_passed_on_as_o
         three.run(0.3)
     leader = three.bridge("a")
     assert leader.directory.host_of("rollout-1") == "c"
-    assert leader.told._rows[slot_of(three, "a", "rollout-1")].host == "c"
+    assert leader.announced._rows[slot_of(three, "a", "rollout-1")].host == "c"
 
 
 def test_a_leader_whose_bridge_is_started_anew_passes_on_what_it_hears_again(three: Machines) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.board import LIVING, ActorState, Board
-from actors.bridge import Export
+from actors.bridge_messages import Export
 from actors.clock import ManualClock
 from actors.codec import MessageKind
 from actors.directory import Directory

@@ -9,20 +9,18 @@ import pytest
 
 from actors.actor import Stop
 from actors.board import LIVING, ActorState
-from actors.bridge import LinkDown, LinkUp
+from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import to_plain
 from actors.errors import Refused
 from actors.future import Future
 from actors.link import Carry, machine_row
 from supervision import reports
 from supervision.child_spec import Backoff, Breaker, ChildSpec, Restart, SupervisorFlags
-from supervision.hosts import (
-    AWAIT_HOSTS_S,
+from supervision.host_answers import CARRIED_PER_HOST
+from supervision.host_messages import (
     Carries,
     Displace,
-    Hosts,
     HostsNow,
-    HostSupervisor,
     StartPlaced,
     StopPlaced,
     Whereabouts,
@@ -30,8 +28,10 @@ from supervision.hosts import (
     WhichHosts,
     place_actor,
 )
+from supervision.host_supervisor import HostSupervisor
+from supervision.hosts import AWAIT_HOSTS_S, Hosts
 from supervision.messages import Managed
-from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, PlacedSpec
+from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, Carried, HostRecord, PlacedSpec
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 from supervision.tree_text import tree_lines
 from tests.unit.actors.machines import Machines
@@ -181,6 +181,30 @@ def test_a_machine_where_it_will_not_start_is_left_for_another_and_tried_again_l
     three.run(RETRY_S + 1.5)
     assert three.benches["b"].row("job").incarnation > first.number
     assert three.answer("a", "hosts", WhichHosts()).unplaced == {"job": first.reason}
+
+
+def test_an_answer_about_hosts_that_carry_very_much_fits_into_mail_and_says_how_much(three: Cluster) -> None:
+    core = three.benches["a"].actor("hosts")._core
+    names = sorted(f"shard-{number:05d}{'x' * 50}" for number in range(2000))
+    core.carried.update({name: Carried(host="b", number=1, is_up=True) for name in names})
+    now = {host.host: host for host in three.hosts().hosts}
+    assert now["b"].carries == tuple(names[:CARRIED_PER_HOST])
+    assert (now["b"].carries_total, now["c"].carries_total) == (2000, 0)
+
+
+def test_all_hosts_are_found_page_by_page_however_many_capabilities_they_declare(three: Cluster) -> None:
+    core = three.benches["a"].actor("hosts")._core
+    many = {f"capability-{number:02d}{'x' * 50}": number for number in range(64)}
+    for number in range(40):
+        core.hosts[f"host-{number:02d}"] = HostRecord(epoch=1, capabilities=many, reason="r" * 400)
+    found: list[str] = []
+    while True:
+        part: HostsNow = three.answer("a", "hosts", WhichHosts(offset=len(found)))
+        found += [host.host for host in part.hosts]
+        if len(found) == part.total:
+            break
+        assert part.hosts, "a page has at least one host"
+    assert found == sorted(core.hosts)
 
 
 def test_an_order_of_an_epoch_that_is_over_is_refused(three: Cluster) -> None:

@@ -1,8 +1,8 @@
-"""Which rows of this board other hosts are told of, and what has changed of them.
+"""Which rows of this board are announced to other hosts, and what has changed of them.
 
-Told are the exported names, every row below an exported name that is plain (a placed actor, a service), and
-on the leader the rows of other hosts that all are told of. A row is told when its condition has changed; what
-changes with every message is told a few times in a lease, for all rows at once.
+Announced are the exported names, every row below an exported name that is plain (a placed actor, a service),
+and on the leader the rows of other hosts that all must know. A row is announced when its condition has
+changed; what changes with every message is announced a few times in a lease, for all rows at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from actors.board import LIVING, MOST, STATES, ActorState, Board, Vitals, second_row
 from actors.clock import Clock
-from actors.link import Activity, ChangeLog, Row, can_be_told, machine_row, seen_elsewhere
+from actors.link import Activity, ChangeLog, Row, can_be_announced, machine_row, seen_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,37 +18,37 @@ class Visibility:
     """How other hosts know a name of this one."""
 
     is_plain: bool = False
-    """They call it as this host does, and are told of every row below it."""
-    is_told_to_all: bool = True
+    """They call it as this host does, and every row below it is announced too."""
+    is_announced_to_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class TellableRow:
+class AnnouncedRow:
     """A row of this board as other hosts see it."""
 
     name: str
     host: str
     parent: str
-    is_told_to_all: bool
+    is_announced_to_all: bool
 
 
-class ToldRows:
-    """The rows that one bridge tells of. Not thread-safe; one owner."""
+class AnnouncedRows:
+    """The rows that one bridge announces. Not thread-safe; one owner."""
 
     def __init__(
         self,
         board: Board,
         host: str,
         clock: Clock,
-        passed_on: Callable[[], Iterable[tuple[int, "TellableRow"]]],
+        passed_on: Callable[[], Iterable[tuple[int, "AnnouncedRow"]]],
     ) -> None:
-        """passed_on: the rows of other hosts that this one tells of, with their slots."""
+        """passed_on: the rows of other hosts that this one announces, with their slots."""
         self._board = board
         self._passed_on = passed_on
         self._host = host
         self._clock = clock
         self._exports: dict[str, Visibility] = {}
-        self._rows: dict[int, TellableRow] = {}
+        self._rows: dict[int, AnnouncedRow] = {}
         self._conditions: dict[int, bytes] = {}
         self._gauges: dict[int, tuple[int, ...]] = {}
         self._log: ChangeLog[int, Row] = ChangeLog()
@@ -64,7 +64,7 @@ class ToldRows:
 
     def export_sender(self, name: str) -> None:
         """Whoever writes to another host is known there, or nobody could answer."""
-        if not self.is_told(name):
+        if not self.is_announced(name):
             self.export(name, Visibility())
 
     def withdraw_placed(self) -> None:
@@ -72,7 +72,7 @@ class ToldRows:
         self._exports = {name: seen for name, seen in self._exports.items() if not seen.is_plain}
         self._seen_changes = -1
 
-    def is_told(self, name: str) -> bool:
+    def is_announced(self, name: str) -> bool:
         """Whether other hosts may write to an actor of this one."""
         self._find_rows()
         slot = self._board.find(name)
@@ -107,7 +107,7 @@ class ToldRows:
         return [(number, row) for number, row in self._log.since(cursor) if row.host != host]
 
     def sender_row(self, name: str) -> tuple[int, bytes, Row] | None:
-        """The slot of an actor that writes to another host, its condition, and what is told of it."""
+        """The slot of an actor that writes to another host, its condition, and its row as announced."""
         self._find_rows()
         slot = self._board.find(name)
         if slot is None or slot not in self._rows:
@@ -117,31 +117,31 @@ class ToldRows:
         return None if row is None else (slot, self._conditions[slot], row)
 
     def rows_at(self, slots: Iterable[int]) -> Iterator[tuple[int, bytes, Row]]:
-        """What is told of these slots now, those that are told at all."""
+        """The rows of these slots as announced, of those that are."""
         for slot in slots:
             row = self._log.get(slot)
             if row is not None:
                 yield slot, self._conditions.get(slot, b""), row
 
     def activities(
-        self, *, only_new_gauges: bool = False, only_told_to_all: bool = False
+        self, *, only_new_gauges: bool = False, only_announced_to_all: bool = False
     ) -> list[tuple[str, Activity]]:
         """What every living row does now, with its host, or of some only; new gauges are always among it."""
-        told = []
+        found = []
         for slot, row in self._rows.items():
             gauges = self._board.gauges(slot)
-            is_left_out = only_new_gauges or (only_told_to_all and not row.is_told_to_all)
+            is_left_out = only_new_gauges or (only_announced_to_all and not row.is_announced_to_all)
             if is_left_out and self._gauges.get(slot) == gauges:
                 continue
             if self._board.state(slot) in LIVING:
                 self._gauges[slot] = gauges
-                told.append((row.host, activity_of(self._board.vitals(slot))))
-        return told
+                found.append((row.host, activity_of(self._board.vitals(slot))))
+        return found
 
     # ---- inside ----
 
     def _find_rows(self) -> None:
-        """Which rows are told, whenever a row has got a name or a parent since."""
+        """Which rows are announced, found anew whenever a row has got a name or a parent since."""
         changes = self._board.changes
         if changes == self._seen_changes:
             return
@@ -156,41 +156,44 @@ class ToldRows:
                 self._conditions.pop(slot, None)
         self._rows = found
 
-    def _exported(self) -> Iterator[tuple[int, TellableRow]]:
+    def _exported(self) -> Iterator[tuple[int, AnnouncedRow]]:
         """The rows of exported names, and those below the plain ones."""
         below = self._board.slots_by_parent() if any(seen.is_plain for seen in self._exports.values()) else {}
         for name, seen in self._exports.items():
             for bearer in (name, second_row(name)) if seen.is_plain else (name,):
                 slot = self._board.find(bearer)
                 seen_as = seen_elsewhere(bearer, self._host, seen.is_plain)
-                if slot is None or self._board.get(slot, "route") or not can_be_told(seen_as):
+                if slot is None or self._board.get(slot, "route") or not can_be_announced(seen_as):
                     continue
-                yield slot, TellableRow(seen_as, self._host, machine_row(self._host), seen.is_told_to_all)
+                yield (
+                    slot,
+                    AnnouncedRow(seen_as, self._host, machine_row(self._host), seen.is_announced_to_all),
+                )
             if seen.is_plain:
                 yield from self._below(name, seen, below)
 
     def _below(
         self, parent: str, seen: Visibility, below: dict[str, list[int]]
-    ) -> Iterator[tuple[int, TellableRow]]:
+    ) -> Iterator[tuple[int, AnnouncedRow]]:
         for slot in below.get(parent, ()):
             name = str(self._board.get(slot, "name"))
             if self._board.get(slot, "route") or name == parent:
                 continue
-            yield slot, TellableRow(name, self._host, parent, seen.is_told_to_all)
+            yield slot, AnnouncedRow(name, self._host, parent, seen.is_announced_to_all)
             yield from self._below(name, seen, below)
 
-    def _row(self, slot: int, told: TellableRow) -> Row:
+    def _row(self, slot: int, seen: AnnouncedRow) -> Row:
         vitals, now_unix_s = self._board.vitals(slot), self._clock.unix_s()
         started_s, retry_s = vitals.started_unix_s, vitals.retry_unix_s
         return Row(
             slot=slot,
-            host=told.host,
-            name=told.name,
-            parent=told.parent,
+            host=seen.host,
+            name=seen.name,
+            parent=seen.parent,
             incarnation=vitals.incarnation,
             state=STATES.index(vitals.state),
             is_ready=vitals.ready,
-            is_told_to_all=told.is_told_to_all,
+            is_announced_to_all=seen.is_announced_to_all,
             restarts=vitals.restarts,
             started=_ms(now_unix_s - started_s) if started_s else None,
             retry_in=_ms(retry_s - now_unix_s) if now_unix_s < retry_s < float("inf") else None,
@@ -201,19 +204,19 @@ class ToldRows:
             gauges=vitals.gauges,
         )
 
-    def _no_more(self, slot: int, told: TellableRow) -> Row:
-        """What is told of a row that has become another's, or is exported no more."""
+    def _no_more(self, slot: int, seen: AnnouncedRow) -> Row:
+        """What is announced of a row that has become another's, or is exported no more."""
         row = self._log.get(slot)
         incarnation = 0 if row is None else row.incarnation
         return Row(
             slot=slot,
-            host=told.host,
-            name=told.name,
-            parent=told.parent,
+            host=seen.host,
+            name=seen.name,
+            parent=seen.parent,
             incarnation=incarnation,
             state=STATES.index(ActorState.FREE),
             is_ready=False,
-            is_told_to_all=told.is_told_to_all,
+            is_announced_to_all=seen.is_announced_to_all,
             restarts=0,
             started=None,
             retry_in=None,

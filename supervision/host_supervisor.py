@@ -1,0 +1,189 @@
+"""One per host: the actor that starts and stops on its host what the leader places there."""
+
+from actors.actor import Actor, Sender, receives
+from actors.board import LIVING, ActorState
+from actors.bridge_messages import Export, Exported, LinkDown, LinkUp
+from actors.future import Future
+from actors.monitors import Exit
+from supervision.child_spec import ChildSpec
+from supervision.errors import InvalidChildSpec
+from supervision.host_checks import is_own, last_placement, not_from
+from supervision.host_messages import (
+    ANSWER_SLACK_S,
+    BRIDGE,
+    HOSTS,
+    PLACED,
+    Carries,
+    StartPlaced,
+    StopPlaced,
+)
+from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
+from supervision.placement import INCARNATIONS_PER_PLACEMENT
+from supervision.spec_parsing import parse
+
+STOP_DEADLINE_S = 600.0
+"""A stop takes what the child's own shutdown allows; this only bounds the wait for a supervisor."""
+NO_EPOCH = -1
+"""A follower without its leader takes no orders."""
+
+
+class HostSupervisor(Actor):
+    """One per host: starts and stops what the leader places here. args: `follows`, `host`, `capabilities`.
+
+    Receives   LinkUp and LinkDown (bridge), StartPlaced and StopPlaced (the leader's `hosts`)
+    Dies when  its dynamic supervisor does not answer
+    On restart whatever was placed here is stopped, and the link is opened anew
+    """
+
+    traps_exits = True
+    """Other hosts may link to it; that must not end it."""
+
+    async def on_start(self) -> None:
+        self._epoch = NO_EPOCH
+        self._why = "the host supervisor was started anew"
+        """Why the last epoch is over."""
+        self._refused = 0
+        self._leader = ""
+        """As its bridge says; empty on the leader itself."""
+        self._taken: dict[str, int] = {}
+        """By name, the highest placement that was ordered; none is taken twice."""
+        self._announced_to_all: dict[str, bool] = {}
+        """What was placed here, and whether every host hears of it."""
+        self._called_off: dict[str, int] = {}
+        """By name, the highest placement that was to be stopped; it is not started after."""
+        self._drained: Future[None] = Future()
+        await self._stop_all()
+        self._drained.succeed(None)
+        if not self.args["follows"]:
+            self._epoch = self.identity.incarnation
+            own = LinkUp(host=self.args["host"], epoch=self._epoch, capabilities=self.args["capabilities"])
+            self.tell(HOSTS, own)
+
+    @receives(Exit)
+    def ignore_exit(self, news: Exit, sender: Sender) -> None:
+        """Who linked to this one has ended."""
+
+    @receives(LinkUp)
+    async def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
+        if not is_own(self.board, sender, BRIDGE):
+            return Managed(ok=False, reason=self._refusal(news, sender))
+        if not self.args["follows"]:
+            return None
+        self._leader = news.host
+        if news.epoch != self._epoch:
+            await self._enter(news.epoch)
+        return None
+
+    @receives(LinkDown)
+    async def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
+        if not is_own(self.board, sender, BRIDGE):
+            return Managed(ok=False, reason=self._refusal(news, sender))
+        if self.args["follows"]:
+            await self._enter(NO_EPOCH, news.reason)
+        elif not news.host:
+            await self._export_again()
+        return None
+
+    @receives(StartPlaced)
+    async def start_placed(self, order: StartPlaced, sender: Sender) -> Carries:
+        if not self._is_of_leader(sender):
+            return Carries(ok=False, reason=self._refusal(order, sender))
+        await self._drained
+        try:
+            spec = parse(order.child, ChildSpec)
+        except InvalidChildSpec as error:  # the leader may run another version
+            return Carries(ok=False, reason=str(error))
+        last = max(last_placement(self.board, spec.id), self._taken.get(spec.id, 0))
+        why = self._why_not_start(order, spec.id, last)
+        if why:
+            return Carries(ok=False, reason=why, last_number=last)
+        self._taken[spec.id] = order.number
+        await self._terminate(spec.id)
+        if order.epoch != self._epoch or self._is_called_off(order.number, spec.id):
+            return Carries(
+                ok=False, reason=f"placement {order.number} of {spec.id!r} was called off meanwhile"
+            )
+        self._number_from(spec.id, order.number)
+        deadline_s = spec.start_deadline_s + ANSWER_SLACK_S
+        answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
+        if not answer.ok:
+            return Carries(ok=False, reason=answer.reason)
+        self._announced_to_all[spec.id] = order.is_announced_to_all
+        await self._export(spec.id)
+        return Carries(ok=True)
+
+    @receives(StopPlaced)
+    async def stop_placed(self, order: StopPlaced, sender: Sender) -> Carries:
+        """Of this placement or an earlier one; one that is still waiting for its turn is called off."""
+        if not self._is_of_leader(sender):
+            return Carries(ok=False, reason=self._refusal(order, sender))
+        if order.epoch != self._epoch or order.number < self._taken.get(order.name, 0):
+            return Carries(ok=False, reason=f"placement {order.number} in epoch {order.epoch} is over")
+        self._called_off[order.name] = order.number
+        self._announced_to_all.pop(order.name, None)
+        await self._terminate(order.name)
+        return Carries(ok=True)
+
+    # ---- inside ----
+
+    def _export(self, name: str) -> Future[Exported]:
+        return self.ask(
+            BRIDGE, Export(name=name, placed=True, is_announced_to_all=self._announced_to_all[name])
+        )
+
+    async def _export_again(self) -> None:
+        """The leader's bridge was started anew, and what was placed here goes on: tell the others again."""
+        for end in [self._export(name) for name in self._announced_to_all]:
+            await end
+
+    def _is_of_leader(self, sender: Sender) -> bool:
+        """The leader's `hosts`: here on the leader itself, else as only the leader's bridge can name it."""
+        if not self.args["follows"]:
+            return is_own(self.board, sender, HOSTS)
+        return bool(self._leader) and sender.name == f"{HOSTS}@{self._leader}"
+
+    def _refusal(self, content: object, sender: Sender) -> str:
+        self._refused += 1
+        why = not_from(sender, "its own bridge and the leader's hosts")
+        self.log.warning("refused", message=type(content).__name__, reason=why, refused=self._refused)
+        return why
+
+    async def _enter(self, epoch: int, why: str = "") -> None:
+        """What an earlier epoch placed here is stopped before anything new is started."""
+        self._epoch, self._why = epoch, why
+        if self._drained.is_done:
+            self._drained = Future()
+            await self._stop_all()
+            self._drained.succeed(None)
+
+    async def _stop_all(self) -> None:
+        """All at once: each has its own time to end."""
+        children: Children = await self.ask(PLACED, WhichChildren())
+        if children.children:
+            stops = [child.id for child in children.children]
+            self.log.warning("stopping_placed", epoch=self._epoch, stops=stops, reason=self._why)
+        for end in [self._terminate(child.id) for child in children.children]:
+            await end
+
+    def _terminate(self, name: str) -> Future[Managed]:
+        return self.ask(PLACED, TerminateChild(id=name), deadline_s=STOP_DEADLINE_S)
+
+    def _why_not_start(self, order: StartPlaced, name: str, last: int) -> str:
+        if order.epoch != self._epoch:
+            return f"epoch {order.epoch} is over, {self._epoch} is now"
+        if order.number <= last:
+            return f"placement {order.number} of {name!r} is late: {last} was here"
+        slot = self.board.find(name)
+        if slot is None or self.board.get(slot, "route") or self.board.get(slot, "parent") == PLACED:
+            return ""
+        is_taken = self.board.state(slot) in LIVING
+        return f"{name!r} is an actor of this machine that was not placed" if is_taken else ""
+
+    def _is_called_off(self, number: int, name: str) -> bool:
+        return self._taken[name] != number or self._called_off.get(name, 0) >= number
+
+    def _number_from(self, name: str, number: int) -> None:
+        """Its supervisor goes on counting here: incarnations grow from machine to machine."""
+        slot = self.board.claim(name, PLACED)
+        first = number * INCARNATIONS_PER_PLACEMENT
+        self.board.set_state(slot, ActorState.STOPPED, incarnation=first, route=0, pid=0, ready=0)
