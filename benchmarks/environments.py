@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from dart.core.actions import Click
-from dart.environments.miniwob.cdp import FLAGS
-from dart.environments.miniwob.environment import CHROMIUM, MiniWobEnvironment
+from dart.environments.browser.cdp import FLAGS
+from dart.environments.browser.environment import CHROMIUM
+from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.pages import HEIGHT, WIDTH, page_url
 
 TASK = "miniwob/enter-text"

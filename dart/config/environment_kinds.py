@@ -35,6 +35,11 @@ KINDS: Mapping[str, EnvironmentKind] = {
         task_ids="dart.environments.miniwob.pages:tasks_of",
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page has no windows and no applications
     ),
+    "sites": EnvironmentKind(
+        make="dart.environments.sites.environment:make",
+        task_ids="dart.environments.sites.tasks:tasks_of",
+        injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,
+    ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(
         make="dart.environments.desktop.environment:make",

@@ -89,8 +89,8 @@ class TasksSettings(Section):
         "miniwob/enter-password",
         "miniwob/login-user",
     )
-    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `simulated/<anything>`.
-    They begin with `environments.kind`."""
+    """Task ids: `miniwob/<page>`, `sites/<site>`, `desktop/<task>`, `osworld/<application>/<id>` or
+    `simulated/<anything>`. They begin with `environments.kind`."""
 
 
 class LatencySettings(Section):
@@ -243,6 +243,17 @@ class OSWorldSettings(Section):
     """Sandboxes (`provider = "local"`)."""
 
 
+class SitesSettings(Section):
+    """Web applications that are generated from finite state machines (`kind = "sites"`)."""
+
+    width: Annotated[int, Field(ge=480, le=1920)] = 504
+    """Width of a page in pixels."""
+    height: Annotated[int, Field(ge=380, le=1200)] = 392
+    """Height of a page in pixels."""
+    look_seed: Annotated[int, Field(ge=-1, lt=2**31)] = -1
+    """Seed of the texts and the style of every site; -1 gives each seed of a task its own."""
+
+
 class EnvironmentsSettings(Section):
     """The browsers or desktops, and the deadlines of their calls."""
 
@@ -272,6 +283,8 @@ class EnvironmentsSettings(Section):
     """Desktops in sandboxes."""
     osworld: OSWorldSettings = OSWorldSettings()
     """Desktops that serve OSWorld's guest protocol."""
+    sites: SitesSettings = SitesSettings()
+    """Web applications of many screens."""
 
 
 class VllmSettings(Section):

@@ -22,7 +22,7 @@ from actors.orphans import still_running
 from dart.config.config import Config
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, holder
-from dart.environments.miniwob.environment import CHROMIUM
+from dart.environments.browser.environment import CHROMIUM
 from dart.preflight.requirements import (
     TRAIN_PACKAGES,
     browser_version,

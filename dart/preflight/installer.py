@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.core.errors import UnavailableError
+from dart.environments.browser.environment import CHROMIUM
 from dart.environments.faults import PagesMissing
-from dart.environments.miniwob.environment import CHROMIUM
 from dart.environments.miniwob.pages import PAGES_PACKAGE, miniwob_html_dir
 
 Command = tuple[str, ...]

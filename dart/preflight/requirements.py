@@ -19,9 +19,9 @@ from dart.config.config import Config
 from dart.config.gpus import gpus_here, shared_gpu_problems
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
+from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
-from dart.environments.miniwob.environment import CHROMIUM
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.inference.tensor_layout import OtherLayout, weight_files
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint

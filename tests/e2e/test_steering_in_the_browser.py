@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dart.environments.browser.cdp import CdpSession
 from dart.environments.faults import CallRefused
-from dart.environments.miniwob.cdp import CdpSession
 from dart.run.control_protocol import ControlOutcome, Ping
 from tests.e2e.test_web_page import opened, page
 from tests.fault.daemons import DEADLINE_S, Daemon

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dart.core.run_directory import RunPaths
-from dart.environments.miniwob.cdp import Browser, CdpSession
-from dart.environments.miniwob.environment import CHROMIUM
+from dart.environments.browser.cdp import Browser, CdpSession
+from dart.environments.browser.environment import CHROMIUM
 from dart.web.trajectory_pages import write_trajectory
 from tests.recorded_run import record_run
 

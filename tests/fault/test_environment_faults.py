@@ -15,6 +15,7 @@ import pytest
 from dart.core.actions import Click, Wait
 from dart.core.png import png_size
 from dart.core.types import FaultKind
+from dart.environments.browser.cdp import CdpSession
 from dart.environments.faults import (
     BrowserDied,
     BrowserHung,
@@ -24,7 +25,6 @@ from dart.environments.faults import (
     PageHung,
     ResetFailed,
 )
-from dart.environments.miniwob.cdp import CdpSession
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = pytest.mark.browser

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image, ImageChops
 
 from dart.core.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.browser.dom_queries import click
 from dart.environments.miniwob.demonstrations import play
-from dart.environments.miniwob.dom_queries import click
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation
@@ -185,7 +185,7 @@ async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment)
 async def test_the_pages_of_earlier_episodes_are_collected(
     environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dart.environments.miniwob.environment.RESETS_PER_COLLECTION", 12)
+    monkeypatch.setattr("dart.environments.browser.environment.RESETS_PER_COLLECTION", 12)
     for seed in range(12):
         await environment.reset("miniwob/click-test-2", seed, deadline_s=DEADLINE_S)
 

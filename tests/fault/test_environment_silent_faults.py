@@ -8,6 +8,7 @@ import pytest
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, Type
+from dart.environments.browser.dom_queries import click
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -19,7 +20,6 @@ from dart.environments.faults import (
     FrozenFrame,
     ResetFailed,
 )
-from dart.environments.miniwob.dom_queries import click
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = pytest.mark.browser

@@ -23,9 +23,9 @@ from typing import Any
 
 from dart.core.actions import Action, format_action
 from dart.core.seeds import TRAINING_SEEDS
-from dart.environments.miniwob.dom_queries import Oracle, TargetNotFound
+from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
-from dart.environments.miniwob.oracles import ORACLES
+from dart.environments.miniwob.oracles import ORACLES, Oracle
 
 DEADLINE_S = 10.0
 """Deadline of every call to the environment while an oracle plays."""

@@ -9,362 +9,44 @@ The score is the page's *raw* reward, clamped to [0, 1]. The page's other reward
 wall-clock time, so it would depend on the speed of the machine.
 """
 
-import asyncio
-import base64
-import binascii
-import contextlib
-import itertools
 import json
-import os
-import signal
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dart.config.config import Config
-from dart.core.actions import Action, Scroll, Wait, format_action
 from dart.core.run_directory import RunPaths
-from dart.environments.browser_inputs import Call, InputCounts, differences, expected_counts, input_calls
-from dart.environments.faults import (
-    ActionNotConfirmed,
-    BrowserDied,
-    BrowserHung,
-    CallRefused,
-    CorruptFrame,
-    EnvironmentTimeout,
-    InfrastructureFault,
-    PageHung,
-    ResetFailed,
-)
-from dart.environments.miniwob.cdp import Browser, CdpSession, Result
-from dart.environments.miniwob.pages import (
-    HEIGHT,
-    HIDE_MARK,
-    READ_STATE,
-    SHOW_MARK,
-    START_CLOCK,
-    START_SCRIPT,
-    STOP_CLOCK,
-    WIDTH,
-    page_url,
-)
-from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
-from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import Breakable, ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
-
-CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
-"""Program of the default browser: Debian's headless shell. The full browser works too, three times slower."""
-
-WAIT_S = 0.25
-"""Duration of the action `Wait`."""
-
-DIAGNOSIS_S = 0.5
-"""Time to find out, once an operation has timed out, whether the browser and the page still respond.
-
-This time is part of the operation's deadline, and at most a quarter of it."""
-
-COUNT_READS = 5
-"""How often the page's event counts are read: the page may count an event some frames after the browser
-confirmed it."""
-
-INSPECT_DEADLINE_S = 5.0
-
-RESETS_PER_COLLECTION = 200
-"""Number of resets after which the browser has to collect garbage. By itself a browser hardly collects any:
-a renderer grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
-
-NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-
-SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
+from dart.environments.browser.cdp import CdpSession
+from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
+from dart.environments.browser_inputs import InputCounts
+from dart.environments.faults import CallRefused, ResetFailed
+from dart.environments.miniwob.pages import HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
 
 
-@dataclass(slots=True)
-class _Episode:
-    task_id: str
-    instruction: str
-    terminated: bool = False
-    raw_reward: Any = 0
-    arrived: InputCounts | None = field(default_factory=InputCounts)
-    """Input events that the page has counted; None while the page cannot count them."""
-    frames: FrameWatch = field(default_factory=FrameWatch)
-
-
-class MiniWobEnvironment(Breakable):
-    """Plays episodes of MiniWoB++ in one page of one browser.
-
-    The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
-    episode. A fault closes the page; a fault of the browser, or a fault during a reset, kills the browser.
-    The next reset starts what is missing.
-    """
+class MiniWobEnvironment(BrowserEnvironment[str]):
+    """Plays episodes of MiniWoB++ in one page of one browser."""
 
     def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
-        self.screen_io = ScreenIO()
-        self._profile_dir = scratch_dir / "profile"
-        self._executable = executable
-        self._browser: Browser | None = None
-        self._page: CdpSession | None = None
-        self._episode: _Episode | None = None
-        self._is_parked = False
-        self._resets = itertools.count(1)
-        self._requested: Result | None = None
-        """The screenshot that was requested together with the last action; `observe` returns it."""
+        super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT)
 
-    async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
-    ) -> Observation:
-        url = page_url(task_id, seed)
-        self._episode = None
-        async with self._operation("reset", deadline_s):
-            page = await self._ready_page()
-            if next(self._resets) % RESETS_PER_COLLECTION == 0:
-                await page.post("HeapProfiler.collectGarbage")
-            await self.screen_io.on_start()
-            ready = page.next_binding_call()
-            navigated = await page.post("Page.navigate", {"url": url})
-            if "errorText" in navigated:
-                raise ResetFailed(task_id, navigated["errorText"])
-            start = json.loads(await ready)
-            if "error" in start:
-                raise ResetFailed(task_id, start["error"])
-            screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
-        self._episode = _Episode(task_id, start["instruction"])
-        return self._observation(self._episode, screenshot)
+    def _start_of(self, task_id: str, seed: int) -> str:
+        return page_url(task_id, seed)
 
-    async def observe(self, *, deadline_s: float) -> Observation:
-        page, episode = self._playing("observe")
-        async with self._operation("observe", deadline_s):
-            requested, self._requested = self._requested, None
-            screenshot = await _screenshot(requested or page.post("Page.captureScreenshot", SCREENSHOT))
-            return self._observation(episode, screenshot)
+    async def _begin(self, page: CdpSession, task_id: str, start: str) -> str:
+        ready = page.next_binding_call()
+        navigated = await page.post("Page.navigate", {"url": start})
+        if "errorText" in navigated:
+            raise ResetFailed(task_id, navigated["errorText"])
+        reported = json.loads(await ready)
+        if "error" in reported:
+            raise ResetFailed(task_id, reported["error"])
+        return str(reported["instruction"])
 
-    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
-        page, episode = self._playing("step")
-        if episode.terminated:
-            raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
-        async with self._operation("step", deadline_s):
-            dialogs = page.dialogs
-            await self._act(page, action)
-            await self._confirm(page, episode, action, dialogs)
-        episode.frames.acted()
-        return StepResult(terminated=episode.terminated)
-
-    async def evaluate(self, *, deadline_s: float) -> float:
-        page, episode = self._playing("evaluate")
-        async with self._operation("evaluate", deadline_s):
-            if not episode.terminated:
-                episode.terminated, episode.raw_reward, _ = await _read_state(page)
-            await refuse_frozen(
-                episode.task_id,
-                episode.frames,
-                lambda: self._capture(page),
-                lambda shown: page.evaluate(SHOW_MARK if shown else HIDE_MARK),
-            )
-        return clamped_score(episode.task_id, self.screen_io.filter_score(episode.raw_reward))
-
-    async def park(self, *, deadline_s: float) -> None:
-        """Stop the page's clocks; its timers keep their remaining time.
-
-        Frames inside the page and CSS animations are not included: they run no code while the page is parked
-        and jump ahead afterwards. Chromium's virtual time would stop them too, but cannot be switched off
-        again: after its first pause the clock of a page either stands still or runs ahead of real time."""
-        page, _ = self._playing("park")
-        async with self._operation("park", deadline_s):
-            await page.evaluate(STOP_CLOCK)
-            await asyncio.gather(  # only a page in the background can be frozen
-                page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
-                page.post("Page.setWebLifecycleState", {"state": "frozen"}),
-            )
-        self._is_parked = True
-
-    async def unpark(self, *, deadline_s: float) -> None:
-        page, _ = self._playing("unpark")
-        async with self._operation("unpark", deadline_s):
-            await _thaw(page)
-        self._is_parked = False
-
-    async def healthy(self, *, deadline_s: float) -> bool:
-        page = self._page
-        if page is None:
-            return False
+    async def _read_state(self, page: CdpSession) -> PageState:
         try:
-            async with asyncio.timeout(deadline_s):
-                if self._is_parked:  # a screenshot would wake the page
-                    await page.evaluate("1")
-                else:
-                    await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
-        except (TimeoutError, InfrastructureFault):
-            return False
-        return True
-
-    def send_signal(self, number: signal.Signals) -> None:
-        if self._browser is not None and self._browser.alive:
-            os.kill(self._browser.pid, number)
-
-    async def inspect(self, expression: str) -> Any:
-        """Return the JSON value of a JavaScript expression in the page; for oracles and tests, not
-        policies."""
-        page, _ = self._playing("inspect")
-        async with self._operation("inspect", INSPECT_DEADLINE_S):
-            return await page.evaluate(expression)
-
-    async def close(self) -> None:
-        browser, self._browser, self._page, self._episode = self._browser, None, None, None
-        if browser is not None:
-            await browser.close()
-
-    async def _act(self, page: CdpSession, action: Action) -> None:
-        """Send all events of the action and a screenshot request at once, then wait for their results.
-
-        The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
-        screenshot needs a new frame, and that frame shows the effect of the action.
-        """
-        if isinstance(action, Wait):
-            await asyncio.sleep(WAIT_S)
-        calls = self.screen_io.filter_input(input_calls(action))
-        results = [page.post(method, params) for method, params in calls]
-        wants_frame = bool(calls) and not isinstance(action, Scroll)
-        self._requested = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
-        await asyncio.gather(*results)
-        if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
-            await page.evaluate(NEXT_FRAMES)
-
-    async def _confirm(self, page: CdpSession, episode: _Episode, action: Action, dialogs: int) -> None:
-        """Read the state of the episode and check that the page received exactly the events of ``action``.
-
-        The check is skipped when the page cannot count its events: because the browser left the page, because
-        a dialog swallowed events, or because the pointer was outside the frame. Raises ActionNotConfirmed.
-        """
-        calls = input_calls(action)
-        before = episode.arrived
-        for read in range(COUNT_READS):
-            episode.terminated, episode.raw_reward, episode.arrived = await _read_state(page)
-            if before is None or episode.arrived is None or page.dialogs != dialogs or not _inside(calls):
-                return
-            unconfirmed = differences(expected_counts(calls), episode.arrived - before)
-            if not unconfirmed:
-                return
-            if read == COUNT_READS - 1:
-                raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
-            with contextlib.suppress(CallRefused):  # the page is being left, as the next read will show
-                await page.evaluate(NEXT_FRAMES)
-
-    async def _capture(self, page: CdpSession) -> bytes:
-        png = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
-        return self.screen_io.filter_screenshot(png)
-
-    def _observation(self, episode: _Episode, screenshot: bytes) -> Observation:
-        png = self.screen_io.filter_screenshot(screenshot)
-        return observation_of(png, episode.instruction, episode.frames)
-
-    def _playing(self, operation: str) -> tuple[CdpSession, _Episode]:
-        return require_episode(self._page, operation), require_episode(self._episode, operation)
-
-    async def _ready_page(self) -> CdpSession:
-        """Return the page; start the browser and the page first when they are missing or broken."""
-        self._requested = None
-        if self._browser is not None and not self._browser.alive:
-            await self._browser.close()
-            self._browser = self._page = None
-        if self._browser is None:
-            self._browser = await Browser.launch(self._executable, self._profile_dir)
-        if self._page is None or self._page.fault is not None:
-            self._page = await self._browser.open_page()
-            await _prepare(self._page)
-        elif self._is_parked:
-            await _thaw(self._page)
-        self._is_parked = False
-        return self._page
-
-    @contextlib.asynccontextmanager
-    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:
-        """End the operation within ``deadline_s``; after a fault, close the page or kill the browser."""
-        diagnosis_s = min(DIAGNOSIS_S, deadline_s / 4)
-        try:
-            async with asyncio.timeout(deadline_s - diagnosis_s):
-                yield
-        except TimeoutError:
-            fault = await self._diagnose(name, deadline_s, diagnosis_s)
-            self._give_up(name, fault)
-            raise fault from None
-        except InfrastructureFault as fault:
-            self._give_up(name, fault)
-            raise
-
-    async def _diagnose(self, name: str, deadline_s: float, diagnosis_s: float) -> InfrastructureFault:
-        """Find out why an operation did not end; return a fault of the browser, of the page, or a timeout."""
-        if self._browser is None:
-            return EnvironmentTimeout(name, deadline_s, "the browser to start")
-        calls = [self._browser.post("Browser.getVersion")]
-        if self._page is not None:
-            calls.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
-        await asyncio.wait(calls, timeout=diagnosis_s)
-        responded = [call.done() and call.exception() is None for call in calls]
-        gone = self._browser.fault or (self._page.fault if self._page is not None else None)
-        if gone is not None:
-            return gone
-        if not responded[0]:
-            return BrowserHung(name, deadline_s)
-        if not all(responded):
-            return PageHung(name, deadline_s)
-        return EnvironmentTimeout(name, deadline_s, "the page, which responds, to finish it")
-
-    def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
-        page, self._page, self._requested, self._episode = self._page, None, None, None
-        if self._browser is None:
-            return
-        if operation == "reset" or isinstance(fault, BrowserDied | BrowserHung):
-            self._browser.kill()
-        elif page is not None:
-            self._browser.drop_page(page)
-
-
-async def _prepare(page: CdpSession) -> None:
-    """Set the frame and the start script for every document that this page will load."""
-    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-    await asyncio.gather(
-        page.post("Emulation.setDeviceMetricsOverride", metrics),
-        page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
-        page.post("Runtime.addBinding", {"name": "dartReady"}),
-        page.post("Page.addScriptToEvaluateOnNewDocument", {"source": START_SCRIPT}),
-    )
-
-
-async def _thaw(page: CdpSession) -> None:
-    """Let a parked page go on: activate it, focus it and start its clock.
-
-    A page without the focus draws no frames."""
-    await asyncio.gather(
-        page.post("Page.setWebLifecycleState", {"state": "active"}),
-        page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
-    )
-    await page.evaluate(START_CLOCK)
-
-
-async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
-    """Return whether the episode is over, its raw reward, and how many input events the page counted.
-
-    The last one is None when the page cannot count its events."""
-    try:
-        terminated, raw_reward, counted = await page.evaluate(READ_STATE)
-    except CallRefused:  # the page was being left; the next document says that the episode is over
-        terminated, raw_reward, counted = await page.evaluate(READ_STATE)
-    return terminated, raw_reward, None if counted is None else InputCounts(counted)
-
-
-def _inside(calls: list[Call]) -> bool:
-    """Whether every pointer event is inside the frame; the page receives no events outside of it."""
-    points = [(event["x"], event["y"]) for _, event in calls if "x" in event]
-    return all(x < WIDTH and y < HEIGHT for x, y in points)
-
-
-async def _screenshot(capture: Result) -> bytes:
-    """Wait for a screenshot and return it as PNG. Raises CorruptFrame when it is not valid base64."""
-    try:
-        return base64.b64decode((await capture)["data"], validate=True)
-    except binascii.Error as error:
-        raise CorruptFrame(str(error)) from error
+            terminated, raw_score, counted = await page.evaluate(READ_STATE)
+        except CallRefused:  # the page was being left; the next document says that the episode is over
+            terminated, raw_score, counted = await page.evaluate(READ_STATE)
+        arrived = None if counted is None else InputCounts(counted)
+        return PageState(terminated=terminated, raw_score=raw_score, arrived=arrived)
 
 
 def make(config: Config, name: str, paths: RunPaths) -> MiniWobEnvironment:

@@ -10,8 +10,11 @@ import re
 from collections.abc import AsyncIterator, Callable
 
 from dart.core.actions import Action, Drag, Hotkey, Scroll, Type
-from dart.environments.miniwob.dom_queries import Oracle, click, extract, find
+from dart.environments.browser.dom_queries import click, extract, find
 from dart.environments.miniwob.environment import MiniWobEnvironment
+
+Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Action]]
+"""Yields the actions for a page and its instruction; it is resumed after each action was applied."""
 
 
 def one_click(selector: str, text: str | None = None, *, name: str = "") -> Oracle:

@@ -17,12 +17,8 @@ dependencies (selenium, gymnasium)."""
 WIDTH, HEIGHT = 160, 210
 """Size in pixels of the frame in which every task is drawn; the instruction is in its top 50 pixels."""
 
-START_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("clock.js", "start.js"))
-"""JavaScript that runs first in every document."""
-
-STOP_CLOCK = "window.dartClock?.stop()"
-START_CLOCK = "window.dartClock?.go()"
-"""Scripts that stop the page's clocks and timers, and let them go on."""
+START_SCRIPT = (Path(__file__).parent / "start.js").read_text()
+"""JavaScript that starts the episode of a page that was loaded with a seed."""
 
 READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0, null]
@@ -33,18 +29,6 @@ typeof dartEpisode === 'undefined' ? [true, 0, null]
 
 An episode that leaves the page (by a submitted form) has failed. The events are null where they cannot be
 counted: in another document, and when some go to frames inside the page or to the list of an open menu."""
-
-SHOW_MARK = """
-(() => {
-  const mark = document.createElement('div');
-  mark.id = 'dart-mark';
-  mark.style = 'position:fixed; left:0; top:0; width:100%; height:100%; z-index:2147483647; background:#f0f';
-  document.documentElement.append(mark);
-})()
-"""
-HIDE_MARK = "document.getElementById('dart-mark').remove()"
-"""Two scripts that show and hide a mark over the whole page. A screenshot with the mark differs from one
-without it, unless screenshots no longer follow the page."""
 
 
 def miniwob_html_dir() -> Path:

@@ -2,14 +2,10 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from typing import Any
 
-from dart.core.actions import Action, Click
-from dart.environments.miniwob.environment import MiniWobEnvironment
-from dart.environments.miniwob.pages import HEIGHT, WIDTH
-
-Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Action]]
-"""Yields the actions for a page and its instruction; it is resumed after each action was applied."""
+from dart.core.actions import Click
+from dart.environments.browser.environment import BrowserEnvironment
 
 
 class TargetNotFound(Exception):
@@ -17,14 +13,15 @@ class TargetNotFound(Exception):
 
 
 FIND_TARGET = """
-((selector, text, WIDTH, HEIGHT) => {
+((selector, text) => {
   const said = (e) => (e.innerText ?? e.textContent).trim();
   const fits = (e) => (text === null || said(e) === text) && e.getClientRects().length > 0;
   const spot = (e) => {
     const area = (r) => r.width * r.height;
     const r = [...e.getClientRects()].reduce((a, b) => area(b) > area(a) ? b : a);
     const [x0, y0] = [Math.max(0, Math.ceil(r.left)), Math.max(0, Math.ceil(r.top))];
-    const [x1, y1] = [Math.min(WIDTH, Math.floor(r.right)) - 1, Math.min(HEIGHT, Math.floor(r.bottom)) - 1];
+    const [right, bottom] = [Math.floor(r.right), Math.floor(r.bottom)];
+    const [x1, y1] = [Math.min(innerWidth, right) - 1, Math.min(innerHeight, bottom) - 1];
     const [cx, cy] = [Math.floor((x0 + x1) / 2), Math.floor((y0 + y1) / 2)];
     const hits = ([x, y]) => { const hit = document.elementFromPoint(x, y); return hit && e.contains(hit); };
     const points = [];
@@ -39,14 +36,14 @@ FIND_TARGET = """
 box."""
 
 
-async def find(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Click | None:
+async def find(page: BrowserEnvironment[Any], selector: str, text: str | None = None) -> Click | None:
     """Return a click on the first visible element that matches ``selector`` and shows ``text``, or None."""
-    arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
+    arguments = ", ".join(json.dumps(argument) for argument in (selector, text))
     point = await page.inspect(f"{FIND_TARGET}({arguments})")
     return None if point is None else Click(*point)
 
 
-async def click(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Click:
+async def click(page: BrowserEnvironment[Any], selector: str, text: str | None = None) -> Click:
     """Like `find`; raises `TargetNotFound` when nothing matches."""
     found = await find(page, selector, text)
     if found is None:

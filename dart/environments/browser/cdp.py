@@ -15,6 +15,7 @@ Callers rely on three promises:
 """
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -90,6 +91,9 @@ class CdpSession:
         self.fault: InfrastructureFault | None = None
         self.dialogs = 0
         """Number of dialogs that the page has opened."""
+        self.documents: dict[str, str] = {}
+        """HTML by URL, for a page whose requests are intercepted (`Fetch.enable`): the page gets these
+        documents, and its other requests are blocked."""
         self._bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def post(self, method: str, params: Params | None = None) -> Result:
@@ -122,8 +126,24 @@ class CdpSession:
                 # its buttons. It is dismissed; leaving a page is always allowed.
                 self.dialogs += 1
                 self.post("Page.handleJavaScriptDialog", {"accept": params.get("type") == "beforeunload"})
+            case "Fetch.requestPaused":
+                self._answer(params["requestId"], params["request"]["url"])
             case "Inspector.targetCrashed" | "Inspector.detached":
                 self.browser.on_page_gone(self, method)
+
+    def _answer(self, request_id: str, url: str) -> None:
+        """Answer an intercepted request: with its document, or as blocked."""
+        document = self.documents.get(url)
+        if document is None:
+            self.post("Fetch.failRequest", {"requestId": request_id, "errorReason": "BlockedByClient"})
+            return
+        response = {
+            "requestId": request_id,
+            "responseCode": 200,
+            "responseHeaders": [{"name": "Content-Type", "value": "text/html; charset=utf-8"}],
+            "body": base64.b64encode(document.encode()).decode(),
+        }
+        self.post("Fetch.fulfillRequest", response)
 
     def end(self, fault: InfrastructureFault) -> None:
         """Mark the page as gone, and fail the future that waits for an event of it."""
@@ -150,8 +170,10 @@ class Browser(asyncio.SubprocessProtocol):
         self._sessions: dict[str, CdpSession] = {}
 
     @classmethod
-    async def launch(cls, executable: str, profile_dir: Path) -> "Browser":
+    async def launch(cls, executable: str, profile_dir: Path, flags: Sequence[str] = ()) -> "Browser":
         """Start a browser. Its user data live in ``profile_dir``, which is emptied before and removed after.
+
+        flags   more flags than `FLAGS`
 
         Raises BrowserMissing, or InstallationIncomplete without the launcher.
         """
@@ -164,7 +186,7 @@ class Browser(asyncio.SubprocessProtocol):
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
         _, browser = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(profile_dir), *_command(executable, profile_dir), start_new_session=True
+            lambda: cls(profile_dir), *_command(executable, profile_dir, flags), start_new_session=True
         )
         return browser
 
@@ -308,7 +330,7 @@ def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
         waiting.exception()  # marks the exception as seen: a posted call may have no waiter any more
 
 
-def _command(executable: str, profile_dir: Path) -> Sequence[str]:
+def _command(executable: str, profile_dir: Path, more_flags: Sequence[str]) -> Sequence[str]:
     """Return the command line that starts the browser so that it does not outlive this process.
 
     ``setpriv --pdeathsig`` (util-linux) sets PR_SET_PDEATHSIG, which exec keeps: the kernel
@@ -320,7 +342,7 @@ def _command(executable: str, profile_dir: Path) -> Sequence[str]:
 
     The shell moves the pipes to the descriptors that the browser expects and execs, so the pid stays.
     """
-    flags = [*FLAGS, f"--user-data-dir={profile_dir}"]
+    flags = [*FLAGS, *more_flags, f"--user-data-dir={profile_dir}"]
     if os.geteuid() == 0:
         flags.append("--no-sandbox")  # the sandbox refuses to run as root
     if not executable.endswith("headless-shell"):

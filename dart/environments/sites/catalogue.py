@@ -1,0 +1,17 @@
+"""All sites by name, each with a function that makes it from seeded words."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from dart.environments.sites.mail import mail
+from dart.environments.sites.shop import shop
+from dart.environments.sites.site import SiteDefinition
+from dart.environments.sites.words import Words
+
+SITES: Mapping[str, Callable[[Words], SiteDefinition]] = {"shop": shop, "mail": mail}
+
+
+@lru_cache(maxsize=64)
+def site_of(name: str, seed: int) -> SiteDefinition:
+    """Return the site of a seed: its texts follow from the seed, its screens and transitions do not."""
+    return SITES[name](Words(seed, name))

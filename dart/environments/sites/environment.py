@@ -1,0 +1,115 @@
+"""Sites in a real browser: web applications of many screens, generated from finite state machines.
+
+The environment serves the pages itself: the browser's requests are intercepted, and what is no page of the
+site is blocked, so no request leaves the browser. A click or a sent form is noted by the page
+(``page.js``), the machine makes the transition, and the page shows the next state. The machine's state, not
+the look of the page, decides the score.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dart.config.config import Config
+from dart.core.run_directory import RunPaths
+from dart.environments.browser.cdp import CdpSession
+from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
+from dart.environments.browser_inputs import InputCounts
+from dart.environments.faults import ResetFailed
+from dart.environments.protocol import require_episode
+from dart.environments.sites.html import body_html, document_html
+from dart.environments.sites.machine import Act, SiteState
+from dart.environments.sites.tasks import Task, task_of
+
+SIZE = (504, 392)
+"""Width and height of a page in pixels by default: whole patches of 28 pixels, 18 by 14 of them."""
+
+OFFLINE_FLAGS = (
+    "--proxy-server=127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+"""Flags that leave the browser no way out, whatever a page tries: every connection, even to this machine,
+goes to a proxy that does not exist, and no name is resolved."""
+
+PAGE_SCRIPT = (Path(__file__).parent / "page.js").read_text()
+
+TAKE_USE = "dartTakeUse()"
+
+
+class SitesEnvironment(BrowserEnvironment[Task]):
+    """Plays episodes on sites in one page of one browser.
+
+    size   width and height of the page in pixels
+    look   seed of the sites' texts and styles; None to take them from the seed of the episode
+    """
+
+    def __init__(
+        self,
+        scratch_dir: Path,
+        executable: str = CHROMIUM,
+        *,
+        size: tuple[int, int] = SIZE,
+        look: int | None = None,
+    ) -> None:
+        super().__init__(scratch_dir, executable, size=size, script=PAGE_SCRIPT, flags=OFFLINE_FLAGS)
+        self._look = look
+        self._task: Task | None = None
+        self._state: SiteState | None = None
+
+    @property
+    def task(self) -> Task:
+        """The task of the episode with its site; for oracles, tests and measurements, not for policies."""
+        return require_episode(self._task, "task")
+
+    @property
+    def true_state(self) -> SiteState:
+        """The machine's state; for oracles, tests and measurements such as true coverage, not for
+        policies."""
+        return require_episode(self._state, "true_state")
+
+    def _start_of(self, task_id: str, seed: int) -> Task:
+        return task_of(task_id, seed, self._look)
+
+    async def _prepare(self, page: CdpSession) -> None:
+        await super()._prepare(page)
+        await page.post("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
+
+    async def _begin(self, page: CdpSession, task_id: str, start: Task) -> str:
+        self._task, self._state = start, start.site.machine.start
+        url = f"http://{start.site.name}.localhost/"
+        page.documents = {url: document_html(start.site, start.style, self._state)}
+        ready = page.next_binding_call()
+        navigated = await page.post("Page.navigate", {"url": url})
+        if "errorText" in navigated:
+            raise ResetFailed(task_id, f"{url} did not answer: {navigated['errorText']}")
+        await ready
+        return start.instruction
+
+    async def _read_state(self, page: CdpSession) -> PageState:
+        used, counted = await page.evaluate(TAKE_USE)
+        if used is not None:
+            await self._use(page, used)
+        task, state = self.task, self.true_state
+        reached = task.goal is not None and task.site.machine.is_reached(task.goal, state)
+        return PageState(terminated=reached, raw_score=float(reached), arrived=InputCounts(counted))
+
+    async def _use(self, page: CdpSession, used: dict[str, Any]) -> None:
+        """Make the transition of the element that was used, and show the state after it."""
+        texts = tuple((name, text) for name, text in used["texts"])
+        act = Act(self.true_state.screen, used["element"], texts)
+        self._state = self.task.site.machine.fire(self.true_state, act)
+        await page.evaluate(f"dartShow({json.dumps(body_html(self.task.site, self._state))})")
+        self._requested = None  # it was taken before the transition
+
+
+def make(config: Config, name: str, paths: RunPaths) -> SitesEnvironment:
+    """Create the environment of the actor ``name`` (`dart.config.environment_kinds`)."""
+    settings = config.environments.sites
+    return SitesEnvironment(
+        paths.scratch / name,
+        config.environments.executable or CHROMIUM,
+        size=(settings.width, settings.height),
+        look=None if settings.look_seed < 0 else settings.look_seed,
+    )

@@ -1,0 +1,26 @@
+"""Oracles of sites: the shortest solution of a task as actions at pixels."""
+
+from collections.abc import AsyncIterator
+
+from dart.core.actions import Action, Type
+from dart.environments.browser.dom_queries import click
+from dart.environments.sites.environment import SitesEnvironment
+from dart.environments.sites.machine import Act
+
+
+async def solution(environment: SitesEnvironment, instruction: str) -> AsyncIterator[Action]:
+    """Yield the actions that solve the task of the episode; it is resumed after each action was applied.
+
+    The elements' boxes are read from the page. Raises TargetNotFound when the page hides an element.
+    """
+    for act in environment.task.solution:
+        async for action in _actions_of(environment, act):
+            yield action
+
+
+async def _actions_of(environment: SitesEnvironment, act: Act) -> AsyncIterator[Action]:
+    selector = f'[data-element="{act.element}"]'
+    for name, text in act.texts:
+        yield await click(environment, f'{selector} input[name="{name}"]')
+        yield Type(text)
+    yield await click(environment, f"{selector} button" if act.texts else selector)
