@@ -1,7 +1,7 @@
 """The definition of a site: its screens, what they show, its records, and the changes that tasks ask for.
 
-A definition is data: screens made of blocks, and blocks made of texts and elements. `SiteDefinition.machine` is the
-machine that follows from it, and `dart.environments.sites.html` draws its states. Pure.
+A definition is data: screens made of blocks, and blocks made of texts and elements. `SiteDefinition.machine`
+is the machine that follows from it, and `dart.environments.sites.html` draws its states. Pure.
 """
 
 from collections.abc import Iterator, Mapping
