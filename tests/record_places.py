@@ -12,7 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
+from dart.config.config import load_config
 from dart.core.record_address import RecordAddress, ServerAddress
+from dart.core.run_directory import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
@@ -25,11 +27,20 @@ Fill = Callable[[Store], object]
 _numbers = itertools.count(1)
 
 
+class Lock(Protocol):
+    """Another process that holds the lock of writers."""
+
+    def release(self) -> None: ...
+
+
 class RecordPlaces(Protocol):
     """Makes places for records, and looks at records past the store."""
 
     steps: BlobStore
     """The steps of all these records."""
+
+    lock_timeout: str
+    """The name of the constant that says how many seconds a writer waits for a lock."""
 
     def empty(self) -> RecordAddress:
         """An address at which there is no record."""
@@ -40,9 +51,20 @@ class RecordPlaces(Protocol):
     def run(self, address: RecordAddress, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement past the store, which may break references; returns the rows it finds."""
 
+    def lock(self, address: RecordAddress) -> Lock:
+        """Lock a record against every writer; readers go on."""
+
+    def run_in(self, folder: Path) -> RunPaths:
+        """The paths of a run in a folder; its record is still to be made."""
+
+    def drop(self) -> None:
+        """Remove all records but the originals of copies."""
+
 
 class Files:
     """Records in files; the originals of copies are in the folder `originals`."""
+
+    lock_timeout = "dart.store.sqlite.BUSY_TIMEOUT_S"
 
     def __init__(self, folder: Path, originals: Path, made: dict[Fill, Path]) -> None:
         self._folder, self._originals, self._made = folder, originals, made
@@ -64,9 +86,33 @@ class Files:
         with closing(sqlite3.connect(str(address))) as connection, connection:
             return connection.execute(statement).fetchall()
 
+    def lock(self, address: RecordAddress) -> "FileLock":
+        return FileLock(address)
+
+    def run_in(self, folder: Path) -> RunPaths:
+        return RunPaths(folder)
+
+    def drop(self) -> None:
+        for path in self._folder.glob("store*.db*"):
+            path.unlink()
+
+
+class FileLock:
+    """Another process that writes, as far as SQLite can tell."""
+
+    def __init__(self, address: RecordAddress) -> None:
+        self._connection = sqlite3.connect(str(address), isolation_level=None)
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def release(self) -> None:
+        self._connection.execute("ROLLBACK")
+        self._connection.close()
+
 
 class Databases:
     """Records in databases of a server, which are dropped by `drop`."""
+
+    lock_timeout = "dart.store.postgresql.LOCK_TIMEOUT_S"
 
     def __init__(self, server: PostgresqlServer, originals: Path, made: dict[Fill, str]) -> None:
         self._server, self._made = server, made
@@ -93,6 +139,28 @@ class Databases:
             found = connection.execute(statement)
             return found.fetchall() if found.description else []
 
+    def lock(self, address: RecordAddress) -> "TableLock":
+        return TableLock(address)
+
+    def run_in(self, folder: Path) -> RunPaths:
+        (folder / "config.toml").write_text(
+            load_config(None, [f"run.record={str(self.empty())!r}"]).to_toml()
+        )
+        return RunPaths(folder)
+
     def drop(self) -> None:
-        for name in self._names:
-            self._server.drop_database(name)
+        while self._names:
+            self._server.drop_database(self._names.pop())
+
+
+class TableLock:
+    """Another session that keeps writers out of the table that each of their transactions begins with."""
+
+    def __init__(self, address: RecordAddress) -> None:
+        import psycopg
+
+        self._connection = psycopg.connect(str(address))
+        self._connection.execute("LOCK TABLE counters IN EXCLUSIVE MODE")
+
+    def release(self) -> None:
+        self._connection.close()

@@ -45,11 +45,6 @@ CONNECTING: Mapping[str, object] = {
 """Parameters of a connection where the address does not give them: a host that is gone is noticed in 11 s."""
 
 SESSION = "SET extra_float_digits = 3"  # floats keep all 64 bits, whatever the server's default is
-WRITER_SESSION = f"""
-    {SESSION}; SET lock_timeout = {LOCK_TIMEOUT_S * 1000:.0f};
-    SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_S * 1000:.0f};
-    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
-"""
 
 LOOPBACK = "127.0.0.1"
 
@@ -175,7 +170,7 @@ class PostgresqlDatabase:
             raw = self._connected(READER_NAME if read_only else WRITER_NAME)
             with ExitStack() as on_failure:
                 on_failure.callback(raw.close)
-                raw.execute(SESSION if read_only else WRITER_SESSION)
+                raw.execute(SESSION if read_only else _writer_session())
                 on_failure.pop_all()
         return PostgresqlConnection(raw, self, read_only=read_only)
 
@@ -296,6 +291,16 @@ class PostgresqlDatabase:
             "the tables": partial(postgresql_checks.strange_tables, self.open_engine),
             "the sequences": postgresql_checks.late_sequences,
         }
+
+
+def _writer_session() -> str:
+    """Statements that begin the session of a writer."""
+    return f"""
+        {SESSION}; SET lock_timeout = {LOCK_TIMEOUT_S * 1000:.0f};
+        SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_S * 1000:.0f};
+        SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') = 'off'
+    """
 
 
 def _state_of_refusal(message: str) -> str:

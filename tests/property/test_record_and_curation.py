@@ -5,18 +5,22 @@ parked episode spends no attempt, no demonstration is used more often than allow
 stuck. Whoever calls the record may die before the call has its effect, or after it and before the answer.
 """
 
-import shutil
-import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from dart.config.sections import TaskQuarantineSettings
 from dart.core.messages import NoWorkYet
@@ -44,6 +48,7 @@ from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import step_at, trajectory_for
 from tests.examples import examples
+from tests.record_places import ON_POSTGRESQL, RecordPlaces
 
 T = TypeVar("T")
 
@@ -60,14 +65,10 @@ class Crash(Exception):
     """Somebody died at this point."""
 
 
-@cache
-def new_record() -> Path:
-    """A record with version 0 and two demonstrations of one task, made once."""
-    path = Path(tempfile.mkdtemp()) / "store.db"
-    with Store(path) as store:
-        store.add_version()
-        store.add_demonstrations([demonstration(seed) for seed in (1, 2)])
-    return path
+def with_demonstrations(store: Store) -> None:
+    """Version 0 and two demonstrations of one task."""
+    store.add_version()
+    store.add_demonstrations([demonstration(seed) for seed in (1, 2)])
 
 
 def demonstration(seed: int) -> Demonstration:
@@ -118,6 +119,10 @@ class Watched:
 class Training(RuleBasedStateMachine):
     """Environments, engines and a trainer around one service and one record, each of which may die."""
 
+    def __init__(self, places: RecordPlaces) -> None:
+        super().__init__()
+        self.places = places
+
     @initialize(
         bound=st.integers(0, 2),
         groups_per_update=st.integers(1, 2),
@@ -135,9 +140,7 @@ class Training(RuleBasedStateMachine):
         over_provision: float,
         groups_without_success: int,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp())
-        shutil.copytree(new_record().parent, self.folder, dirs_exist_ok=True)  # with its blobs
-        self.path = self.folder / "store.db"
+        self.address = self.places.copy_of(with_demonstrations)
         dynamic_quota = Quota(most=rollouts, minimum=2, threshold=0.6)
         self.settings = CuratorSettings(
             tasks=TASKS,
@@ -174,7 +177,7 @@ class Training(RuleBasedStateMachine):
         self.open_service()
 
     def open_store(self) -> Store:
-        return Store(self.path, clock=lambda: self.now_unix_s)
+        return Store(self.address, clock=lambda: self.now_unix_s, steps=self.places.steps)
 
     def open_service(self) -> None:
         record = cast(Record, Watched(LocalRecord(self.store), self))
@@ -472,11 +475,13 @@ class Training(RuleBasedStateMachine):
     def consumed(self) -> list[tuple[int, tuple[int, ...]]]:
         """Version and groups of every consumed batch."""
         query = (
-            "SELECT b.version, group_concat(g.group_id) FROM batches b JOIN groups g USING (batch_id) "
-            "WHERE b.version IS NOT NULL GROUP BY b.batch_id"
+            "SELECT b.version, g.group_id FROM batches b JOIN groups g USING (batch_id) "
+            "WHERE b.version IS NOT NULL"
         )
-        rows = self.store._bare.execute(query).fetchall()
-        return [(version, tuple(map(int, found.split(",")))) for version, found in rows]
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for version, group_id in self.store._bare.execute(query).fetchall():
+            found[version].append(group_id)
+        return [(version, tuple(group_ids)) for version, group_ids in found.items()]
 
     @precondition(lambda self: self.slow_trainers)
     @rule(data=st.data())
@@ -527,7 +532,7 @@ class Training(RuleBasedStateMachine):
         finally:
             for store in (*self.dead_stores, self.store):
                 store.close()
-            shutil.rmtree(self.folder)
+            self.places.drop()
 
     def check_nothing_is_stuck(self) -> None:
         """Whatever happened, with everybody well again two more updates are made."""
@@ -548,11 +553,15 @@ class Training(RuleBasedStateMachine):
         raise AssertionError(f"stuck at version {self.version}: {at_once(self.service.batch())}")
 
 
-TestTraining = Training.TestCase
-TestTraining.settings = settings(
-    max_examples=examples(20),
-    stateful_step_count=50,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@pytest.mark.timeout(900)
+def test_the_invariants_hold_in_any_order_of_events_and_crashes(places: RecordPlaces) -> None:
+    run_state_machine_as_test(
+        lambda: Training(places),
+        settings=settings(
+            max_examples=examples(4 if ON_POSTGRESQL else 20),
+            stateful_step_count=50,
+            deadline=None,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

@@ -12,18 +12,20 @@ from dart.core.run_directory import RunPaths
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.integrity import SHOWN, Finding, check, refuse_damage
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
+from tests.record_places import RecordPlaces
 
 TRAINED, LIVE, PARKED = b"of a trained episode", b"of a live group", b"of a parked episode"
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
+def paths(places: RecordPlaces, tmp_path: Path) -> RunPaths:
     """A run with a trained group, a live one, a parked episode, and two checkpoints."""
-    paths = RunPaths(tmp_path)
+    paths = places.run_in(tmp_path)
     blobs = FolderBlobs(paths.blobs)
-    with Store(paths.store) as store:
+    with Store(paths.record, steps=local_blobs(tmp_path).steps) as store:
         store.add_version()
         for version in (1, 2):
             write_checkpoint(
@@ -102,9 +104,10 @@ def test_an_older_checkpoint_is_read_in_full_only(paths: RunPaths) -> None:
     assert told(paths, full=True) == []
 
 
-def test_a_version_that_was_trained_too_late_counts_from_where_it_was_resumed(paths: RunPaths) -> None:
-    with Store(paths.store) as store, store._transaction():
-        store._bare.execute("UPDATE trajectories SET oldest_version = -9 WHERE rollout_id = 1")
+def test_a_version_that_was_trained_too_late_counts_from_where_it_was_resumed(
+    places: RecordPlaces, paths: RunPaths
+) -> None:
+    places.run(paths.record, "UPDATE trajectories SET oldest_version = -9 WHERE rollout_id = 1")
     assert len(check(paths, Config())) == 1
     assert check(paths, Config(), fresh_since=2) == []
 

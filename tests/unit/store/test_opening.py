@@ -1,19 +1,29 @@
-"""Opening a record: new, old, newer, none, and not a database."""
+"""Opening a record: new, old, newer, none, and not a database.
+
+Only SQLite's are: the frozen listing of its first record, the characters of a path, a file that is missing or
+is no database, and a missing folder. A database that is missing, refused or empty is in
+tests/cluster/test_record_on_postgresql.py.
+"""
 
 import shutil
 import sqlite3
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
 
 from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.record_address import RecordAddress
 from dart.store import migrations
+from dart.store.database import database_at
 from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.schema import metadata
@@ -37,11 +47,25 @@ def upgrade() -> None:
 """
 
 
-def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    Store(path).close()
-    with SqliteDatabase(path).open_engine().connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+def test_the_migrations_build_exactly_the_tables_of_the_schema(places: RecordPlaces) -> None:
+    address = places.empty()
+    Store(address, steps=places.steps).close()
+    with database_at(address).open_engine().connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_object": partial(has, connection)})
+        assert list(changes(compare_metadata(context, metadata))) == []
+
+
+def has(connection: Connection, _: object, name: str | None, *__: object) -> bool:
+    """Whether a database has such a part: PostgreSQL has no second copies of tables."""
+    return connection.dialect.name == "sqlite" or not str(name).startswith("copy_of_")
+
+
+def changes(found: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Differences of tables and columns; their comments are for readers of the schema, and in no database."""
+    for one in found:
+        yield from (
+            change for change in (one if isinstance(one, list) else [one]) if "comment" not in change[0]
+        )
 
 
 def test_the_first_migration_makes_what_its_listing_has(tmp_path: Path) -> None:
@@ -103,12 +127,6 @@ def test_a_reader_of_no_record_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "store.db").exists()
 
 
-def mark_as(path: Path, version: str) -> None:
-    """Say that a record is at a schema version."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
-
-
 @pytest.fixture
 def with_a_next_migration(new_record: RecordAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This version of dartrl as if it had one migration more, once `new_record` was made without it."""
@@ -121,20 +139,25 @@ def with_a_next_migration(new_record: RecordAddress, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
 def test_a_record_from_before_the_first_migration_is_refused_and_not_changed(
-    tmp_path: Path, version: str
+    places: RecordPlaces, new_record: RecordAddress, version: str
 ) -> None:
-    path = tmp_path / "store.db"
-    Store(path).close()
-    mark_as(path, version)
-    before = path.read_bytes()
-    for open_record in (StoreReader, Store, lambda path: Store(path, create=False)):
-        with pytest.raises(
-            StoreTooOld, match=rf"store\.db is at schema '{version}'.*'0009' and later"
-        ) as refused:
-            open_record(path)
+    places.run(new_record, f"UPDATE alembic_version SET version_num = '{version}'")
+    before = content_of(places, new_record)
+    for open_record in (StoreReader, Store, lambda address: Store(address, create=False)):
+        with pytest.raises(StoreTooOld, match=rf"is at schema '{version}'.*'0009' and later") as refused:
+            open_record(new_record)
         assert isinstance(refused.value, RunDirectoryError)
+        assert str(new_record) in str(refused.value)
         assert "continue the run with the version of dartrl that began it" in str(refused.value)
-    assert path.read_bytes() == before
+    assert content_of(places, new_record) == before
+
+
+def content_of(places: RecordPlaces, address: RecordAddress) -> object:
+    """Every byte of a file, or every row of a database."""
+    if isinstance(address, Path):
+        return address.read_bytes()
+    tables = [*metadata.tables, "alembic_version"]
+    return {table: places.run(address, f"SELECT * FROM {table}") for table in tables}
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
@@ -167,15 +190,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_a_locked_record_is_an_error_that_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: RecordPlaces, new_record: RecordAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dart.store.sqlite.BUSY_TIMEOUT_S", 0.05)
-    path = tmp_path / "store.db"
-    with Store(path) as store:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="stop the other writer"):
+    monkeypatch.setattr(places.lock_timeout, 0.05)
+    with Store(new_record) as store:
+        lock = places.lock(new_record)
+        with pytest.raises(StoreUnavailable, match=r"stop the other writer|end it, or wait"):
             store.record_event("restart", "env-000")
-        other.execute("ROLLBACK")
-        other.close()
-        assert store.record_event("restart", "env-000") == 1
+        lock.release()
+        store.record_event("restart", "env-000")
+        assert len(store.events()) == 1

@@ -1,6 +1,9 @@
-"""A store actor whose disk refuses writes pauses, says so once, and goes on by itself."""
+"""A store actor whose record refuses writes pauses, says so once, and goes on by itself.
 
-import sqlite3
+A server that is away is in tests/cluster/test_record_on_postgresql.py.
+"""
+
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,14 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.errors import DiskError
+from dart.core.record_address import RecordAddress
 from dart.core.records import GroupRecord
 from dart.store.actor import RETRY_S, StoreActor
 from dart.store.client import result_of, write
 from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
 from dart.store.errors import BlobsBusy, StoreUnavailable
 from dart.store.reader import StoreReader
-from dart.store.store import Store
+from tests.record_places import RecordPlaces
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
 GROUP = GroupRecord(
@@ -34,37 +38,15 @@ GROUP = GroupRecord(
 NO_ROOM = OSError(28, "No space left on device")
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dart.store.sqlite.BUSY_TIMEOUT_S", 0.01)
-
-
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    with Store(tmp_path / "store.db") as store:
-        store.add_version()
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def bench(tmp_path: Path, path: Path) -> Iterator[InMemorySystem]:
+def bench(
+    tmp_path: Path, places: RecordPlaces, new_record: RecordAddress, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InMemorySystem]:
+    monkeypatch.setattr(places.lock_timeout, 0.01)
     with InMemorySystem(tmp_path) as bench:
-        bench.start(
-            StoreActor, "store", args={"store": str(path), "config": Config().model_dump(mode="json")}
-        )
+        args = {"store": str(new_record), "config": Config().model_dump(mode="json")}
+        bench.start(StoreActor, "store", args=args)
         yield bench
-
-
-class Lock:
-    """Another process that writes, as far as SQLite can tell."""
-
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def release(self) -> None:
-        self._connection.execute("ROLLBACK")
-        self._connection.close()
 
 
 def asked(bench: InMemorySystem, call: Any = OPEN) -> Any:
@@ -73,35 +55,41 @@ def asked(bench: InMemorySystem, call: Any = OPEN) -> Any:
     return answer.result()
 
 
-def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: InMemorySystem, path: Path) -> None:
-    lock = Lock(path)
+def test_a_locked_record_is_answered_by_a_pause_and_goes_on(
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    lock = places.lock(new_record)
     paused = asked(bench)
     assert isinstance(paused, m.Paused)
-    assert "another process held it" in paused.reason
+    assert re.search("another (process|session) held", paused.reason)
     lock.release()
     assert asked(bench) == paused, "tried again only after a while"
     bench.advance(RETRY_S)
     assert result_of(OPEN, asked(bench)) == GROUP
-    with StoreReader(path) as reader:
+    with StoreReader(new_record) as reader:
         assert len(reader.snapshot().groups) == 1
         (event,) = reader.events()
     assert (event.kind, event.subject) == ("paused", "store")
     assert event.data["paused_s"] == pytest.approx(RETRY_S)
 
 
-def test_a_pause_that_lasts_is_one_pause(bench: InMemorySystem, path: Path) -> None:
-    lock = Lock(path)
+def test_a_pause_that_lasts_is_one_pause(
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    lock = places.lock(new_record)
     for _ in range(5):
         assert isinstance(asked(bench), m.Paused)
         bench.advance(RETRY_S)
     lock.release()
     assert result_of(OPEN, asked(bench)) == GROUP
-    with StoreReader(path) as reader:
+    with StoreReader(new_record) as reader:
         assert len(reader.events()) == 1
 
 
-def test_a_contradiction_after_a_pause_is_still_an_answer(bench: InMemorySystem, path: Path) -> None:
-    lock = Lock(path)
+def test_a_contradiction_after_a_pause_is_still_an_answer(
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    lock = places.lock(new_record)
     call = m.DropGroup(group_id=99, reason="no_spread")
     assert isinstance(asked(bench, call), m.Paused)
     lock.release()
@@ -140,9 +128,9 @@ def client(bench: InMemorySystem) -> Client:
 
 
 def test_whoever_writes_waits_until_the_record_goes_on(
-    bench: InMemorySystem, path: Path, client: Client
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress, client: Client
 ) -> None:
-    lock = Lock(path)
+    lock = places.lock(new_record)
     client.run(client.write())
     bench.settle()
     for _ in range(30):
@@ -156,7 +144,7 @@ def test_whoever_writes_waits_until_the_record_goes_on(
 
 
 def test_work_that_finds_no_room_is_done_when_there_is(
-    bench: InMemorySystem, path: Path, client: Client
+    bench: InMemorySystem, new_record: RecordAddress, client: Client
 ) -> None:
     wrapped = RuntimeError("the checkpoint was not written")
     wrapped.__cause__ = NO_ROOM
@@ -166,21 +154,21 @@ def test_work_that_finds_no_room_is_done_when_there_is(
     assert client.done == []
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
-    with StoreReader(path) as reader:
+    with StoreReader(new_record) as reader:
         (event,) = reader.events()
     assert (event.kind, event.subject) == ("paused", "env-000")
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
 
 
 def test_work_that_object_storage_does_not_answer_waits_and_says_so(
-    bench: InMemorySystem, path: Path, client: Client
+    bench: InMemorySystem, new_record: RecordAddress, client: Client
 ) -> None:
     client.run(client.work([BlobsBusy("s3://bucket/run: the object storage does not answer")]))
     bench.settle()
     assert client.done == []
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
-    with StoreReader(path) as reader:
+    with StoreReader(new_record) as reader:
         (event,) = reader.events()
     assert event.data["reason"] == "no answer of the object storage for a screenshot"
 

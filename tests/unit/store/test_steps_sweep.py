@@ -22,6 +22,7 @@ from dart.store.serialization import pack_steps
 from dart.store.steps_sweep import SPARED_S, deletes_before_unix_s, sweep
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
+from tests.record_places import RecordPlaces
 
 NOW_UNIX_S = 1_000_000.0
 LEASE_S = 120.0
@@ -64,15 +65,19 @@ def swept(store: Store) -> int:
     return sum(store.sweep_steps(shard, LEASE_S) for shard in range(SHARDS))
 
 
-def test_an_episode_that_is_more_than_a_message_holds_is_stored_as_it_was_sampled(tmp_path: Path) -> None:
+def test_an_episode_that_is_more_than_a_message_holds_is_stored_as_it_was_sampled(
+    places: RecordPlaces, tmp_path: Path
+) -> None:
     packed = pack_steps(LONG)
     assert len(packed) > 10 * MAX_MESSAGE_BYTES
-    with Store(tmp_path / "store.db") as store:
+    with Store(places.empty(), steps=steps_of(tmp_path)) as store:
         assert store.steps(steps_of(tmp_path).put(packed)) == LONG
 
 
-def test_a_report_of_steps_that_are_not_stored_whole_is_refused_by_name(tmp_path: Path) -> None:
-    with Store(tmp_path / "store.db") as store:
+def test_a_report_of_steps_that_are_not_stored_whole_is_refused_by_name(
+    places: RecordPlaces, tmp_path: Path
+) -> None:
+    with Store(places.empty(), steps=steps_of(tmp_path)) as store:
         lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 0), "env-000", 60.0)
         blobs = steps_of(tmp_path)
         sha256 = blobs.put(pack_steps((step_at(0),)))
@@ -103,9 +108,11 @@ def test_nothing_is_deleted_that_was_stored_under_a_lease_that_is_held(
     assert deletes_before_unix_s(NOW_UNIX_S, deadline_unix_s, LEASE_S) == before_unix_s
 
 
-def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(
+    places: RecordPlaces, tmp_path: Path
+) -> None:
     blobs = steps_of(tmp_path)
-    with Store(tmp_path / "store.db", clock=lambda: NOW_UNIX_S) as store:
+    with Store(places.empty(), clock=lambda: NOW_UNIX_S, steps=blobs) as store:
         group_id = store.open_group("click-test", 7, 3, 10, 0)
         leases = [store.lease_rollout(group_id, "env-000", NOW_UNIX_S + LEASE_S) for _ in range(2)]
         store.finish_rollout(1, 1, trajectory_for(leases[0]))
@@ -126,11 +133,11 @@ def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(tmp_pa
         assert swept(store) == 1, "the steps of the parked episode, which has ended"
 
 
-def test_a_blob_that_is_put_again_is_new(tmp_path: Path) -> None:
+def test_a_blob_that_is_put_again_is_new(places: RecordPlaces, tmp_path: Path) -> None:
     blobs = steps_of(tmp_path)
     sha256 = aged(blobs, b"put before", 1.0)
     blobs.put(b"put before")
-    with Store(tmp_path / "store.db") as store:
+    with Store(places.empty(), steps=steps_of(tmp_path)) as store:
         assert swept(store) == 0
     assert blobs.exists(sha256)
 
@@ -165,20 +172,20 @@ def test_more_blobs_than_a_question_to_the_record_may_name_are_swept(
 
 
 def test_what_a_row_named_goes_only_after_the_change_of_the_row_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: RecordPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = steps_of(tmp_path)
     orphan = aged(blobs, b"of an episode that has ended", 1.0)
-    with Store(tmp_path / "store.db") as store:
+    with Store(places.empty(), steps=steps_of(tmp_path)) as store:
         stored_at_sync: list[bool] = []
         monkeypatch.setattr(store._database, "sync", lambda: stored_at_sync.append(blobs.exists(orphan)))
         assert store.sweep_steps(int(orphan[:2], 16), LEASE_S) == 1
     assert stored_at_sync == [True]
 
 
-def test_the_store_answers_a_repeated_report_without_the_steps(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with Store(path) as store:
+def test_the_store_answers_a_repeated_report_without_the_steps(places: RecordPlaces, tmp_path: Path) -> None:
+    address = places.empty()
+    with Store(address, steps=steps_of(tmp_path)) as store:
         store.add_version()
         lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 0), "env-000", 60.0)
     sha256 = steps_of(tmp_path).put(pack_steps((step_at(0),)))
@@ -186,7 +193,7 @@ def test_the_store_answers_a_repeated_report_without_the_steps(tmp_path: Path) -
         rollout_id=1, fence=1, trajectory=replace(trajectory_for(lease), steps=()), steps_sha256=sha256
     )
     with InMemorySystem(tmp_path) as bench:
-        args = {"store": str(path), "config": Config().model_dump(mode="json")}
+        args = {"store": str(address), "config": Config().model_dump(mode="json")}
         bench.start(StoreActor, "store", args=args)
         first = bench.ask("store", finish)
         bench.settle()
@@ -197,16 +204,18 @@ def test_the_store_answers_a_repeated_report_without_the_steps(tmp_path: Path) -
         assert again.result() == m.CallResult(value="duplicate")
 
 
-def test_the_store_actor_sweeps_every_shard_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_actor_sweeps_every_shard_in_turn(
+    places: RecordPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dart.store.actor.SHARDS", 2)
-    path = tmp_path / "store.db"
-    with Store(path) as store:
+    address = places.empty()
+    with Store(address, steps=steps_of(tmp_path)) as store:
         store.add_version()
     blobs = steps_of(tmp_path)
     in_two = {aged(blobs, contents_of(shard, 1)[0], 1.0) for shard in (0, 1)}
     in_third = aged(blobs, contents_of(2, 1)[0], 1.0)
     with InMemorySystem(tmp_path) as bench:
-        args = {"store": str(path), "config": Config().model_dump(mode="json")}
+        args = {"store": str(address), "config": Config().model_dump(mode="json")}
         bench.start(StoreActor, "store", args=args)
         for _ in range(2):
             bench.advance(EVERY_S)
