@@ -37,7 +37,7 @@ test-fast: setup ## unit and property tests without the slow ones, with fewer ex
 
 test-cluster: setup ## the tests that need PostgreSQL, an S3 server and Ray, with a set-up of their own
 	@scripts/setup-cluster.sh
-	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/unit/store tests/fault/test_store_kill.py $(ARGS)
+	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/unit/store tests/fault/test_store_kill.py tests/property/test_record_and_curation.py $(ARGS)
 
 cluster: setup ## the laptop job on three nodes of this machine with PostgreSQL and S3, one node killed; ARGS="--run smoke"
 	@scripts/setup-cluster.sh

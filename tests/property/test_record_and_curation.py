@@ -558,7 +558,7 @@ def test_the_invariants_hold_in_any_order_of_events_and_crashes(places: RecordPl
     run_state_machine_as_test(
         lambda: Training(places),
         settings=settings(
-            max_examples=examples(4 if ON_POSTGRESQL else 20),
+            max_examples=examples(3 if ON_POSTGRESQL else 20),
             stateful_step_count=50,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
