@@ -13,6 +13,7 @@ def recorded(asked: GenerateRequest, made: Generation) -> Step:
         logprobs=made.logprobs,
         entropies=made.entropies,
         answer=made.answer,
+        centres=made.centres,
         policy_version=made.policy_version,
         observe_ms=0.0,
         generate_ms=0.0,

@@ -117,6 +117,8 @@ class Step:
     spans: tuple[VersionSpan, ...] = ()
     """The tokens that each version sampled, in order; empty when policy_version sampled all of them. With
     several versions, policy_version is the oldest."""
+    centres: tuple[tuple[float, float], ...] = ()
+    """See `Generation.centres`. A step with centres is no sample and is never trained on."""
 
     @property
     def has_behaviour(self) -> bool:
@@ -217,3 +219,7 @@ class Generation:
     """See `Step.spans`."""
     images: tuple[PromptImage, ...] = ()
     """See `Step.images`."""
+    centres: tuple[tuple[float, float], ...] = ()
+    """Points of a greedy answer of a policy with a pointer head, in the order of its pointers: each is the
+    weighted centre (x, y) of the region of patches that gets the most attention, in fractions of the screen's
+    width and height, and the action has it in place of the patch's centre. Empty for a sampled answer."""

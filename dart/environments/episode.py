@@ -271,6 +271,7 @@ def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: f
         logprobs=generation.logprobs,
         entropies=generation.entropies,
         answer=generation.answer,
+        centres=generation.centres,
         policy_version=generation.policy_version,
         observe_ms=observe_ms,
         generate_ms=generate_ms,

@@ -46,7 +46,9 @@ class HeldOutPlayer:
         for _ in range(self._step_cap):
             prompt = self._codec.encode_prompt(observation.instruction, history)
             answer = await self._answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
-            history.append(self._codec.decode_action(answer.token_ids, observation.instruction))
+            history.append(
+                self._codec.decode_action(answer.token_ids, observation.instruction, centres=answer.centres)
+            )
             try:
                 action = parse_action(history[-1])
             except ActionParseError:

@@ -23,6 +23,7 @@ from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vocabulary import Coordinates
 
 EMPHASIS = (
     ("miniwob/click-widget", 5.0),
@@ -48,6 +49,8 @@ class PretrainConfig:
 
     tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
     """Ids of the tasks to imitate; the default is the tasks of the laptop job."""
+    coordinates: Coordinates = "bins"
+    """How the policy writes points; `pointer` gives it the pointer head."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
     updates: int = 130
@@ -101,9 +104,9 @@ def pretrain(
 ) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
     """Train a policy on the demonstrations of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, config.tasks, config.episodes_per_task)
-    tokenizer = train_tokenizer([episode.instruction for episode in episodes])
+    tokenizer = train_tokenizer([episode.instruction for episode in episodes], config.coordinates)
     torch.set_num_threads(config.threads)
-    model = new_policy(GuiPolicyConfig(vocab_size=len(tokenizer)), config.seed)
+    model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
     steps = steps_by_task(episodes, demonstrations, codec)
     screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)

@@ -3,6 +3,7 @@
 The targets of coordinates are soft: an x or y token has a Gaussian over neighbouring bins as its target, not
 one bin. A second loss trains the pointer behind each x token, which scores the cells of the screen. Without
 both, a policy from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
+The target of a patch is a Gaussian over patches in the same way; its loss is the pointer's.
 """
 
 import math
@@ -21,6 +22,7 @@ from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.protocols import Codec, Screen, screenshots_of
 from dart.policy.sampling import teacher_forced
+from dart.policy.vocabulary import BIN_PX, PATCH_PX
 from dart.training.demonstration_format import BadDemonstrations, DemonstrationEpisode, screenshot_path
 from dart.training.demonstration_import import demonstration_of, read_episodes
 
@@ -74,7 +76,8 @@ def batches(
 
 @dataclass(frozen=True, slots=True)
 class ImitationLoss:
-    """Two losses in nats: `answer` is the mean over answer tokens, `pointer` the mean over x tokens."""
+    """Two losses in nats: `answer` is the mean over answer tokens, `pointer` the mean over x tokens or
+    patches."""
 
     answer: Tensor
     pointer: Tensor
@@ -98,16 +101,28 @@ def imitation_loss(
     wanted = soft_targets(targets, model.config, sigma_bins)
     token_loss = -(wanted * F.log_softmax(out.logits, -1)).sum(-1)
     answer = (token_loss * mask).sum() / mask.sum()
-    return ImitationLoss(answer, _pointer_loss(out.pointer, targets, wanted, model.config))
+    if model.has_patches:
+        points = _patches(targets, model.config) & mask
+        pointer = (token_loss * points).sum() / points.sum().clamp(min=1)
+    else:
+        pointer = _pointer_loss(out.pointer, targets, wanted, model.config)
+    return ImitationLoss(answer, pointer)
 
 
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
     """Return the target distribution of each token, float32 [B, K, V], given its id, int64 [B, K].
 
     It is one-hot, except for coordinate tokens: these have a Gaussian over the bins of their axis, with a
-    standard deviation of `sigma_bins`.
+    standard deviation of `sigma_bins`, and patches one over the patches of the screen, with the same standard
+    deviation in pixels.
     """
     wanted = F.one_hot(targets, config.vocab_size).to(torch.float32)
+    if config.coordinates == "pointer":
+        here = _patches(targets, config)
+        first = config.first_patch_token_id
+        near = _near_patches(targets[here] - first, config, sigma_bins * BIN_PX / PATCH_PX)
+        wanted[here] = F.pad(near, (first, config.vocab_size - first - config.patches))
+        return wanted
     for first, bins in _axes(config):
         here = (targets >= first) & (targets < first + bins)
         distance = torch.arange(bins) - (targets[here] - first)[:, None]
@@ -115,6 +130,20 @@ def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) ->
         rows[:, first : first + bins] = torch.softmax(-0.5 * (distance / sigma_bins) ** 2, -1)
         wanted[here] = rows
     return wanted
+
+
+def _patches(targets: Tensor, config: GuiPolicyConfig) -> Tensor:
+    """Return which tokens are patches, bool of the same shape."""
+    first = config.first_patch_token_id
+    return (targets >= first) & (targets < first + config.patches)
+
+
+def _near_patches(patch: Tensor, config: GuiPolicyConfig, sigma_patches: float) -> Tensor:
+    """Return a Gaussian over all patches [N, m] around each of these patches [N]."""
+    every = torch.arange(config.patches)
+    down = every // config.patch_columns - patch[:, None] // config.patch_columns
+    across = every % config.patch_columns - patch[:, None] % config.patch_columns
+    return torch.softmax(-0.5 * (down**2 + across**2) / sigma_patches**2, -1)
 
 
 def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPolicyConfig) -> Tensor:

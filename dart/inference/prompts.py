@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.protocol import Unanswerable
-from dart.policy.protocols import Codec, Prompt, Screen, recorded_prompt
+from dart.policy.protocols import Centres, Codec, Prompt, Screen, recorded_prompt
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage
 
@@ -57,11 +57,12 @@ class Prompts:
         entropies: Sequence[float],
         version: int,
         spans: tuple[VersionSpan, ...] = (),
+        centres: Centres = (),
     ) -> Generation:
         """Return the answer to a request from the sampled tokens, with the prompt under which training will
         score it.
 
-        A greedy answer gets log-probs and entropies of 0.
+        A greedy answer gets log-probs and entropies of 0. `centres` are those of its pointers.
         """
         request, frame, zeros = asked.request, asked.screens[-1].frame, (0.0,) * len(token_ids)
         is_greedy = request.temperature == 0
@@ -72,9 +73,10 @@ class Prompts:
             token_ids=tuple(token_ids),
             logprobs=zeros if is_greedy else tuple(logprobs),
             entropies=zeros if is_greedy else tuple(entropies),
-            answer=self.codec.decode_action(token_ids, request.instruction, frame),
+            answer=self.codec.decode_action(token_ids, request.instruction, frame, centres),
             policy_version=version,
             spans=spans,
+            centres=tuple(centres),
         )
 
     def _read_screen(self, sha256: str) -> Screen:

@@ -78,6 +78,13 @@ class TransformersEngine(Engine):
             self._generator,
         )
         return [
-            self._prompts.generation(one, answer.token_ids, answer.logprobs, answer.entropies, self.version)
+            self._prompts.generation(
+                one,
+                answer.token_ids,
+                answer.logprobs,
+                answer.entropies,
+                self.version,
+                centres=answer.centres,
+            )
             for one, answer in zip(asked, answers, strict=True)
         ]

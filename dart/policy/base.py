@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dart.core.types import Step
+from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import Codec, Prompt, Screen
 from dart.policy.sampling import AnswerScores, SampledAnswer
 
@@ -45,6 +46,14 @@ class Policy(ABC):
 
         screens   by sha256, every screenshot that `dart.policy.protocols.screenshots_of` names
         """
+
+    @abstractmethod
+    def patch_count(self, step: Step) -> int:
+        """Return the number of patches of a step's screenshot, for a policy with a pointer head."""
+
+    @abstractmethod
+    def patch_grid(self, screen: Screen) -> PatchGrid:
+        """Return the patches of a screenshot, for a policy with a pointer head."""
 
     def base_scorer(self) -> Scorer | None:
         """Return the scorer of the base policy if the weights still contain it (LoRA); else None."""

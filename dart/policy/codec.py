@@ -8,6 +8,7 @@ module does not import torch.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from io import BytesIO
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,17 @@ from dart.core.actions import (
     parse_action,
 )
 from dart.core.types import GenerateRequest
-from dart.policy.coordinates import CoordinateFrame
-from dart.policy.protocols import Codec, PixelFrameError, Pixels, Prompt, Screen
+from dart.policy.coordinates import CoordinateFrame, pixel_at
+from dart.policy.pointer.patches import PatchGrid
+from dart.policy.protocols import (
+    Centres,
+    Codec,
+    PixelFrameError,
+    Pixels,
+    PointerTokens,
+    Prompt,
+    Screen,
+)
 from dart.policy.vocabulary import (
     ANSWER,
     DIRECTIONS,
@@ -41,10 +51,16 @@ from dart.policy.vocabulary import (
     FRAME_WIDTH_PX,
     IMAGE,
     MAX_COPIES,
+    PATCH_COLUMNS,
+    PATCH_PX,
+    PATCH_ROWS,
+    POINTER,
     X_BINS,
     Y_BINS,
+    Coordinates,
     bin_center_px,
     copy_token,
+    patch_token,
     quoted_spans,
     special_ids,
     step_token,
@@ -64,11 +80,52 @@ FRAME = CoordinateFrame(
 """The coordinate frame of the small policy. Its points are pixels of the screenshot, which is not resized."""
 
 
+GRID = PatchGrid(PATCH_ROWS, PATCH_COLUMNS, covered_height=FRAME_HEIGHT_PX / (PATCH_ROWS * PATCH_PX))
+"""The patches of a screenshot for a policy with the pointer head."""
+
+Point = tuple[int, int]
+
+
+class BinPoints:
+    """Points as two tokens: the bin of the column, and the bin of the row."""
+
+    def encode(self, x_px: int, y_px: int) -> list[int]:
+        """Return the tokens of a point; pixels outside the frame count as its edge."""
+        return _ids(x_token(x_px), y_token(y_px))
+
+    def decode(self, ids: Sequence[int], centre: tuple[float, float] | None = None) -> Point:
+        """Return the pixel in the middle of the bins. Raises LookupError for other tokens."""
+        x, y = ids
+        return _VALUES["x"][x], _VALUES["y"][y]
+
+
+class PatchPoints:
+    """Points as two tokens: `<pointer>`, and the patch that it points to."""
+
+    def encode(self, x_px: int, y_px: int) -> list[int]:
+        """Return the tokens of a point; pixels outside the frame count as its edge."""
+        x, y = (max(0.0, x_px + 0.5) / FRAME_WIDTH_PX, max(0.0, y_px + 0.5) / FRAME_HEIGHT_PX)
+        return [_PATCH_IDS[POINTER], _PATCH_IDS[patch_token(GRID.patch_at(x, y))]]
+
+    def decode(self, ids: Sequence[int], centre: tuple[float, float] | None = None) -> Point:
+        """Return the pixel at the centre of the patch. Raises LookupError for other tokens.
+
+        centre   point that replaces the centre, in fractions of the screen
+        """
+        pointer, patch = ids
+        index = patch - _PATCH_IDS[patch_token(0)]
+        if pointer != _PATCH_IDS[POINTER] or not 0 <= index < GRID.patches:
+            raise LookupError(f"expected {POINTER} and a patch, got the tokens {list(ids)}")
+        x, y = centre or GRID.centre(index)
+        return pixel_at(x, FRAME_WIDTH_PX), pixel_at(y, FRAME_HEIGHT_PX)
+
+
 class PromptCodec(Codec):
     """Turns instructions, histories and answers into token ids and back.
 
     `image_tokens` is the number of placeholders that one screenshot takes in a prompt. The policy sees the
     current screenshot only, reads no hints and writes no thoughts: an answer is an action and nothing else.
+    The tokenizer's tokens say whether the policy writes points as bins or as patches.
     """
 
     never_sampled = ()
@@ -78,9 +135,12 @@ class PromptCodec(Codec):
         self._text.encode_special_tokens = True  # "<click>" in an instruction is text, never an action
         self.vocabulary_size = self._text.get_vocab_size()
         self.image_tokens = image_tokens
+        self.coordinates: Coordinates = "bins" if tokenizer.token_to_id(POINTER) is None else "pointer"
+        self.pointer = None if self.coordinates == "bins" else POINTER_TOKENS
         self.eos_id = special_ids()[EOS]
         self.end_ids = (self.eos_id,)
-        self._tokens = {index: token for token, index in special_ids().items()}
+        self._points = BinPoints() if self.coordinates == "bins" else PatchPoints()
+        self._tokens = {index: token for token, index in special_ids(self.coordinates).items()}
 
     def encode_prompt(self, instruction: str, history: Sequence[str]) -> list[int]:
         """Return image placeholders, instruction, step counter, past answers (latest first) and
@@ -103,7 +163,11 @@ class PromptCodec(Codec):
         return [*self._encode_action(parse_action(action_text), instruction), self.eos_id]
 
     def decode_action(
-        self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame = FRAME
+        self,
+        token_ids: Sequence[int],
+        instruction: str,
+        frame: CoordinateFrame = FRAME,
+        centres: Centres = (),
     ) -> str:
         """Return the text of the action in these tokens.
 
@@ -113,7 +177,7 @@ class PromptCodec(Codec):
         if not ids or ids[-1] != self.eos_id:
             return self._spell(ids)
         try:
-            action = self._decode_action(ids[:-1], quoted_spans(instruction))
+            action = self._decode_action(ids[:-1], quoted_spans(instruction), centres)
             text = format_action(action)
             parse_action(text)
         except (ValueError, LookupError):
@@ -155,15 +219,18 @@ class PromptCodec(Codec):
                     "expected an action this policy has a token for", format_action(action)
                 )
         name = _NAMES[type(action)]
-        values = zip(_FORMS[name][1], astuple(action), strict=True)
-        return _ids(f"<{name}>", *(_TOKEN_OF[kind](value) for kind, value in values))
+        values = list(astuple(action))
+        points = _FORMS[name][1]
+        pairs = [self._points.encode(values[2 * n], values[2 * n + 1]) for n in range(points)]
+        directions = _ids(*(f"<{direction}>" for direction in values[2 * points :]))
+        return [*_ids(f"<{name}>"), *chain.from_iterable(pairs), *directions]
 
     def _encode_content(self, content: str, spans: Sequence[str]) -> list[int]:
         if content in spans:
             return _ids(copy_token(spans.index(content)))
         return self._encode_text(content)
 
-    def _decode_action(self, ids: Sequence[int], spans: Sequence[str]) -> Action:
+    def _decode_action(self, ids: Sequence[int], spans: Sequence[str], centres: Centres) -> Action:
         """Return the action of an answer, whose end token is already removed.
 
         Raises ValueError or LookupError for tokens that are not an action.
@@ -173,8 +240,11 @@ class PromptCodec(Codec):
             return Type(self._decode_content(rest, spans))
         if name == "hotkey":
             return Hotkey(tuple(self._decode_content(rest, ()).split(" ")))
-        build, kinds = _FORMS[name]
-        return build(*(_VALUES[kind][token] for kind, token in zip(kinds, rest, strict=True)))
+        build, points = _FORMS[name]
+        pairs = [rest[2 * n : 2 * n + 2] for n in range(points)]
+        found = [self._points.decode(*pair) for pair in zip_longest(pairs, centres[:points])]
+        directions = [_VALUES["d"][token] for token in rest[2 * points :]]
+        return build(*chain.from_iterable(found), *directions)
 
     def _decode_content(self, ids: Sequence[int], spans: Sequence[str]) -> str:
         """Decode text and copies in order; raises `ValueError` for other special tokens."""
@@ -197,21 +267,20 @@ class PromptCodec(Codec):
         return " ".join(("not an action:", *names))
 
 
-_FORMS: Mapping[str, tuple[Callable[..., Action], str]] = {
-    "click": (Click, "xy"),
-    "left_double": (LeftDouble, "xy"),
-    "right_single": (RightSingle, "xy"),
-    "drag": (Drag, "xyxy"),
-    "scroll": (Scroll, "xyd"),
-    "wait": (Wait, ""),
-    "finished": (Finished, ""),
+_FORMS: Mapping[str, tuple[Callable[..., Action], int]] = {
+    "click": (Click, 1),
+    "left_double": (LeftDouble, 1),
+    "right_single": (RightSingle, 1),
+    "drag": (Drag, 2),
+    "scroll": (Scroll, 1),
+    "wait": (Wait, 0),
+    "finished": (Finished, 0),
 }
-"""Class of every action without text, and the kinds of its values in order: x, y, d (direction)."""
+"""Class of every action without text, and its number of points; a direction may follow them."""
 
 _NAMES = {build: name for name, (build, _) in _FORMS.items()}
 
-_TOKEN_OF: Mapping[str, Callable[[Any], str]] = {"x": x_token, "y": y_token, "d": "<{}>".format}
-"""For each kind of value, the function from a value to its token."""
+_PATCH_IDS = special_ids("pointer")
 
 _VALUES: Mapping[str, Mapping[int, Any]] = {
     "x": {special_ids()[f"<x_{index}>"]: bin_center_px(index, FRAME_WIDTH_PX) for index in range(X_BINS)},
@@ -219,6 +288,9 @@ _VALUES: Mapping[str, Mapping[int, Any]] = {
     "d": {special_ids()[f"<{direction}>"]: direction for direction in DIRECTIONS},
 }
 """For each kind of value, the value of each token id. A coordinate is the middle of its bin, in pixels."""
+
+
+POINTER_TOKENS = PointerTokens(token_id=_PATCH_IDS[POINTER], first_patch_id=_PATCH_IDS[patch_token(0)])
 
 
 def _ids(*tokens: str) -> list[int]:

@@ -14,9 +14,14 @@ from dart.policy.vocabulary import (
     FRAME_WIDTH_PX,
     IMAGE,
     PAD,
+    PATCH_COLUMNS,
+    PATCH_ROWS,
+    POINTER,
     STEP_COUNTERS,
     X_BINS,
     Y_BINS,
+    Coordinates,
+    patch_token,
     special_ids,
     special_tokens,
     step_token,
@@ -52,14 +57,35 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 
 
+POINTER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        **DEFAULTS,
+        "vocab_size": len(special_tokens("pointer")) + 256,
+        "pointer_token_id": special_ids("pointer")[POINTER],
+        "first_patch_token_id": special_ids("pointer")[patch_token(0)],
+        "patch_rows": PATCH_ROWS,
+        "patch_columns": PATCH_COLUMNS,
+    }
+)
+"""The defaults of a policy with the pointer head, which has no use for the keys of bins."""
+
+
 class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is not followed
     """Sizes and token ids of a convolutional stem, a prefix-LM decoder and a pointer into the stem's map."""
 
     model_type = "gui_policy"
 
-    def __init__(self, **values: Any) -> None:
-        """values   what differs from `DEFAULTS`"""
-        super().__init__(**{**DEFAULTS, **values})
+    def __init__(self, coordinates: Coordinates = "bins", **values: Any) -> None:
+        """coordinates   how the policy writes points
+        values           what differs from `DEFAULTS` or `POINTER_DEFAULTS`
+        """
+        defaults = DEFAULTS if coordinates == "bins" else POINTER_DEFAULTS
+        super().__init__(**{**defaults, **values, "coordinates": coordinates})
+
+    @property
+    def patches(self) -> int:
+        """Number of patches of the pointer head; 0 for a policy that writes bins."""
+        return int(self.patch_rows * self.patch_columns) if self.coordinates == "pointer" else 0
 
     @property
     def grid(self) -> tuple[int, int]:

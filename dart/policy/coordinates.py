@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Points = Literal["image", "screen", "thousandths"]
+Points = Literal["image", "screen", "thousandths", "patches"]
 """Unit of a point's two numbers: pixels of the resized image, pixels of the screenshot, or thousandths of its
-width and height."""
+width and height. With `patches` a point is a patch of the resized image, and numbers are its pixels."""
 
 POINTS_OF: Mapping[str, Points] = MappingProxyType(
     {
@@ -109,12 +109,18 @@ def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Poi
     """
     if rule is not None:
         shown = rule.shown(width_px, height_px)
-        if points == "image":
+        if points in ("image", "patches"):
             return shown
     sides = (THOUSANDTHS, THOUSANDTHS) if points == "thousandths" else (width_px, height_px)
     return CoordinateFrame(
         width_px=width_px, height_px=height_px, shown_width_px=sides[0], shown_height_px=sides[1]
     )
+
+
+def pixel_at(share: float, side_px: int) -> int:
+    """Return the pixel that holds a point, given as a share of the screen's side; the last one at its end."""
+    rounding = 1e-6  # (2 + 0.5) / 27 of a side must not become the pixel before it
+    return min(max(int(share * side_px + rounding), 0), side_px - 1)
 
 
 def _scaled(value: float, side_px: int, other_side_px: int) -> int:

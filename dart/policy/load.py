@@ -21,6 +21,8 @@ from dart.policy.small_policy import SmallPolicy
 from dart.policy.small_policy import load_codec as load_small_codec
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
+from dart.policy.vlm_pointer import attach_head, expect_head
+from dart.policy.vlm_processor import load_config
 
 SMALL_POLICY = "gui_policy"
 
@@ -75,7 +77,11 @@ def load(
         if is_small:
             return SmallPolicy(weights)
         codec = load_vlm_codec(folder, prompt_spec)
+        if codec.pointer is not None:
+            expect_head(load_config(folder))
         module = _module(weights, placement)
+        if codec.pointer is not None:
+            attach_head(module, weights)
         parts: dict[str, Any] = {
             "files": _files(folder),
             "answer_tokens": prompt_spec.context.answer_tokens,

@@ -1,6 +1,7 @@
 """Training an adapter beside a frozen checkpoint (LoRA, Hu et al. 2021, arXiv 2106.09685), through peft.
 
-The adapter sits on the linear layers of the language model; the vision tower stays frozen. A saved checkpoint
+The adapter sits on the linear layers of the language model; the vision tower stays frozen. A pointer head
+is small and new, so all of its weights are trained. A saved checkpoint
 holds the weights with the adapter merged into them, so that engines load it like any other, and the adapter
 itself, so that training can resume. The base policy of the KL term is the same model without its adapter.
 When several processes hold parts of the model, one of them gets all weights to write.
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from dart.core.errors import UnavailableError
 from dart.core.types import Step
 from dart.policy.base import Scorer
+from dart.policy.pointer.head import HEAD_NAME
 from dart.policy.protocols import Screen
 from dart.policy.sampling import AnswerScores
 from dart.policy.vlm import VisionLanguagePolicy, write_files
@@ -31,6 +33,10 @@ ADAPTER = "default"
 ADAPTER_FILE = "adapter/weights.safetensors"
 """Path of the adapter in a checkpoint. It is in a folder of its own, because engines read every file of
 weights beside the configuration."""
+
+FROZEN_COPY, TRAINED_COPY = ".original_module.", f".modules_to_save.{ADAPTER}."
+"""Parts of the names of a pointer head that is trained beside the adapter: its weights as they were, and as
+they are."""
 
 WRAPPED = "base_model.model."
 """Prefix that peft gives the name of every weight of a model with an adapter."""
@@ -49,14 +55,17 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
             "or set training.lora.rank = 0 to train every weight"
         ) from missing
     torch.manual_seed(seed)
-    adapted = get_peft_model(module, LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS))
+    head = [HEAD_NAME] if hasattr(module, HEAD_NAME) else None  # a pointer head is trained whole
+    adapted = get_peft_model(
+        module, LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS, modules_to_save=head)
+    )
     if resume is not None:
         set_peft_model_state_dict(adapted, load_file(resume / ADAPTER_FILE))
     return adapted
 
 
 class LoraPolicy(VisionLanguagePolicy):
-    """A vision-language policy whose adapter alone is trained."""
+    """A vision-language policy whose adapter alone is trained, and its pointer head if it has one."""
 
     def base_scorer(self) -> Scorer:
         """Return the scorer of the same weights without the adapter."""
@@ -94,10 +103,11 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     plain: dict[str, Tensor] = {}
     for name, weight in weights.items():
         layer, is_adapted, what = name.partition(".base_layer.")
-        if ".lora_" in name:
+        if ".lora_" in name or FROZEN_COPY in name:
             continue
         if is_adapted and what == "weight":
             rise, fall = (weights[f"{layer}.lora_{part}.{ADAPTER}.weight"].float() for part in "BA")
             weight = (weight.float() + scale * (rise @ fall)).to(weight.dtype)
-        plain[name.removeprefix(WRAPPED).replace(".base_layer.", ".")] = weight
+        name = name.removeprefix(WRAPPED).replace(TRAINED_COPY, ".")
+        plain[name.replace(".base_layer.", ".")] = weight
     return plain

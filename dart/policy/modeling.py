@@ -7,7 +7,11 @@ logits are a pointer (Vinyals et al. 2015, arXiv 1506.03134) into the stem's map
 an x token scores its column (log-sum-exp over rows), a y token scores its cell in the column of the
 x token before it. Why so, with figures: docs/decisions/0005-laptop-policy.md.
 
-Shapes: B batch, T tokens, K answer positions, D hidden size, R x C pointer rows and columns.
+A policy with the pointer head (`coordinates = "pointer"` in its configuration) has patches in place of bins:
+after the token `<pointer>` comes a patch and nothing else, with the head's probabilities
+(`dart.policy.pointer.head`); everywhere else no patch comes.
+
+Shapes: B batch, T tokens, K answer positions, D hidden size, R x C pointer rows and columns, m patches.
 """
 
 import math
@@ -22,6 +26,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.pointer.head import HEAD_NAME, NEVER, PointerHead
 
 TAIL_POSITION = 512
 """Position of the step counter. Later tokens count from here, so that a history or an answer has the same
@@ -53,7 +58,7 @@ class PolicyCache:
     positions: Tensor
     """int64 [B], the position of the last token."""
     pointer_keys: Tensor
-    """[B, pointer_size, R * C], the keys of the map's cells."""
+    """Keys of the map's cells [B, pointer_size, R * C], or of the patches [B, m, D]."""
 
     def rows(self, index: Tensor) -> "PolicyCache":
         """Return a cache whose row b is row `index[b]` of this cache."""
@@ -63,7 +68,8 @@ class PolicyCache:
 
 @dataclass
 class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
-    """Logits [B, K, V] of the last K tokens, and the cell scores [B, K, R * C] of their coordinates."""
+    """Logits [B, K, V] of the last K tokens, and the scores of the cells [B, K, R * C] or of the patches
+    [B, K, m] that their coordinates come from."""
 
     logits: Tensor
     past_key_values: PolicyCache | None = None
@@ -164,6 +170,46 @@ class Pointer(nn.Module):
         return query @ keys / math.sqrt(query.shape[-1])
 
 
+class PatchPointer(nn.Module):
+    """The pointer head on patches of 8 px.
+
+    The features of a patch are the sum of the stem's features there, of the decoder's output for the image
+    token that covers it, and of features of its place.
+    """
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.grid = config.grid
+        self.rows, self.columns = config.patch_rows, config.patch_columns
+        self.near = nn.Conv2d(config.stem_channels[2], size, 1)
+        self.far = nn.Linear(size, size, bias=False)
+        self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
+        self.add_module(HEAD_NAME, PointerHead(size, dropout=0.0))
+
+    @property
+    def head(self) -> PointerHead:
+        """The head itself."""
+        found: PointerHead = getattr(self, HEAD_NAME)
+        return found
+
+    def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
+        """Return patch keys [B, m, D].
+
+        quarter, eighth   the stem's maps of 1/4 and 1/8 of the frame
+        image_tokens      [B, rows * columns, D], after the decoder
+        """
+        far = self.far(image_tokens).transpose(1, 2).unflatten(2, self.grid)
+        patches = self.near(eighth) + _spread(far, 2, 4)
+        patches = patches[:, :, : self.rows, : self.columns].flatten(2).transpose(1, 2)
+        places = self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(patches))
+        return self.head.keys(patches + places)
+
+    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
+        """Return patch scores [B, K, m] for the decoder's outputs `hidden` [B, K, D]."""
+        return self.head.scores(keys, hidden)
+
+
 def _prefix_mask(prefix: Tensor, valid: Tensor) -> Tensor:
     """Return bool [B, 1, T, T]: prefix tokens see the whole prefix, answer tokens all earlier tokens."""
     length = prefix.shape[1]
@@ -214,9 +260,9 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         self.image_place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(size, config.rms_norm_eps)
-        text_tokens = config.vocab_size - config.first_y_token_id - config.y_bins
-        self.head = nn.Linear(size, config.first_x_token_id + 2 + text_tokens)
-        self.pointer = Pointer(config)
+        self.has_patches = config.coordinates == "pointer"
+        self.head = nn.Linear(size, _head_outputs(config))
+        self.pointer = PatchPointer(config) if self.has_patches else Pointer(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -327,7 +373,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         self, hidden: Tensor, ids: Tensor, pointer_keys: Tensor, cache: PolicyCache | None
     ) -> GuiPolicyOutput:
         scores = self.pointer(hidden, pointer_keys)
-        logits = self._logits(self.head(hidden), scores, ids)
+        logits = (self._patch_logits if self.has_patches else self._logits)(self.head(hidden), scores, ids)
         return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
 
     def _logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
@@ -349,12 +395,27 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         words, x_gate, y_gate, text = head.tensor_split((gate, gate + 1, gate + 2), -1)
         return torch.cat([words, x_gate + columns, y_gate + rows, text], -1)
 
+    def _patch_logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
+        """Return [B, K, V]: after `<pointer>` the scores of patches alone, elsewhere the head's logits."""
+        first = self.config.first_patch_token_id
+        is_pointer = (ids == self.config.pointer_token_id)[..., None]
+        words, text = head.masked_fill(is_pointer, NEVER).tensor_split((first,), -1)
+        return torch.cat([words, scores.masked_fill(~is_pointer, NEVER), text], -1)
+
+
+def _head_outputs(config: GuiPolicyConfig) -> int:
+    """Return the number of the head's outputs: tokens, with one output for all x and one for all y bins, and
+    none for patches."""
+    if config.coordinates == "pointer":
+        return int(config.vocab_size - config.patches)
+    return int(config.vocab_size - config.x_bins - config.y_bins + 2)
+
 
 def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyForImageTextToText:
     """Return an untrained policy.
 
     Matrices are truncated normal, scaled by their fan-in. The embeddings of coordinate tokens start as waves
-    of their position, so that neighbouring bins are similar.
+    of their position, so that neighbouring bins or patches are similar.
     """
     torch.manual_seed(seed)
     model = GuiPolicyForImageTextToText(config)
@@ -364,12 +425,19 @@ def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyForImageTextToTex
             nn.init.trunc_normal_(module.weight, std=gain / math.sqrt(module.weight[0].numel()))
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=EMBEDDING_STD)
+        elif isinstance(module, nn.MultiheadAttention):
+            nn.init.trunc_normal_(module.in_proj_weight, std=1 / math.sqrt(config.hidden_size))
     _init_coordinates(model.embed.weight, config)
     return model
 
 
 @torch.no_grad()
 def _init_coordinates(table: Tensor, config: GuiPolicyConfig) -> None:
+    if config.coordinates == "pointer":
+        first = config.first_patch_token_id
+        waves = plane_waves(config.patch_rows, config.patch_columns, PLACE_WAVES)
+        table[first : first + config.patches, : 4 * PLACE_WAVES] = EMBEDDING_STD * waves
+        return
     for first, bins in ((config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)):
         waves = plane_waves(1, bins, PLACE_WAVES)[:, : 2 * PLACE_WAVES]
         table[first : first + bins, : 2 * PLACE_WAVES] = EMBEDDING_STD * waves

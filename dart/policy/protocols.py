@@ -6,6 +6,7 @@ checkpoints (`dart.policy.vlm_codec`). `dart.policy.load` chooses by the checkpo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,10 @@ from dart.core.types import GenerateRequest, PromptImage, Step
 from dart.policy.coordinates import CoordinateFrame
 
 Pixels = npt.NDArray[np.uint8]
+
+Centres = Sequence[tuple[float, float]]
+"""Points (x, y) in fractions of the screen's width and height that replace the centres of the patches of a
+greedy answer, in the order of its pointers (`dart.core.types.Generation.centres`)."""
 
 
 class UnsupportedCheckpoint(UnavailableError):
@@ -47,6 +52,16 @@ class Prompt:
     the small policy: it sees the newest screenshot only, and `token_ids` has all placeholders of it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointerTokens:
+    """The tokens of a policy with a pointer head: after `<pointer>` comes a patch."""
+
+    token_id: int
+    """Id of `<pointer>`."""
+    first_patch_id: int
+    """Id of the first patch of a screenshot; the others follow. A recorded answer has a patch as a token."""
+
+
 class Codec(Protocol):
     """Translates between screenshots, texts and actions on one side and token ids on the other."""
 
@@ -56,6 +71,8 @@ class Codec(Protocol):
     """An answer ends with the first of these tokens."""
     vocabulary_size: int
     """Number of token ids."""
+    pointer: PointerTokens | None
+    """Tokens of the pointer head; None for a policy that writes coordinates in ordinary tokens."""
 
     def shown(self, request: GenerateRequest) -> tuple[str, ...]:
         """Return the sha256 of the screenshots in the prompt of a request, oldest first; the last is the
@@ -93,7 +110,9 @@ class Codec(Protocol):
         """Whether an answer has no thought although this policy writes one before each action."""
         ...
 
-    def decode_action(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
+    def decode_action(
+        self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame, centres: Centres = ()
+    ) -> str:
         """Return the action of an answer in the action grammar, with coordinates in pixels of the screen.
 
         Never raises: for an answer without an action it returns a text that the strict parser refuses.
@@ -124,3 +143,28 @@ class ForeignPrompt(ValueError):
 def screenshots_of(step: Step) -> tuple[str, ...]:
     """Return the sha256 of every screenshot in the prompt of a recorded step, oldest first."""
     return tuple(image.sha256 for image in step.images) or (step.screenshot_sha256,)
+
+
+def check_patches(step: Step, pointer: PointerTokens | None, patches: int) -> None:
+    """Check that the pointers of a recorded answer can have been drawn. Raises ForeignPrompt.
+
+    pointer   the tokens of the policy's pointer head; None: it has none, and its tokens are not checked
+    patches   number of patches of the step's screenshot
+    """
+    if step.centres:
+        raise ForeignPrompt(
+            step,
+            "its points are centres of regions, as in an evaluation: they were not drawn, so they have no "
+            "log-probs and are never trained on",
+        )
+    if pointer is None:
+        return
+    for before, token in pairwise((None, *step.token_ids)):
+        index = token - pointer.first_patch_id
+        is_patch = 0 <= index < patches
+        if (before == pointer.token_id) != is_patch:
+            raise ForeignPrompt(
+                step,
+                f"expected one of {patches} patches after each pointer token and nowhere else, "
+                f"got the token {token} after {before}",
+            )

@@ -12,20 +12,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dart.policy.codec import GRID
 from dart.policy.modeling import GuiPolicyForImageTextToText, GuiPolicyOutput
+from dart.policy.pointer.patches import PatchGrid
+from dart.policy.pointer.regions import decode_regions
 
 MAX_ANSWER_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """One sampled answer; all three fields have one entry per token, end token included."""
+    """One sampled answer; tokens, log-probs and entropies have one entry per token, end token included."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     """Natural log of the probability in the sampling distribution; 0 for greedy answers."""
     entropies: tuple[float, ...]
     """Entropy of the sampling distribution in nats; 0 for greedy answers."""
+    centres: tuple[tuple[float, float], ...] = ()
+    """See `dart.core.types.Generation.centres`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchScores:
+    """The pointer head's logits at every patch of the answers, in the order of answers and tokens."""
+
+    rows: Tensor
+    """int64 [P], the answer of each patch."""
+    logits: Tensor
+    """[P, m], with gradients; very low at padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,8 @@ class AnswerScores:
     """Entropies [B, K] of the distribution before each answer token, in nats, 0 at padding. No gradients."""
     mask: Tensor
     """bool [B, K], true at answer tokens."""
+    patches: PatchScores | None = None
+    """None for answers without a patch."""
 
 
 @torch.inference_mode()
@@ -56,15 +73,20 @@ def sample(
     temperature = torch.tensor(temperatures, dtype=torch.float32)
     out = model(ids, mask, pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
     drawn: list[tuple[Tensor, Tensor, Tensor]] = []
+    centres: list[list[tuple[float, float]]] = [[] for _ in prompts]
     running = torch.ones(len(prompts), dtype=torch.bool)
     while len(drawn) < max_new_tokens:
+        if model.has_patches and drawn:
+            points = (drawn[-1][0] == config.pointer_token_id) & running & (temperature == 0)
+            for row in points.nonzero().flatten().tolist():
+                centres[row].append(region_centre(out.pointer[row, -1], GRID))
         token, logprob, entropy = draw_tokens(out.logits[:, -1], temperature, generator)
         drawn.append((token, logprob, entropy))
         running &= token != config.eos_token_id
         if not running.any():
             break
         out = model(token[:, None], past_key_values=out.past_key_values, logits_to_keep=1)
-    return drawn_answers(drawn, (config.eos_token_id,))
+    return drawn_answers(drawn, (config.eos_token_id,), centres)
 
 
 def teacher_forced(
@@ -129,16 +151,30 @@ def draw_tokens(
     return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
 
 
+def region_centre(scores: Tensor, grid: PatchGrid) -> tuple[float, float]:
+    """Return the centre of the region with the highest mean attention, in fractions of the screen.
+
+    scores   logits [m] of the patches of the grid
+    """
+    attention = scores.detach().float().softmax(-1).cpu().numpy()
+    return decode_regions(attention, grid, 1)[0].centre
+
+
 def drawn_answers(
-    drawn: Sequence[tuple[Tensor, Tensor, Tensor]], ends: Collection[int]
+    drawn: Sequence[tuple[Tensor, Tensor, Tensor]],
+    ends: Collection[int],
+    centres: Sequence[Sequence[tuple[float, float]]],
 ) -> list[SampledAnswer]:
     """Split the draws of a batch into answers; each ends with its first token of `ends`.
 
-    drawn   token, log-prob and entropy [B] for each position
+    drawn     token, log-prob and entropy [B] for each position
+    centres   for each answer, the points of its pointers if it is greedy
     """
     tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
     lengths = [next((n for n, token in enumerate(row, 1) if token in ends), len(row)) for row in tokens]
     return [
-        SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
+        SampledAnswer(
+            tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]), tuple(centres[i])
+        )
         for i, n in enumerate(lengths)
     ]

@@ -21,11 +21,12 @@ from transformers.utils import logging as transformers_logging
 
 from dart.core.types import Step
 from dart.policy.base import Policy
-from dart.policy.codec import PromptCodec
+from dart.policy.codec import GRID, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.pointer.patches import PatchGrid
 from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
-from dart.policy.protocols import Prompt, Screen
+from dart.policy.protocols import Prompt, Screen, check_patches
 from dart.policy.sampling import AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
 
@@ -78,6 +79,16 @@ class SmallPolicy(Policy):
 
     def token_count(self, step: Step) -> int:
         return len(step.prompt_ids) + len(step.token_ids)
+
+    def patch_count(self, step: Step) -> int:
+        return int(self.module.config.patches)
+
+    def patch_grid(self, screen: Screen) -> PatchGrid:
+        return GRID
+
+    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
+        """Check that the patches of an answer can have been drawn. Raises ForeignPrompt."""
+        check_patches(step, self.codec.pointer, self.module.config.patches)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         self.module.save_pretrained(folder, state_dict=weights)

@@ -6,16 +6,19 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from dart.policy.vocabulary import EOS, PAD, special_tokens
+from dart.policy.vocabulary import EOS, PAD, Coordinates, special_tokens
 
 TEXT_TOKENS = 640
 """Number of text tokens: 256 bytes, so that any text can be written, and frequent pairs of the
 instructions."""
 
 
-def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    instructions: Iterable[str], coordinates: Coordinates = "bins"
+) -> PreTrainedTokenizerFast:
     """Train the small policy's tokenizer on these instructions; the same texts give the same tokenizer."""
-    return byte_level_tokenizer(instructions, special_tokens(), TEXT_TOKENS, 4, pad_token=PAD, eos_token=EOS)
+    special = special_tokens(coordinates)
+    return byte_level_tokenizer(instructions, special, TEXT_TOKENS, 4, pad_token=PAD, eos_token=EOS)
 
 
 def byte_level_tokenizer(

@@ -78,6 +78,7 @@ POINTS_TEXT: Mapping[Points, str] = MappingProxyType(
         "image": "pixels of the last screenshot",
         "screen": "pixels of the last screenshot",
         "thousandths": "thousandths of the last screenshot's width and height",
+        "patches": "places of the last screenshot: write the pointer token for (x,y)",
     }
 )
 
@@ -171,6 +172,13 @@ def map_points(action: Action, map_point: MapPoint) -> Action:
             return Drag(*map_point(x, y), *map_point(end_x, end_y))
         case _:
             return action
+
+
+def points_of(action: Action) -> tuple[Point, ...]:
+    """Return the points of an action, in the order in which its text has them."""
+    found: list[Point] = []
+    map_points(action, lambda x, y: (found.append((round(x), round(y))), found[-1])[1])
+    return tuple(found)
 
 
 Arguments = dict[str, str]

@@ -1,40 +1,58 @@
 """A vision-language checkpoint as a policy: sampling, and log-probs of recorded answers.
 
 The sampling distribution is softmax(logits / temperature) over the vocabulary without the tokens that stand
-for images: an answer with one of them could not be part of the next prompt. Sampling and scoring feed the
-same prompt tokens and the same pixels through the same model, so they differ by rounding only.
+for images: an answer with one of them could not be part of the next prompt. After `<pointer>` it is the
+distribution of the pointer head over the patches of the newest screenshot (`dart.policy.vlm_pointer`).
+Sampling and scoring feed the same prompt tokens and the same pixels through the same model, so they differ by
+rounding only.
 
-Shapes: B rows, T tokens, K answer positions, V vocabulary.
+Shapes: B rows, T tokens, K answer positions, V vocabulary, d width, n pointers of a row, m patches.
 """
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList
 
 from dart.core.types import Step
 from dart.policy.base import Policy
-from dart.policy.protocols import ForeignPrompt, Prompt, Screen, screenshots_of
+from dart.policy.pointer.head import score_patches
+from dart.policy.pointer.patches import PatchGrid
+from dart.policy.protocols import (
+    ForeignPrompt,
+    PointerTokens,
+    Prompt,
+    Screen,
+    check_patches,
+    screenshots_of,
+)
 from dart.policy.sampling import (
     AnswerScores,
+    PatchScores,
     SampledAnswer,
     answer_scores,
-    draw_tokens,
     drawn_answers,
     pad_left,
     pad_right,
 )
 from dart.policy.vlm_codec import VisionLanguageCodec
+from dart.policy.vlm_drawing import Draw, PointerDraw, allowed
 from dart.policy.vlm_images import ImageTokens
-
-NEVER = -1e9
-"""The logit of a token that is never sampled; finite, so that entropies stay numbers."""
+from dart.policy.vlm_pointer import (
+    Seen,
+    head_of,
+    newest_patches,
+    padded_queries,
+    positions_of_newest,
+    watching,
+)
 
 
 class VisionLanguagePolicy(Policy):
@@ -78,14 +96,65 @@ class VisionLanguagePolicy(Policy):
             for prompt, row in zip(prompts, screens, strict=True)
         ]
         ids, mask, kinds = self._padded(rows)
-        draw = _Draw(temperatures, generator, self.codec.never_sampled)
-        with self._computing():
+        with self._computing(), self._seeing() as seen:
+            draw = self._drawing(
+                temperatures, generator, self._newest(rows, screens, ids.shape[1]), screens, seen
+            )
             self.module.generate(
                 **self._inputs(ids, mask, kinds, [screen for row in screens for screen in row]),
                 generation_config=self._generation(),
                 logits_processor=LogitsProcessorList([draw]),
             )
-        return drawn_answers(draw.drawn, self.codec.end_ids)
+        return drawn_answers(draw.drawn, self.codec.end_ids, draw.centres)
+
+    def _drawing(
+        self,
+        temperatures: Sequence[float],
+        generator: torch.Generator,
+        newest: Sequence[Sequence[int]],
+        screens: Sequence[Sequence[Screen]],
+        seen: Seen | None,
+    ) -> Draw:
+        """Return what draws the next tokens.
+
+        newest   for each row, the positions of its newest screenshot's tokens
+        seen     what the language model reads and computes; None without a pointer head
+        """
+        forbidden = self.codec.never_sampled
+        if seen is None or self.codec.pointer is None:
+            return Draw(temperatures, generator, forbidden)
+
+        def attend() -> Tensor:
+            assert seen.hidden is not None  # a token was drawn from it
+            return self._attention(seen, newest, seen.hidden[:, -1:])[:, 0]
+
+        grids = [self.codec.grid(row[-1].frame) for row in screens]
+        return PointerDraw(
+            temperatures, generator, forbidden, pointer=self.codec.pointer, grids=grids, attend=attend
+        )
+
+    def _seeing(self) -> AbstractContextManager[Seen | None]:
+        """Watch the language model if the policy has a pointer head."""
+        return nullcontext() if self.codec.pointer is None else watching(self.module)
+
+    def _newest(
+        self, rows: Sequence[ImageTokens], screens: Sequence[Sequence[Screen]], width: int
+    ) -> list[list[int]]:
+        """Return the positions of each row's newest screenshot in rows that are padded to `width` tokens."""
+        placeholder = self.codec.image_encoder.placeholder_id
+        return [
+            positions_of_newest(
+                row.token_ids, placeholder, self.codec.image_tokens(shown[-1]), width - len(row.token_ids)
+            )
+            for row, shown in zip(rows, screens, strict=True)
+        ]
+
+    def _attention(self, seen: Seen, newest: Sequence[Sequence[int]], queries: Tensor) -> Tensor:
+        """Return the head's logits [B, n, m] of the newest screenshot's patches for queries [B, n, d]."""
+        assert seen.inputs is not None  # the prompt was read
+        patches, mask = newest_patches(seen.inputs, newest)
+        logits: Tensor = head_of(self.module)(patches, queries, mask)
+        return logits
 
     def _generation(self) -> GenerationConfig:
         """Return generation settings that ignore those of the checkpoint, such as a repetition penalty.
@@ -103,22 +172,70 @@ class VisionLanguagePolicy(Policy):
     # ---- scoring ----
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        seen = [[screens[image.sha256] for image in step.images] for step in steps]
-        rows = [self.codec.expand_images(step.prompt_ids, row) for step, row in zip(steps, seen, strict=True)]
+        shown = [[screens[image.sha256] for image in step.images] for step in steps]
+        rows = [
+            self.codec.expand_images(step.prompt_ids, row) for step, row in zip(steps, shown, strict=True)
+        ]
         prompt_ids, prompt_mask, prompt_kinds = self._padded(rows)
         targets, answered = pad_right([step.token_ids for step in steps], self.codec.pad_id)
-        ids = torch.cat([prompt_ids, targets[:, :-1]], 1)
+        read = self._read(targets)
+        ids = torch.cat([prompt_ids, read[:, :-1]], 1)
         mask = torch.cat([prompt_mask, answered[:, :-1]], 1)
         kinds = F.pad(prompt_kinds, (0, targets.shape[1] - 1))  # an answer is text
-        logits = self._logits(self._inputs(ids, mask, kinds, [one for row in seen for one in row]), targets)
-        return answer_scores(_allowed(logits, self.codec.never_sampled), targets, answered, temperature)
+        with self._computing(), self._seeing() as seen:
+            logits = self._logits(
+                self._inputs(ids, mask, kinds, [one for row in shown for one in row]), targets
+            )
+            text = answer_scores(allowed(logits, self.codec.never_sampled), read, answered, temperature)
+            if seen is None or self.codec.pointer is None:
+                return text
+            newest = self._newest(rows, shown, prompt_ids.shape[1])
+            return self._with_patches(text, targets, seen, newest, self.codec.pointer, temperature)
+
+    def _read(self, targets: Tensor) -> Tensor:
+        """Return the tokens that the model reads for answer tokens: `<pointer>` in place of a patch."""
+        pointer = self.codec.pointer
+        return (
+            targets if pointer is None else targets.where(targets < pointer.first_patch_id, pointer.token_id)
+        )
+
+    def _with_patches(
+        self,
+        text: AnswerScores,
+        targets: Tensor,
+        seen: Seen,
+        newest: Sequence[Sequence[int]],
+        pointer: PointerTokens,
+        temperature: float,
+    ) -> AnswerScores:
+        """Return the scores in which patches are scored by the pointer head.
+
+        text      scores of all answer tokens [B, K] as words
+        targets   answer tokens [B, K]
+        newest    for each row, the positions of its newest screenshot's tokens
+        """
+        assert seen.hidden is not None
+        hidden = seen.hidden[:, -targets.shape[1] :]
+        points = (targets >= pointer.first_patch_id) & text.mask
+        queries, row, place = padded_queries(hidden, points.to(hidden.device))
+        logits = self._attention(seen, newest, queries)
+        if not len(row):  # every rank has to run the head, forward and backward
+            return replace(text, logprobs=text.logprobs + 0.0 * logits.sum().cpu())
+        index = targets[points] - pointer.first_patch_id
+        patches = score_patches(logits[row, place], index.to(logits.device), temperature)
+        where = points.nonzero(as_tuple=True)
+        return replace(
+            text,
+            logprobs=text.logprobs.index_put(where, patches.logprob.cpu().to(text.logprobs.dtype)),
+            entropies=text.entropies.index_put(where, patches.entropy.cpu().to(text.entropies.dtype)),
+            patches=PatchScores(where[0], logits[row, place].cpu()),
+        )
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
         """Return logits [B, K, V] before each answer token. Other logits are skipped if the model can."""
         answer_tokens = targets.shape[1]
         kept = {"logits_to_keep": answer_tokens} if "logits_to_keep" in self._takes else {}
-        with self._computing():
-            logits: Tensor = self.module(**inputs, **kept).logits
+        logits: Tensor = self.module(**inputs, **kept).logits
         return logits[:, -answer_tokens:]
 
     def sort_key(self, step: Step) -> Any:
@@ -128,6 +245,12 @@ class VisionLanguagePolicy(Policy):
     def token_count(self, step: Step) -> int:
         pictures = sum(image.tokens - 1 for image in step.images)
         return len(step.prompt_ids) + pictures + len(step.token_ids)
+
+    def patch_count(self, step: Step) -> int:
+        return step.images[-1].tokens
+
+    def patch_grid(self, screen: Screen) -> PatchGrid:
+        return self.codec.grid(screen.frame)
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
         """Check that a step's placeholders, images and image tokens agree. Raises ForeignPrompt."""
@@ -145,6 +268,7 @@ class VisionLanguagePolicy(Policy):
                 )
         if step.images[-1].sha256 != step.screenshot_sha256:
             raise ForeignPrompt(step, "the last image of its prompt is not the step's screenshot")
+        check_patches(step, self.codec.pointer, step.images[-1].tokens)
 
     # ---- inputs ----
 
@@ -189,32 +313,3 @@ def _taken_by(module: Any) -> frozenset[str]:
     """Return the names of the arguments of a model's `forward`, also if an adapter wraps the model."""
     model = module.get_base_model() if hasattr(module, "get_base_model") else module
     return frozenset(inspect.signature(model.forward).parameters)
-
-
-class _Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not followed
-    """Draws each next token and excludes all other tokens, so that `generate` has to take the drawn one.
-
-    Each row has its own temperature, the draws come from the engine's own generator, and the recorded
-    log-probs are those of the distribution that was sampled. `generate` handles positions and caches.
-    """
-
-    def __init__(
-        self, temperatures: Sequence[float], generator: torch.Generator, forbidden: Sequence[int]
-    ) -> None:
-        self._temperature = torch.tensor(temperatures, dtype=torch.float32)
-        self._generator = generator
-        self._forbidden = list(forbidden)
-        self.drawn: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        allowed = _allowed(scores, self._forbidden).cpu()
-        token, logprob, entropy = draw_tokens(allowed, self._temperature, self._generator)
-        self.drawn.append((token, logprob, entropy))
-        only = torch.full_like(scores, -torch.inf)
-        return only.scatter(1, token.to(scores.device).unsqueeze(1), 0.0)
-
-
-def _allowed(logits: Tensor, forbidden: Sequence[int]) -> Tensor:
-    """Return float32 logits in which the forbidden tokens have no probability."""
-    index = torch.tensor(list(forbidden), device=logits.device)
-    return logits.float().index_fill(-1, index, NEVER)

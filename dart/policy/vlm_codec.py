@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,34 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dart.core.actions import ActionParseError, format_action, parse_action
+from dart.core.actions import Action, ActionParseError, format_action, parse_action
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import shown_flags, shown_screenshots, told_steps
-from dart.policy.coordinates import POINTS_OF, CoordinateFrame, Points, ResizeRule, frame_of
+from dart.policy.coordinates import (
+    POINTS_OF,
+    CoordinateFrame,
+    Points,
+    ResizeRule,
+    frame_of,
+    pixel_at,
+)
+from dart.policy.pointer.patches import PatchGrid
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import Codec, PixelFrameError, Prompt, Screen
+from dart.policy.protocols import (
+    Centres,
+    Codec,
+    PixelFrameError,
+    PointerTokens,
+    Prompt,
+    Screen,
+    UnsupportedCheckpoint,
+)
 from dart.policy.uitars import (
     NOT_AN_ACTION,
     hint_of,
     map_points,
+    points_of,
     read_answer,
     system_prompt,
     thought_of,
@@ -37,6 +55,12 @@ from dart.policy.uitars import (
 from dart.policy.vlm_chat import MARK, ChatTemplate
 from dart.policy.vlm_images import ImageEncoder, ImageTokens
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
+
+POINTER_KEY = "pointer_pad_token_id"
+"""Key of a checkpoint's config.json that names the token `<pointer>`; checkpoints without a head lack it."""
+
+_POINT_IN_ANSWER = re.compile(r"\(\d+,\d+\)")
+"""Matches a point in the text of an action."""
 
 _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_token_(?:id|index)")
 """Matches the names under which configurations list the tokens of images, videos and sounds."""
@@ -55,11 +79,8 @@ class VisionLanguageCodec(Codec):
         self._context = prompt_spec.context
         self.rule = resize_rule(processor.image_processor)
         self.image_encoder = ImageEncoder(processor, self.rule)
-        self.points: Points = (
-            POINTS_OF.get(config.model_type, "screen")
-            if self._context.points == "auto"
-            else self._context.points
-        )
+        self.pointer = pointer_tokens(config)
+        self.points = self._chosen_points(config)
         self.never_sampled = _picture_ids(config, self.tokenizer, self.image_encoder)
         self._prompt = system_prompt(prompt_spec.prompt, self.points)
         self._chat = ChatTemplate(self.tokenizer, template_of(processor), self.image_encoder.placeholder)
@@ -72,7 +93,30 @@ class VisionLanguageCodec(Codec):
         self._text.encode_special_tokens = True  # "<|im_end|>" in an instruction is text and ends nothing
         self._cached_text = lru_cache(maxsize=256)(self._encode_text)
 
+    def _chosen_points(self, config: Any) -> Points:
+        """Return what a point is for this checkpoint. Raises UnsupportedCheckpoint."""
+        if self.pointer is None:
+            known = POINTS_OF.get(config.model_type, "screen")
+            return known if self._context.points == "auto" else self._context.points
+        if self._context.points != "auto":
+            raise UnsupportedCheckpoint(
+                f"context.points is {self._context.points!r}, but the checkpoint has a pointer head and "
+                "writes no numbers; leave context.points at 'auto'"
+            )
+        if self.rule is None:
+            raise UnsupportedCheckpoint(
+                "the checkpoint has a pointer head, but its image processor makes no grid of patches: the "
+                "head needs a checkpoint of the Qwen-VL family"
+            )
+        return "patches"
+
     # ---- screenshots ----
+
+    def grid(self, frame: CoordinateFrame) -> PatchGrid:
+        """Return the patches of a screenshot, one for each of its image tokens."""
+        assert self.rule is not None  # checked when the codec is made
+        side_px = self.rule.factor_px
+        return PatchGrid(frame.shown_height_px // side_px, frame.shown_width_px // side_px)
 
     def shown(self, request: GenerateRequest) -> tuple[str, ...]:
         return shown_screenshots(request, self._context)
@@ -109,7 +153,9 @@ class VisionLanguageCodec(Codec):
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
         hint = hint_of([map_points(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
         inserts = [self._cached_text(self._prompt + request.instruction + hint)]
-        inserts += [self._without_end(step.token_ids) for step in told_steps(request, self._context)]
+        inserts += [
+            self._read(self._without_end(step.token_ids)) for step in told_steps(request, self._context)
+        ]
         text = self._chat.rendered(shown_flags(request, self._context))
         token_ids = self._beginning_of(text)
         for index, piece in enumerate(MARK.split(text)):
@@ -156,31 +202,74 @@ class VisionLanguageCodec(Codec):
     # ---- answers ----
 
     def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        action = map_points(parse_action(action_text), frame.to_shown)
-        return [*self._encode_text(write_answer(action)), self._end_id]
+        return [*self._written_answer(parse_action(action_text), "", frame), self._end_id]
+
+    def _written_answer(self, action: Action, thought: str, frame: CoordinateFrame) -> list[int]:
+        """Return the tokens of an answer, with the action's points in pixels of the screen."""
+        shown = map_points(action, frame.to_shown)
+        text = write_answer(shown, thought)
+        points = points_of(shown)
+        if self.pointer is None or not points:
+            return self._encode_text(text)
+        before, *between = _POINT_IN_ANSWER.split(text[len(text) - len(format_action(shown)) :])
+        ids = self._encode_text(text[: len(text) - len(format_action(shown))] + before)
+        for (x, y), after in zip(points, between, strict=True):
+            patch = self.grid(frame).patch_at(
+                (x + 0.5) / frame.shown_width_px, (y + 0.5) / frame.shown_height_px
+            )
+            ids += [self.pointer.token_id, self.pointer.first_patch_id + patch, *self._encode_text(after)]
+        return ids
 
     def encode_answer(self, text: str, instruction: str) -> list[int]:
         """See `Codec`. Box tokens are accepted; tokens that end an answer or stand for an image are not."""
         ids = self._without_end(self._written(text))
-        if forbidden := {*ids} & {*self.end_ids, *self.never_sampled}:
+        pointers = () if self.pointer is None else (self.pointer.token_id,)
+        if forbidden := {*ids} & {*self.end_ids, *self.never_sampled, *pointers}:
             names = ", ".join(sorted(self.tokenizer.convert_ids_to_tokens(sorted(forbidden))))
             raise ActionParseError(f"expected no special token inside an answer, found {names}", text)
         return [*ids, self._end_id]
 
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
-        text = self.tokenizer.decode(self._without_end(token_ids), skip_special_tokens=False)
-        return not thought_of(str(text))
+        return not thought_of(self._spelled(self._read(self._without_end(token_ids))))
 
-    def decode_action(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
+    def decode_action(
+        self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame, centres: Centres = ()
+    ) -> str:
         ids = list(token_ids)
         ended = bool(ids) and ids[-1] in self.end_ids
-        text = str(self.tokenizer.decode(ids[:-1] if ended else ids, skip_special_tokens=False))
+        text = self._with_points(ids[:-1] if ended else ids, frame, centres)
         if not ended:
             return f"{NOT_AN_ACTION}the answer has no end token: {text}"
         try:
             return format_action(map_points(read_answer(text), frame.to_screen))
         except ActionParseError:
             return f"{NOT_AN_ACTION}{text}"
+
+    def _with_points(self, ids: Sequence[int], frame: CoordinateFrame, centres: Centres) -> str:
+        """Return the text of tokens, with each pointer and its patch as pixels of the shown image."""
+        if self.pointer is None:
+            return self._spelled(ids)
+        grid, given, text, run = self.grid(frame), iter(centres), "", list[int]()
+        for before, token in pairwise((-1, *ids)):
+            patch = token - self.pointer.first_patch_id
+            if before == self.pointer.token_id and 0 <= patch < grid.patches:
+                x, y = next(given, grid.centre(patch))
+                point = pixel_at(x, frame.shown_width_px), pixel_at(y, frame.shown_height_px)
+                text += f"{self._spelled(run[:-1])}({point[0]},{point[1]})"
+                run = []
+            else:
+                run.append(token)
+        return text + self._spelled(self._read(run))
+
+    def _spelled(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def _read(self, token_ids: Sequence[int]) -> list[int]:
+        """Return the tokens that the model reads for those of an answer: `<pointer>` in place of a patch."""
+        if self.pointer is None:
+            return list(token_ids)
+        first, pointer_id = self.pointer.first_patch_id, self.pointer.token_id
+        return [pointer_id if token >= first else token for token in token_ids]
 
     def _end_of_a_turn(self, usual: int) -> int:
         """Return the token with which the template ends an answer; `usual` if it has none of its own."""
@@ -201,6 +290,19 @@ def resize_rule(image_processor: Any) -> ResizeRule | None:
         min_area_px=size["shortest_edge"],
         max_area_px=size["longest_edge"],
     )
+
+
+def pointer_tokens(config: Any) -> PointerTokens | None:
+    """Return the tokens of a checkpoint's pointer head; None for a checkpoint without one.
+
+    Its configuration names the token `<pointer>` as GUI-Actor's checkpoints do. Patches have no token of the
+    tokenizer: they follow the last token of the model.
+    """
+    named = getattr(config, POINTER_KEY, None)
+    if named is None:
+        return None
+    token_id = named[0] if isinstance(named, list) else named
+    return PointerTokens(token_id=int(token_id), first_patch_id=int(config.get_text_config().vocab_size))
 
 
 def load_vlm_codec(folder: Path, prompt_spec: PromptSpec) -> VisionLanguageCodec:

@@ -2,18 +2,30 @@
 
 An answer is a few tokens: `<click> <x_21> <y_30> <eos>`. Coordinates are bins of
 `BIN_PX` pixels, the cells of the feature map that the model points into
-(`dart.policy.modeling`); a bin stands for the pixel in its middle. A text to type can be
-copied from the instruction: `<q1>` is its first double-quoted span.
+(`dart.policy.modeling`); a bin stands for the pixel in its middle. A policy with the pointer head
+writes `<click> <pointer> <patch_305> <eos>` instead; a patch stands for its centre. A text to type can
+be copied from the instruction: `<q1>` is its first double-quoted span.
 """
 
 import re
 from functools import cache
+from typing import Literal
 
 FRAME_WIDTH_PX = 160
 FRAME_HEIGHT_PX = 210
 BIN_PX = 4
 X_BINS = FRAME_WIDTH_PX // BIN_PX
 Y_BINS = -(-FRAME_HEIGHT_PX // BIN_PX)
+
+PATCH_PX = 8
+"""Side of the patches of the pointer head; those of the last row lie partly below the screen."""
+
+PATCH_COLUMNS = FRAME_WIDTH_PX // PATCH_PX
+PATCH_ROWS = -(-FRAME_HEIGHT_PX // PATCH_PX)
+PATCHES = PATCH_ROWS * PATCH_COLUMNS
+
+Coordinates = Literal["bins", "pointer"]
+"""How a policy writes a point: a token for its column and one for its row, or `<pointer>` and a patch."""
 
 MAX_COPIES = 4
 """Number of quoted spans of an instruction that can be copied."""
@@ -22,6 +34,7 @@ STEP_COUNTERS = 16
 """Number of step counters; the last one also stands for all later steps."""
 
 PAD, EOS, IMAGE, ANSWER = "<pad>", "<eos>", "<image>", "<answer>"
+POINTER = "<pointer>"
 ACTIONS = ("click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished")
 DIRECTIONS = ("up", "down", "left", "right")
 
@@ -48,24 +61,33 @@ def y_token(y_px: int) -> str:
     return f"<y_{min(max(y_px, 0) // BIN_PX, Y_BINS - 1)}>"
 
 
+def patch_token(patch: int) -> str:
+    """Return the token of a patch; patches are numbered row by row from the top left."""
+    return f"<patch_{patch}>"
+
+
 @cache
-def special_tokens() -> tuple[str, ...]:
-    """Return all special tokens; the position in this tuple is the token's id."""
+def special_tokens(coordinates: Coordinates = "bins") -> tuple[str, ...]:
+    """Return all special tokens; the position in this tuple is the token's id.
+
+    The tokens of coordinates come last, so the ids of all others do not depend on `coordinates`.
+    """
+    bins = (*(f"<x_{index}>" for index in range(X_BINS)), *(f"<y_{index}>" for index in range(Y_BINS)))
+    patches = (POINTER, *(patch_token(patch) for patch in range(PATCHES)))
     return (
         *(PAD, EOS, IMAGE, ANSWER),
         *(f"<{name}>" for name in ACTIONS),
         *(f"<{name}>" for name in DIRECTIONS),
         *(copy_token(index) for index in range(MAX_COPIES)),
         *(step_token(count) for count in range(STEP_COUNTERS)),
-        *(f"<x_{index}>" for index in range(X_BINS)),
-        *(f"<y_{index}>" for index in range(Y_BINS)),
+        *(bins if coordinates == "bins" else patches),
     )
 
 
 @cache
-def special_ids() -> dict[str, int]:
+def special_ids(coordinates: Coordinates = "bins") -> dict[str, int]:
     """Return the id of every special token."""
-    return {token: index for index, token in enumerate(special_tokens())}
+    return {token: index for index, token in enumerate(special_tokens(coordinates))}
 
 
 def bin_center_px(bin_index: int, frame_px: int) -> int:

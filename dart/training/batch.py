@@ -16,7 +16,7 @@ from torch import Tensor
 from dart.core.types import Demonstration, Group, Step
 from dart.training.advantage import group_members, step_advantages
 from dart.training.batch_errors import MalformedStep
-from dart.training.entropy import entropy_threshold, is_kept
+from dart.training.entropy import Pointing, entropy_threshold, is_kept
 
 T = TypeVar("T")
 
@@ -45,10 +45,13 @@ class Samples:
     groups_without_spread: int
 
 
-def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None) -> Samples:
+def step_samples(
+    groups: Sequence[Group], entropy_quantile: float | None = None, pointing: Pointing | None = None
+) -> Samples:
     """Return the step samples of the groups that have spread. Raises MalformedStep.
 
     entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
+    pointing           the pointer head of the policy; None: it has none
 
     Steps with an empty answer are always left out.
     """
@@ -59,9 +62,12 @@ def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None)
         if advantages is None:
             without_spread += 1
             continue
-        threshold = -math.inf if entropy_quantile is None else entropy_threshold(group, entropy_quantile)
+        share = entropy_quantile
+        threshold = -math.inf if share is None else entropy_threshold(group, share, pointing)
         for member, advantage in zip(group_members(group), advantages, strict=True):
-            is_in_loss = [is_kept(_checked(step, group.group_id), threshold) for step in member.steps]
+            is_in_loss = [
+                is_kept(_checked(step, group.group_id), threshold, pointing) for step in member.steps
+            ]
             steps += len(is_in_loss)
             low_entropy += is_in_loss.count(False)
             kept += [

@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
+from dart.policy.pointer.head import PointerHead
+
 T = TypeVar("T")
 
 OPTIMIZER_FILE = "optimizer.pt"
@@ -91,7 +93,7 @@ class ProcessGroup(RankGroup):
         """Split the weights layer by layer, so that no process ever holds all of them during a pass."""
         from torch.distributed.fsdp import fully_shard
 
-        layers = set(getattr(module, "_no_split_modules", ()))
+        layers = {*getattr(module, "_no_split_modules", ()), PointerHead.__name__}  # called on its own
         for part in list(module.modules()):
             if type(part).__name__ in layers:
                 fully_shard(part, mesh=self._mesh)

@@ -5,41 +5,62 @@ the sampling distribution, as the engine recorded it::
 
     H_t = 1 / (|r_t| + |a_t|) * sum_i H_ti              keep the step where H_t >= the q-quantile of its group
 
-Coordinates need no entropy of their own here. They are tokens of the answer, and the small policy's pointer
-gives their logits (`dart.policy.modeling`): the entropy of an x token is over columns, the entropy of a y
-token is over the cells of its column, and their sum is the entropy of pointing at a cell. Both are in the
-mean.
+Coordinates are tokens of the answer, and their entropies are in the mean. The small policy's bins are two
+tokens (`dart.policy.modeling`): the entropy of an x token is over columns, the entropy of a y token is over
+the cells of its column, and their sum is the entropy of pointing at a cell. A patch of a pointer head counts
+with its entropy divided by the log of the number of patches, a number in [0, 1]: the patches of a large
+screenshot would otherwise outweigh every word.
 
 Leaving a step out affects the loss only. Advantages, and the number of samples that the loss is a mean over,
 include all steps (section 2.6). Pure arithmetic: no torch, no I/O.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dart.core.types import Group, Step
+from dart.policy.protocols import PointerTokens
 
 
-def step_entropy(step: Step) -> float | None:
-    """Return the mean entropy in nats per token; None without recorded entropies (demonstrations, empty
-    answers)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointing:
+    """What a policy with a pointer head says about its answers."""
+
+    tokens: PointerTokens
+    patches: Callable[[Step], int]
+    """Function that returns the number of patches of a step's screenshot."""
+
+
+def step_entropy(step: Step, pointing: Pointing | None = None) -> float | None:
+    """Return the mean entropy per token; None without recorded entropies (demonstrations, empty answers).
+
+    The entropy of a token is in nats, that of a patch in shares of the largest one.
+    """
     if not step.entropies:
         return None
-    return math.fsum(step.entropies) / len(step.entropies)
+    if pointing is None:
+        return math.fsum(step.entropies) / len(step.entropies)
+    largest = math.log(max(2, pointing.patches(step)))
+    found = [
+        entropy / largest if before == pointing.tokens.token_id else entropy
+        for before, entropy in zip((None, *step.token_ids), step.entropies, strict=False)
+    ]
+    return math.fsum(found) / len(found)
 
 
-def entropy_threshold(group: Group, share: float) -> float:
+def entropy_threshold(group: Group, share: float, pointing: Pointing | None = None) -> float:
     """Return the `share` quantile of the entropies of the group's own steps, without demonstrations.
 
     -inf when no step has an entropy, so that no step is left out.
     """
-    found = [step_entropy(step) for trajectory in group.trajectories for step in trajectory.steps]
+    found = [step_entropy(step, pointing) for trajectory in group.trajectories for step in trajectory.steps]
     return quantile([entropy for entropy in found if entropy is not None], share)
 
 
-def is_kept(step: Step, threshold: float) -> bool:
+def is_kept(step: Step, threshold: float, pointing: Pointing | None = None) -> bool:
     """Whether the step is in the loss: its entropy is at or above the threshold, or unknown."""
-    entropy = step_entropy(step)
+    entropy = step_entropy(step, pointing)
     return entropy is None or entropy >= threshold
 
 

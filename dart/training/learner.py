@@ -27,6 +27,7 @@ from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.batch import StepSample, micro_batches, padded, split_evenly, step_samples
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
 from dart.training.distributed import RankGroup
+from dart.training.entropy import Pointing
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
 from dart.training.loss import (
     LossConfig,
@@ -125,7 +126,7 @@ class Learner:
         each the policy, the optimizer and the version are as before.
         """
         started = time.perf_counter()
-        samples = step_samples(groups, self.config.entropy_quantile)
+        samples = step_samples(groups, self.config.entropy_quantile, self._pointing())
         kept = samples.kept
         if not kept:
             raise NothingToLearn(
@@ -156,6 +157,10 @@ class Learner:
             mean_reward=math.fsum(rewards) / len(rewards),
             seconds=time.perf_counter() - started,
         )
+
+    def _pointing(self) -> Pointing | None:
+        tokens = self._policy.codec.pointer
+        return None if tokens is None else Pointing(tokens=tokens, patches=self._policy.patch_count)
 
     def save(self, parent: Path, write: Callable[[Path], None] | None = None) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder.

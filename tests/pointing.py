@@ -1,0 +1,71 @@
+"""A tiny vision-language checkpoint that points: it imitated clicks and drags, so its answers hold patches."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dart.config.sections import ContextSettings
+from dart.core.types import GenerateRequest, Step
+from dart.imitation.vlm import ImitationConfig, imitate
+from dart.policy.load import ModelPlacement, load
+from dart.policy.pointer_checkpoint import add_pointer
+from dart.policy.prompt_spec import PromptSpec
+from dart.policy.protocols import Screen
+
+READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=40))
+
+SIZES = ((160, 210), (210, 160), (300, 90))
+"""Width and height in pixels of screens; their grids of patches differ."""
+
+ACTIONS = ("click(start_box='(40,60)')", "drag(start_box='(20,20)', end_box='(140,80)')")
+
+
+def png(seed: int) -> bytes:
+    """A screen of noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
+    made = io.BytesIO()
+    Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST).save(made, "PNG")
+    return made.getvalue()
+
+
+def asking(sha256: str, temperature: float = 1.0) -> GenerateRequest:
+    return GenerateRequest(
+        screenshot_sha256=sha256, instruction="Click it.", history=(), temperature=temperature
+    )
+
+
+def make_pointing(base: Path, folder: Path, updates: int = 40) -> None:
+    """Write a checkpoint that points into the new folder `folder`."""
+    torch.manual_seed(0)
+    add_pointer(base, folder.parent / f"{folder.name}-untrained")
+    policy = load(
+        folder.parent / f"{folder.name}-untrained", READING, ModelPlacement(is_trained=True, device="cpu")
+    )
+    screens: dict[str, Screen] = {}
+    steps: list[Step] = []
+    for number, action in enumerate(ACTIONS * 3):
+        screen = policy.codec.screen(f"{number}", png(number))
+        screens[screen.sha256] = screen
+        prompt = policy.codec.prompt(asking(screen.sha256), [screen])
+        steps.append(
+            Step(
+                screenshot_sha256=screen.sha256,
+                prompt_ids=prompt.token_ids,
+                images=prompt.images,
+                token_ids=tuple(policy.codec.encode_action(action, "", screen.frame)),
+                logprobs=(),
+                entropies=(),
+                answer=action,
+                policy_version=0,
+                observe_ms=0.0,
+                generate_ms=0.0,
+                act_ms=0.0,
+            )
+        )
+    config = ImitationConfig(updates=updates, batch=6, lr=3e-3, warmup_updates=5)
+    imitate(policy, steps, screens, config, report=lambda _: None)
+    folder.mkdir()
+    policy.save(folder)
