@@ -1,4 +1,4 @@
-"""A tiny vision-language checkpoint that points: it imitated clicks and drags, so its answers hold patches."""
+"""A tiny vision-language checkpoint that points: it imitated clicks and drags, so it answers with patches."""
 
 import io
 from pathlib import Path
@@ -37,7 +37,7 @@ def asking(sha256: str, temperature: float = 1.0) -> GenerateRequest:
     )
 
 
-def make_pointing(base: Path, folder: Path, updates: int = 40) -> None:
+def make_pointing(base: Path, folder: Path, updates: int = 16) -> None:
     """Write a checkpoint that points into the new folder `folder`."""
     torch.manual_seed(0)
     add_pointer(base, folder.parent / f"{folder.name}-untrained")

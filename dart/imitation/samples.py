@@ -135,7 +135,8 @@ def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) ->
 def _patches(targets: Tensor, config: GuiPolicyConfig) -> Tensor:
     """Return which tokens are patches, bool of the same shape."""
     first = config.first_patch_token_id
-    return (targets >= first) & (targets < first + config.patches)
+    found: Tensor = (targets >= first) & (targets < first + config.patches)
+    return found
 
 
 def _near_patches(patch: Tensor, config: GuiPolicyConfig, sigma_patches: float) -> Tensor:

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dart.core.errors import UsageError
-from dart.policy.load import SMALL_POLICY, load, model_type
+from dart.policy.load import SMALL_POLICY, CheckpointError, load, model_type
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
 from dart.policy.vlm_codec import POINTER_KEY
 from dart.policy.vocabulary import POINTER
@@ -22,17 +21,17 @@ from dart.policy.vocabulary import POINTER
 def add_pointer(base: Path, out: Path, seed: int = 0) -> None:
     """Write the checkpoint of `base` with a pointer head into the new folder `out`.
 
-    Raises UsageError for a checkpoint that cannot have one, CheckpointError for one that cannot be loaded.
+    Raises CheckpointError for a checkpoint that cannot have one or cannot be loaded.
     """
     if model_type(base) == SMALL_POLICY:
-        raise UsageError(
+        raise CheckpointError(
             f"{base} is a small policy, whose pointer head cannot be added later; make one with "
             "`dartrl pretrain --coordinates pointer`"
         )
     policy = load(base)
     module, tokenizer = policy.module, policy.codec.tokenizer  # type: ignore[attr-defined]
     if policy.codec.pointer is not None:
-        raise UsageError(f"{base} has a pointer head already")
+        raise CheckpointError(f"{base} has a pointer head already")
     tokenizer.add_special_tokens({"additional_special_tokens": [POINTER]}, replace_extra_special_tokens=False)
     token_id = int(tokenizer.convert_tokens_to_ids(POINTER))
     _make_room(module, token_id)

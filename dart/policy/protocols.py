@@ -159,7 +159,7 @@ def check_patches(step: Step, pointer: PointerTokens | None, patches: int) -> No
         )
     if pointer is None:
         return
-    for before, token in pairwise((None, *step.token_ids)):
+    for before, token in pairwise((-1, *step.token_ids)):
         index = token - pointer.first_patch_id
         is_patch = 0 <= index < patches
         if (before == pointer.token_id) != is_patch:

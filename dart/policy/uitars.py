@@ -176,9 +176,13 @@ def map_points(action: Action, map_point: MapPoint) -> Action:
 
 def points_of(action: Action) -> tuple[Point, ...]:
     """Return the points of an action, in the order in which its text has them."""
-    found: list[Point] = []
-    map_points(action, lambda x, y: (found.append((round(x), round(y))), found[-1])[1])
-    return tuple(found)
+    match action:
+        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y) | Scroll(x, y):
+            return ((x, y),)
+        case Drag(x, y, end_x, end_y):
+            return ((x, y), (end_x, end_y))
+        case _:
+            return ()
 
 
 Arguments = dict[str, str]

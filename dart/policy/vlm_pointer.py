@@ -41,7 +41,8 @@ def language_model_of(module: nn.Module) -> nn.Module:
     """Return the language model of a vision-language model, also if an adapter wraps it."""
     for name, part in module.named_modules():
         if name.rpartition(".")[2] == LANGUAGE_MODEL:
-            return part
+            found: nn.Module = part
+            return found
     raise UnsupportedCheckpoint(
         f"expected a part named {LANGUAGE_MODEL} in a {type(module).__name__}, found none: the pointer head "
         "reads its hidden states; use a checkpoint of the Qwen-VL family"
