@@ -13,6 +13,8 @@ weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
 operator    -> curator   PauseWork
 any actor   -> store     RecordEvents
+explorer    -> exploration   ExploreRequest, ExploredReport, GiveBackLease
+exploration -> store     LeaseScreen, EndExplorationLease, RecordExplored
 store       -> any caller   Paused, while the disk refuses writes
 """
 
@@ -21,6 +23,17 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, dataclass_transform, get_args
 
 from actors import codec
+from dart.core.exploration import (
+    Act,
+    Candidate,
+    Effect,
+    HeldLease,
+    LeaseEnd,
+    LeaseMove,
+    PathHop,
+    Screen,
+    StepVerdict,
+)
 from dart.core.records import (
     Batch,
     Evaluation,
@@ -289,6 +302,84 @@ class UpdateCommitted:
     version: int
 
 
+# ---- exploration: explorers and the owner of the graph ----
+
+
+@message
+class ExploreRequest:
+    """Sent by an explorer to the owner of the graph to ask where to explore.
+
+    The reply is ExplorationLease, NoWorkYet, or ExplorationOver."""
+
+    explorer: str
+    incarnation: int
+    task_id: str
+    """The task that the explorer's screen shows; empty if it shows none."""
+    seed: int
+    at: int | None
+    """The screen that it shows; None if only a reset leads to a known one."""
+
+
+@message
+class ExplorationLease:
+    """The right to expand one screen, and the known way there."""
+
+    fence: int
+    task_id: str
+    seed: int
+    screen_id: int | None
+    """None before any screen is known: then the explorer resets its environment and reports what it sees."""
+    begins_with_reset: bool
+    hops: tuple[PathHop, ...]
+    repeats: str
+    """Key of a known action to repeat there, to see whether it has the same effect again; empty: expand."""
+
+
+@message
+class ExploredReport:
+    """One action of an explorer, with the screen after it. The reply is ExploredReply or NoWorkYet."""
+
+    fence: int
+    number: int
+    cost: int
+    source_id: int | None
+    candidate: Candidate | None
+    """None for a reset."""
+    effect: Effect | None
+    """Set where there is no screen to look at: the page was left, the episode ended, the environment broke,
+    or the action was not there."""
+    screen: Screen | None
+    move: LeaseMove
+
+
+@message
+class ExploredReply:
+    """What the owner of the graph made of a report."""
+
+    screen_id: int | None
+    """The node that the screen is."""
+    effect: Effect
+    holds: bool
+    """Whether the lease is for that screen now."""
+    is_fenced: bool = False
+    """Whether the lease had ended: nothing was recorded, and the explorer asks for another one."""
+
+
+@message
+class GiveBackLease:
+    """An explorer has no more use for its lease. There is no reply."""
+
+    fence: int
+    why: LeaseEnd
+
+
+@message
+class ExplorationOver:
+    """Nothing is left to explore, or the actions are used up."""
+
+    reason: str
+
+
 # ---- the record: store ----
 #
 # A call is a method of `dart.store.store.Store`, and its fields are the arguments.
@@ -468,6 +559,48 @@ class RecordEvaluation(Call[StoredResult]):
     """Record one evaluation episode."""
 
     evaluation: Evaluation
+
+
+@message
+class LeaseScreen(Call[HeldLease]):
+    """Give an explorer the right to expand a screen."""
+
+    task_id: str
+    seed: int
+    screen_id: int | None
+    """None before any screen is known."""
+    explorer: str
+    incarnation: int
+    deadline_unix_s: float
+
+
+@message
+class EndExplorationLease(Call[bool]):
+    """End the lease of an explorer; the result is whether it was held until now."""
+
+    fence: int
+    why: LeaseEnd
+
+
+@message
+class RecordExplored(Call[StepVerdict]):
+    """Record one action of exploration, if its lease is still held."""
+
+    fence: int
+    number: int
+    """Number of the report within its lease; a report that is sent again has the same one."""
+    cost: int
+    """Number of actions that it took."""
+    source_id: int | None
+    act: Act
+    action: str
+    effect: Effect
+    target_id: int | None
+    screen: Screen | None
+    """A new screen, which becomes the target."""
+    is_expansion: bool
+    move: LeaseMove
+    deadline_unix_s: float
 
 
 @message

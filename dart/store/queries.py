@@ -115,6 +115,31 @@ RECENT_REWARDS = """
         ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :last)
     ORDER BY recent.stored_unix_s, recent.rollout_id
 """
+EXPLORED_STEP = "SELECT *, CASE WHEN expansion IS NULL THEN 0 ELSE 1 END AS is_expansion FROM explored_steps"
+ONE_EXPLORED_STEP = f"{EXPLORED_STEP} WHERE step_id = :key"
+REPORTED_STEP = f"{EXPLORED_STEP} WHERE fence = :fence AND number = :number"
+EXPLORED_STEPS_SINCE = f"""
+    {EXPLORED_STEP} WHERE task_id = :task AND seed = :seed AND step_id > :since_id ORDER BY step_id
+"""
+SCREENS_SINCE = """
+    SELECT * FROM screens WHERE task_id = :task AND seed = :seed AND screen_id > :since_id
+    ORDER BY screen_id
+"""
+ONE_SCREEN = "SELECT * FROM screens WHERE screen_id = :key"
+SCREEN_DEPTH = "SELECT depth FROM screens WHERE screen_id = :key"
+SCREEN_HELD = "SELECT held_by FROM exploration_leases WHERE held_screen = :key"
+IS_EXPANDED = "SELECT count(*) FROM explored_steps WHERE expansion = :expansion"
+EXPLORED_ACTIONS = """
+    SELECT actions FROM explored_steps WHERE task_id = :task_id AND seed = :seed
+    ORDER BY step_id DESC LIMIT 1
+"""
+EXPLORATION_LEASE = "SELECT * FROM exploration_leases WHERE fence = :key"
+HELD_LEASES = "SELECT * FROM exploration_leases WHERE held_by IS NOT NULL ORDER BY fence"
+UNREACHED_GOALS = """
+    SELECT goal_id FROM exploration_leases
+    WHERE ended = :ended AND goal_id IS NOT NULL GROUP BY goal_id HAVING count(*) >= :least
+"""
+EXPLORATIONS = "SELECT DISTINCT task_id, seed FROM explored_steps ORDER BY task_id, seed"
 NEWEST_DECISIONS = " UNION ALL ".join(
     f"""
     SELECT decisions.* FROM task_statistics

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dart.core.exploration import ExploredStep, HeldLease, LeaseEnd, ScreenNode
 from dart.core.record_address import RecordAddress
 from dart.core.records import (
     NO_EVENTS,
@@ -36,7 +37,7 @@ from dart.store.migrations import check_current
 from dart.store.patience import IMPATIENT, Patience, patiently
 from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
 from dart.store.run_blobs import local_blobs
-from dart.store.serialization import Row, record_of, screenshots_in, unpack_steps
+from dart.store.serialization import Row, record_of, screenshots_in, unpack_screen, unpack_steps
 
 T = TypeVar("T")
 
@@ -258,6 +259,35 @@ class StoreReader:
         with self._reading():
             row = self._one(queries.IN_POOL, "demonstration", pool_id)
         return self._with_steps(Demonstration, row)
+
+    # for exploration
+
+    def screens(self, task_id: str, seed: int, since_id: int = 0) -> tuple[ScreenNode, ...]:
+        """The screens of an exploration after the one with id `since_id`, in the order they were found."""
+        with self._reading() as connection:
+            rows = select(connection, queries.SCREENS_SINCE, task=task_id, seed=seed, since_id=since_id)
+            return tuple(record_of(ScreenNode, row, screen=unpack_screen(row.view)) for row in rows)
+
+    def explored_steps(self, task_id: str, seed: int, since_id: int = 0) -> tuple[ExploredStep, ...]:
+        """What was done in an exploration after the step with id `since_id`, oldest first."""
+        return self._all(
+            ExploredStep, queries.EXPLORED_STEPS_SINCE, task=task_id, seed=seed, since_id=since_id
+        )
+
+    def held_leases(self) -> tuple[HeldLease, ...]:
+        """The leases that explorers hold."""
+        return self._all(HeldLease, queries.HELD_LEASES)
+
+    def unreached_screens(self, least: int) -> frozenset[int]:
+        """Screens whose known way led elsewhere at least so often."""
+        with self._reading() as connection:
+            ended = LeaseEnd.UNREACHED.value
+            return frozenset(scalars(connection, queries.UNREACHED_GOALS, ended=ended, least=least))
+
+    def explorations(self) -> tuple[tuple[str, int], ...]:
+        """Task and seed of everything that was explored."""
+        with self._reading() as connection:
+            return tuple((row.task_id, row.seed) for row in select(connection, queries.EXPLORATIONS))
 
     # for checks, commands and pages
 

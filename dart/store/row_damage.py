@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from dart.core.types import Demonstration, RolloutState, Step, Trajectory
 from dart.store.blobs import BlobStore
 from dart.store.database import Connection
-from dart.store.queries import IN_POOL, IS_LIVE, ONE_TRAJECTORY, scalars, select
+from dart.store.queries import IN_POOL, IS_LIVE, ONE_SCREEN, ONE_TRAJECTORY, scalars, select
 from dart.store.record_rules import Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
     PARKED_COLUMNS,
+    SCREEN_COLUMNS,
     TRAJECTORY_COLUMNS,
     Row,
     check_demonstration,
@@ -24,6 +25,7 @@ from dart.store.serialization import (
     check_trajectory,
     checksum,
     record_of,
+    unpack_screen,
     unpack_steps,
 )
 
@@ -84,6 +86,14 @@ EVENTS = Content(
     lambda row, steps: json.loads(row.data),
     has_steps=False,
 )
+SCREENS = Content(
+    "explored screen",
+    "SELECT screen_id FROM screens ORDER BY screen_id",
+    ONE_SCREEN,
+    SCREEN_COLUMNS,
+    lambda row, steps: unpack_screen(row.view),
+    has_steps=False,
+)
 
 
 def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> list[Finding]:
@@ -91,7 +101,7 @@ def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> lis
 
     full   check every row; else only episodes that may still be trained or replayed
     """
-    contents = (EVENTS, TRAJECTORIES) if full else (TRAINABLE,)
+    contents = (EVENTS, TRAJECTORIES, SCREENS) if full else (TRAINABLE,)
     found: list[Finding] = []
     for content in (*contents, DEMONSTRATIONS, PARKED):
         found += findings_of(f"the rows of each {content.name}", damaged, connection, content, steps)

@@ -275,6 +275,62 @@ control_node = Table(
     comment="where a run can be inspected from elsewhere; written only if the record is on a server",
 )
 
+screens = Table(
+    "screens",
+    metadata,
+    Column("screen_id", Number, primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("seed", Number, nullable=False),
+    Column("depth", Number, nullable=False, comment="actions from the start screen when it was found"),
+    Column("found_actions", Number, nullable=False, comment="actions of the exploration by then"),
+    Column("screenshot_sha256", Text, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("view", LargeBinary, nullable=False, comment="the screen without its pixels, packed"),
+    Column("found_unix_s", Float, nullable=False),
+    Column("checksum", LargeBinary, nullable=False, comment="of this row"),
+    sqlite_autoincrement=True,
+    comment="nodes of exploration graphs",
+)
+Index("screens_by_task", screens.c.task_id, screens.c.seed, screens.c.screen_id)
+
+exploration_leases = Table(
+    "exploration_leases",
+    metadata,
+    Column("fence", Number, primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("seed", Number, nullable=False),
+    Column("screen_id", Number, ForeignKey("screens.screen_id"), comment="the screen that it is for now"),
+    Column("goal_id", Number, ForeignKey("screens.screen_id"), comment="the screen that it was given for"),
+    Column("explorer", Text, nullable=False),
+    Column("incarnation", Number, nullable=False),
+    Column("deadline_unix_s", Float, nullable=False),
+    Column("ended", Text, comment="why it ended; null while it is held"),
+    Column("held_screen", Number, unique=True, comment="screen_id while it is held: one holder each"),
+    Column("held_by", Text, unique=True, comment="explorer while it is held: one lease each"),
+    sqlite_autoincrement=True,
+)
+
+explored_steps = Table(
+    "explored_steps",
+    metadata,
+    Column("step_id", Number, primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("seed", Number, nullable=False),
+    Column("fence", Number, ForeignKey("exploration_leases.fence"), nullable=False),
+    Column("number", Number, nullable=False, comment="of the report within its lease"),
+    Column("actions", Number, nullable=False, comment="of the exploration so far, this one included"),
+    Column("source_id", Number, ForeignKey("screens.screen_id"), comment="null for a reset"),
+    Column("act", Text, nullable=False),
+    Column("action", Text, nullable=False, comment="key of the candidate"),
+    Column("effect", Text, nullable=False),
+    Column("target_id", Number, ForeignKey("screens.screen_id")),
+    Column("expansion", Text, unique=True, comment="screen and action at their first try, else null"),
+    Column("unix_s", Float, nullable=False),
+    UniqueConstraint("fence", "number", name="one_report_each"),
+    sqlite_autoincrement=True,
+)
+Index("explored_steps_by_task", explored_steps.c.task_id, explored_steps.c.seed, explored_steps.c.step_id)
+
 KEPT_TWICE = (
     counters,
     groups,
@@ -289,6 +345,8 @@ KEPT_TWICE = (
     versions,
     evaluations,
     parked,
+    exploration_leases,
+    explored_steps,
 )
 for _table in KEPT_TWICE:
     Index(f"copy_of_{_table.name}", *_table.columns).ddl_if(dialect="sqlite")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import asdict
 
+from dart.core.exploration import Screen
 from dart.core.types import Demonstration, Step, Trajectory
 from dart.store.errors import StoreConflict
 
@@ -49,6 +50,16 @@ DEMONSTRATION_COLUMNS = (
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
 PARKED_COLUMNS = ("steps_sha256", "num_steps", "oldest_version")
 """The columns of `parked` that describe its steps."""
+SCREEN_COLUMNS = (
+    "task_id",
+    "seed",
+    "depth",
+    "found_actions",
+    "screenshot_sha256",
+    "shape",
+    "view",
+    "found_unix_s",
+)
 
 
 def checksum(row: Mapping[str, Any], columns: Sequence[str]) -> bytes:
@@ -138,6 +149,27 @@ def content_sha256(demonstration: Demonstration) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(content)).hexdigest()
 
 
+def screen_row(screen: Screen, **known: Any) -> Values:
+    """Make a row of the table `screens`.
+
+    known   its columns that are not in the screen
+    """
+    row = known | {
+        "screenshot_sha256": screen.screenshot_sha256,
+        "shape": screen.shape,
+        "view": msgspec.msgpack.encode(screen),
+    }
+    return row | {"checksum": checksum(row, SCREEN_COLUMNS)}
+
+
+def unpack_screen(packed: bytes) -> Screen:
+    """The screen in the column `view`. Raises ValueError for anything else."""
+    try:
+        return _screen.decode(packed)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise ValueError(f"a screen cannot be read: {error}") from error
+
+
 pack_steps = msgspec.msgpack.Encoder().encode
 """Encode the steps of an episode as bytes."""
 
@@ -181,6 +213,7 @@ def _struct_without(cls: type, left_out: str) -> Any:
     )
 
 
+_screen = msgspec.msgpack.Decoder(Screen)
 _steps = msgspec.msgpack.Decoder(tuple[Step, ...])
 _StepWithoutPrompt: Any = _struct_without(Step, "prompt_ids")
 _without_prompts: Any = msgspec.msgpack.Decoder(tuple[_StepWithoutPrompt, ...])

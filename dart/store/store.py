@@ -22,6 +22,7 @@ from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
 from dart.store.event_retention import FLOODING, grown_old
+from dart.store.exploration_writer import ExplorationWriter
 from dart.store.queries import first_event_after
 from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
@@ -48,6 +49,9 @@ METHODS: Mapping[type[m.Call[Any]], str] = {
     m.RecordEvaluation: "record_evaluation",
     m.RecordDecisions: "record_decisions",
     m.RecordEvents: "record_events",
+    m.LeaseScreen: "lease_screen",
+    m.EndExplorationLease: "end_exploration_lease",
+    m.RecordExplored: "record_explored",
 }
 """The method of each call; the fields of the call are its arguments."""
 
@@ -67,7 +71,7 @@ THIN_EVENTS = text("""
 """)
 
 
-class Store(RolloutLeases, BatchLeases, DemonstrationWriter):
+class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
     """The record of one run, opened for writing. Creates the database, unless `create` is false; migrates it.
 
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the

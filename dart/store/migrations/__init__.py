@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 FIRST_VERSION = "0009"
 """The first migration; older records are refused."""
 
-SCHEMA_VERSION = "0011"
+SCHEMA_VERSION = "0012"
 """The newest migration."""
 
 

@@ -39,7 +39,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0012"
-down_revision = "0011"
+down_revision = "0012"
 
 
 def upgrade() -> None:
@@ -172,7 +172,7 @@ def test_a_record_of_the_first_migration_gets_the_next_ones(
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(new_record: RecordAddress) -> None:
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0011'.*start or resume the run once"):
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0012'.*start or resume the run once"):
         StoreReader(new_record)
 
 

@@ -1,0 +1,170 @@
+"""The exploration graph in memory: screens, what was tried on each, and where it led. Pure.
+
+It is built from the rows of the record in their order, by the owner of the graph and by every explorer
+alike. Only the owner adds to the record; for the others the graph is a read-only snapshot.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from dart.core.exploration import Candidate, Effect, ExploredStep, PathHop, Screen, ScreenNode
+from dart.exploration.candidates import candidates_of
+from dart.exploration.coverage import CoveragePoint, coverage_curve
+from dart.exploration.matching import DEFAULT, GREY_LEVELS, Thresholds, d_dom, d_img
+
+TRUSTED_SHARE = 0.5
+"""Share of the tries of an action that led to the same screen, from which on a path may use it."""
+
+NEAR_FACTOR = 2.0
+"""The image distance without masks may be this much larger than its threshold before masks are looked at."""
+
+
+class Graph:
+    """What is known about one task and seed."""
+
+    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
+        self._thresholds = thresholds
+        self.nodes: dict[int, ScreenNode] = {}
+        self.steps: list[ExploredStep] = []
+        self._candidates: dict[int, dict[str, Candidate]] = {}
+        self._tried: defaultdict[int, set[str]] = defaultdict(set)
+        self._targets: defaultdict[tuple[int, str], Counter[int | None]] = defaultdict(Counter)
+        self._faults: Counter[tuple[int, str]] = Counter()
+        self._of_shape: defaultdict[str, list[int]] = defaultdict(list)
+        self._grids = np.zeros((0, 0), np.int16)
+        self._grid_ids: list[int] = []
+
+    # ---- building ----
+
+    def add_node(self, node: ScreenNode) -> None:
+        """Add a screen. Nodes come before the steps that lead to them."""
+        self.nodes[node.screen_id] = node
+        self._candidates[node.screen_id] = {one.key: one for one in candidates_of(node.screen)}
+        self._of_shape[node.screen.shape].append(node.screen_id)
+        row = np.frombuffer(node.screen.grid, np.uint8).astype(np.int16)[None, :]
+        self._grids = np.concatenate([self._grids, row]) if self._grid_ids else row
+        self._grid_ids.append(node.screen_id)
+
+    def add_step(self, step: ExploredStep) -> None:
+        """Add an action that was done."""
+        self.steps.append(step)
+        if step.source_id is None:
+            return
+        key = step.source_id, step.action
+        if step.effect is Effect.FAULT:
+            self._faults[key] += 1
+        if step.is_expansion or step.effect is not Effect.FAULT:
+            self._tried[step.source_id].add(step.action)
+        if step.effect not in (Effect.FAULT, Effect.LOST):
+            self._targets[key][step.target_id] += 1
+
+    # ---- reading ----
+
+    @property
+    def actions(self) -> int:
+        """Actions of the exploration so far."""
+        return self.steps[-1].actions if self.steps else 0
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The start screens: one, unless the site starts differently each time. The newest comes first."""
+        found = [
+            step.target_id for step in self.steps if step.source_id is None and step.target_id is not None
+        ]
+        return tuple(dict.fromkeys(reversed(found)))
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes of all screens, in the order in which they were found."""
+        return tuple(self._of_shape)
+
+    def candidates(self, screen_id: int) -> tuple[Candidate, ...]:
+        """The candidates of a screen, as it looked when it was found."""
+        return tuple(self._candidates[screen_id].values())
+
+    def candidate(self, screen_id: int, key: str) -> Candidate | None:
+        """A candidate of a screen by its key."""
+        return self._candidates[screen_id].get(key)
+
+    def untried(self, screen_id: int) -> tuple[Candidate, ...]:
+        """The candidates of a screen that no explorer has tried."""
+        tried = self._tried[screen_id]
+        return tuple(one for key, one in self._candidates[screen_id].items() if key not in tried)
+
+    def is_tried(self, screen_id: int, key: str) -> bool:
+        """Whether an action was tried on a screen."""
+        return key in self._tried[screen_id]
+
+    def faults(self, screen_id: int, key: str) -> int:
+        """How often the environment broke at an action."""
+        return self._faults[screen_id, key]
+
+    def tries(self, screen_id: int, key: str) -> int:
+        """How often an action was done on a screen, without faults."""
+        return self._targets[screen_id, key].total()
+
+    def edges(self) -> Iterator[tuple[PathHop, Counter[int | None]]]:
+        """Every action that led to another screen at its last most frequent try, and where it ever led."""
+        for (source, action), targets in self._targets.items():
+            target, count = targets.most_common(1)[0]
+            if target is not None and target != source and count / targets.total() >= TRUSTED_SHARE:
+                yield PathHop(source_id=source, action=action, target_id=target), targets
+
+    def curve(self) -> list[CoveragePoint]:
+        """Screens and shapes over actions."""
+        found = ((node.found_actions, node.screen.shape) for node in self.nodes.values())
+        return coverage_curve(found, self.actions)
+
+    # ---- matching ----
+
+    def match(self, screen: Screen) -> int | None:
+        """The node that shows this screen; None if it is new.
+
+        Nodes of the same shape are looked at first, then all others. Of several, the nearest one counts.
+        """
+        near = self._near(screen)
+        same_shape = [one for one in self._of_shape[screen.shape] if one in near]
+        for group in (same_shape, sorted(near.difference(same_shape))):
+            distances = [(self._distance(one, screen), one) for one in group]
+            fitting = [(sum(pair), one) for pair, one in distances if self._fits(pair)]
+            if fitting:
+                return min(fitting)[1]
+        return None
+
+    def _distance(self, screen_id: int, screen: Screen) -> tuple[float, float]:
+        node = self.nodes[screen_id].screen
+        return d_dom(node, screen), d_img(node, screen)
+
+    def _fits(self, distance: tuple[float, float]) -> bool:
+        dom, img = distance
+        return dom <= self._thresholds.d_dom and img <= self._thresholds.d_img
+
+    def _near(self, screen: Screen) -> set[int]:
+        """The nodes whose picture is not clearly another one. Masked cells can only lower the distance."""
+        if not self._grid_ids:
+            return set()
+        own = np.frombuffer(screen.grid, np.uint8).astype(np.int16)
+        share = (np.abs(self._grids - own) > GREY_LEVELS).mean(axis=1)
+        masked = np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).mean()
+        most = NEAR_FACTOR * self._thresholds.d_img + masked + self._masked_share()
+        return {one for one, each in zip(self._grid_ids, share, strict=True) if each <= most}
+
+    def _masked_share(self) -> float:
+        """The largest share of cells that any node's mask hides."""
+        hidden = (
+            np.unpackbits(np.frombuffer(node.screen.volatile, np.uint8)).mean()
+            for node in self.nodes.values()
+        )
+        return float(max(hidden, default=0.0))
+
+
+def graph_of(nodes: Iterable[ScreenNode], steps: Iterable[ExploredStep]) -> Graph:
+    """The graph of all nodes and steps of one task and seed."""
+    graph = Graph()
+    for node in nodes:
+        graph.add_node(node)
+    for step in steps:
+        graph.add_step(step)
+    return graph

@@ -1,0 +1,42 @@
+"""Which addresses exploration may open, and where a form may send what was typed. Pure."""
+
+from collections.abc import Collection
+from urllib.parse import urljoin, urlsplit
+
+from dart.core.errors import UsageError
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+WEB = ("http", "https")
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address. All files of one folder are an origin of their own."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return f"file://{parts.path.rpartition('/')[0]}"
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_local(url: str) -> bool:
+    """Whether an address is on this machine: a file, or a server on loopback."""
+    parts = urlsplit(url)
+    return parts.scheme == "file" or (parts.scheme in WEB and parts.hostname in LOCAL_HOSTS)
+
+
+class AllowedOrigins:
+    """The origins that one exploration may open: that of its start screen, and those given by name."""
+
+    def __init__(self, start_url: str, others: Collection[str] = ()) -> None:
+        """Raises UsageError for a start screen that is neither local nor among the given origins."""
+        if not is_local(start_url) and origin_of(start_url) not in others:
+            raise UsageError(
+                f"{start_url} is not on this machine; to explore it, name its origin "
+                f"({origin_of(start_url)}) in exploration.origins"
+            )
+        self._origins = {origin_of(start_url), *others}
+
+    def allow(self, url: str, base: str = "") -> bool:
+        """Whether an address may be opened. A jump within a page and an empty address lead nowhere else."""
+        target = urljoin(base, url)
+        scheme = urlsplit(target).scheme
+        return scheme in ("javascript", "about", "") or origin_of(target) in self._origins

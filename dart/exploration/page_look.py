@@ -1,0 +1,98 @@
+"""Reads a page as a `Screen`: its nodes, its elements, and what may be done with each. Pure but for the
+script's file.
+
+The script `look.js` runs in the page and returns JSON; `screen_of` makes a screen of it and of screenshots.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dart.core.exploration import PLACE_PX, Act, Element, Screen
+from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
+from dart.exploration.origins import AllowedOrigins, is_local
+
+LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
+"""JavaScript that describes the page."""
+
+ELEMENTS_MOST = 150
+"""Elements of a screen that are kept, in the order of the document; a message has room for them."""
+
+NODES_MOST = 1500
+"""Nodes in the structure of a screen."""
+
+REFUSED_ROLES = ("file", "hidden", "color", "slider")
+
+Look = Mapping[str, Any]
+"""What the script returned."""
+
+
+def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> Screen:
+    """A screen from two looks at a page without an action between them.
+
+    screenshots   a PNG for each look; the second one is that of the screen
+    Nodes that changed by themselves between the two looks are left out of the structure.
+    """
+    grids = [grid_of(png) for png in screenshots]
+    before, after = structure_of(_instances(first["nodes"])), structure_of(_instances(last["nodes"]))
+    return Screen(
+        screenshot_sha256=hashlib.sha256(screenshots[-1]).hexdigest(),
+        url=last["url"],
+        title=last["title"],
+        width=last["width"],
+        height=last["height"],
+        grid=grids[-1],
+        volatile=volatile_cells(*grids) if grids[0] != grids[-1] else no_volatile_cells(),
+        structure=after if before == after else _in_both(before, after),
+        shape=shape_of(_kinds(last["nodes"])),
+        elements=tuple(element_of(one, last["url"], allowed) for one in last["elements"][:ELEMENTS_MOST]),
+        scrolls=(
+            *([Act.SCROLL_DOWN] if last["is_below"] else []),
+            *([Act.SCROLL_UP] if last["is_above"] else []),
+        ),
+    )
+
+
+def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> Element:
+    """An element with what exploration may do with it."""
+    left, top, right, bottom = found["box"]
+    return Element(
+        role=found["role"],
+        text=found["text"],
+        box=(left, top, right, bottom),
+        acts=acts_of(found, page_url, allowed),
+        is_clear=found["is_clear"],
+        has_text=found["has_text"],
+    )
+
+
+def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> tuple[Act, ...]:
+    """What exploration may do with an element: nothing where it would leave the allowed origins, open another
+    window, or send a form to an address that is not local."""
+    is_usable = found["acts"] and found["is_enabled"] and found["is_clear"]
+    if not is_usable or found["role"] in REFUSED_ROLES or found["opens"]:
+        return ()
+    if found["leads_to"] and not allowed.allow(found["leads_to"], page_url):
+        return ()
+    may_send = not found["sends_to"] or is_local(found["sends_to"])
+    if found["is_field"]:
+        return (Act.TYPE, Act.SUBMIT) if found["sends_to"] and may_send else (Act.TYPE,)
+    return (Act.CLICK,) if may_send else ()
+
+
+def _instances(nodes: Iterable[Sequence[Any]]) -> list[str]:
+    """A line for each node with depth, tag, class, place, text and state."""
+    return [
+        f"{depth}|{tag}|{kind}|{','.join(str(one // PLACE_PX) for one in place)}|{text}|{state}"
+        for depth, tag, kind, place, text, state in list(nodes)[:NODES_MOST]
+    ]
+
+
+def _kinds(nodes: Iterable[Sequence[Any]]) -> list[str]:
+    return [f"{depth}|{tag}|{kind}" for depth, tag, kind, *_ in nodes]
+
+
+def _in_both(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    there = set(other)
+    return tuple(item for item in one if item in there)
