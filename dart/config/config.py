@@ -78,6 +78,7 @@ class Config(Section):
     web: sections.WebSettings = sections.WebSettings()
     inspection: sections.InspectionSettings = sections.InspectionSettings()
     tracking: sections.TrackingSettings = sections.TrackingSettings()
+    exploration: sections.ExplorationSettings = sections.ExplorationSettings()
     simulation: sections.SimulationSettings = sections.SimulationSettings()
     supervision: sections.SupervisionSettings = sections.SupervisionSettings()
 

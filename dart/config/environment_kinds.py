@@ -25,6 +25,8 @@ class EnvironmentKind:
     """
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
+    is_page: bool = False
+    """Whether its screens are pages, which exploration can read (`Environment.inspect`)."""
     content_follows_from_seed: bool = True
     """Whether the seed decides how a task begins."""
 
@@ -33,6 +35,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "miniwob": EnvironmentKind(
         make="dart.environments.miniwob.environment:make",
         task_ids="dart.environments.miniwob.pages:tasks_of",
+        is_page=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page has no windows and no applications
     ),
     "sites": EnvironmentKind(

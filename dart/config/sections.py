@@ -578,6 +578,45 @@ class EvaluationSettings(Section):
     """Measure the policy after training."""
 
 
+class ExplorationSettings(Section):
+    """Exploration of pages: a graph of their screens, found by memory-Q exploration, after GUI-Bee
+    (docs/exploration.md). `dartrl explore` explores; in a training run idle environments do, if enabled."""
+
+    enabled: bool = False
+    """Whether environments that get no work from the curator explore meanwhile."""
+    tasks: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What is explored, one task after another: ids of tasks whose screens are pages. Empty: `tasks.train`."""
+    seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
+    """Seed of the start screens, one of those for training."""
+    actions: Many = 800
+    """Largest number of actions for each task; a reset counts as one."""
+    strategy: Literal["memory_q", "least_tried", "random"] = "memory_q"
+    """How the next action is chosen."""
+    prior: Literal["constant", "model"] = "constant"
+    """Value of an action that was never tried: a constant, or raised where the policy would act."""
+    prior_samples: Annotated[int, Field(ge=1, le=64)] = 4
+    """Answers of the policy for each new screen (`prior = "model"`)."""
+    explorers: Processes = 2
+    """Number of browsers of `dartrl explore`."""
+    max_depth: Many = 8
+    """Screens that are so many actions from the start screen are not explored further."""
+    lease_s: Seconds = 120.0
+    """How long an explorer may hold a screen without a report."""
+    lease_actions: Many = 25
+    """Actions after which an explorer gives its screen back, so that its environment can do other work."""
+    confirm_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the actions that repeats known ones at the end, to see which effects can be relied on."""
+    stops_when_flat: bool = True
+    """Whether a task counts as explored once 100 actions found less than one new shape in 25."""
+    origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Origins that may be opened besides that of the start screen, as `https://host:port`. Forms are never
+    sent to an address that is not on this machine."""
+    texts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("blue", "paper", "7", "lamp")
+    """What is typed into fields."""
+    settle_s: Annotated[float, Field(ge=0, le=60)] = 0.1
+    """Time between the two looks at a screen that show what changes by itself."""
+
+
 class SimulationSettings(Section):
     """Simulations of an environment, an engine and a trainer, for measurements of everything around them.
 
@@ -788,6 +827,12 @@ class SupervisionSettings(Section):
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
     """Each environment actor, `env-NNN`."""
+    exploration: ChildSettings = ChildSettings(restart="transient")
+    """The actor that owns the exploration graph."""
+    explorer_pool: ChildSettings = ChildSettings(
+        max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
+    )
+    """Each explorer actor of `dartrl explore`, `explorer-NNN`."""
     trainer: ChildSettings = ChildSettings(
         restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
     )
@@ -863,5 +908,9 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
 }
 """Defaults that differ for a kind of environment; a file or `--set` overrides them."""
 
-POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
+POOLS: Mapping[str, str] = {
+    "env-*": "environment_pool",
+    "rollout-[0-9]*": "rollout_pool",
+    "explorer-*": "explorer_pool",
+}
 """Pool of a child by the pattern of its id."""

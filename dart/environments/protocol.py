@@ -12,7 +12,7 @@ Every call has a deadline in seconds. A failure is an exception, an
 """
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dart.core.actions import Action
 
@@ -107,6 +107,19 @@ class Environment(Protocol):
         """
         ...
 
+    async def inspect(self, expression: str) -> Any:
+        """Return the JSON value of a JavaScript expression in the page that the screen shows; for oracles,
+        exploration and tests, not for policies. Only environments whose screens are pages have it.
+        """
+        raise NotImplementedError(f"the screens of {type(self).__name__} are no pages")
+
+    async def explore(self) -> None:
+        """Let the episode go on after wrong actions, if pages would end it; call it after each reset.
+
+        By default do nothing.
+        """
+        return
+
     async def close(self) -> None:
         """Kill the browser or machine, then clean up; by default do nothing.
 
@@ -146,6 +159,12 @@ class WrappedEnvironment:
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return await self._inner.healthy(deadline_s=deadline_s)
+
+    async def inspect(self, expression: str) -> Any:
+        return await self._inner.inspect(expression)
+
+    async def explore(self) -> None:
+        await self._inner.explore()
 
     async def close(self) -> None:
         await self._inner.close()

@@ -18,7 +18,7 @@ from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
-from dart.environments.miniwob.pages import HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
+from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
 
 
 class MiniWobEnvironment(BrowserEnvironment[str]):
@@ -39,6 +39,9 @@ class MiniWobEnvironment(BrowserEnvironment[str]):
         if "error" in reported:
             raise ResetFailed(task_id, reported["error"])
         return str(reported["instruction"])
+
+    async def explore(self) -> None:
+        await self.inspect(GO_ON)
 
     async def _read_state(self, page: CdpSession) -> PageState:
         try:

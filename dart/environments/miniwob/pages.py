@@ -30,6 +30,9 @@ typeof dartEpisode === 'undefined' ? [true, 0, null]
 An episode that leaves the page (by a submitted form) has failed. The events are null where they cannot be
 counted: in another document, and when some go to frames inside the page or to the list of an open menu."""
 
+GO_ON = "core.endEpisode = () => {}"
+"""JavaScript by which no action ends the episode: most pages end it at the first wrong one."""
+
 
 def miniwob_html_dir() -> Path:
     """Return the folder ``html/miniwob`` of the installed package, without importing it (it needs selenium).

@@ -38,7 +38,7 @@ NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
+revision = "0013"
 down_revision = "0012"
 
 
@@ -132,9 +132,9 @@ def with_a_next_migration(new_record: RecordAddress, tmp_path: Path, monkeypatch
     """This version of dartrl as if it had one migration more, once `new_record` was made without it."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
-    (scripts / "versions" / "v0012_next.py").write_text(NEXT_MIGRATION)
+    (scripts / "versions" / "v0013_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(migrations, "HERE", scripts)
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0012")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0013")
 
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
