@@ -16,6 +16,7 @@ from dart.cli.config import config_app
 from dart.cli.doctor import doctor, setup
 from dart.cli.events import events, why
 from dart.cli.exit_codes import errors_as_exit_codes
+from dart.cli.explore import explore
 from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
 from dart.cli.pool import pool_app
@@ -86,6 +87,7 @@ app.command()(up)
 app.command()(down)
 app.command("eval")(evaluate)
 app.command()(pretrain)
+app.command()(explore)
 app.command()(status)
 app.command()(tree)
 app.command()(top)

@@ -585,7 +585,8 @@ class ExplorationSettings(Section):
     enabled: bool = False
     """Whether environments that get no work from the curator explore meanwhile."""
     tasks: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """What is explored, one task after another: ids of tasks whose screens are pages. Empty: `tasks.train`."""
+    """What is explored, one task after another: ids of tasks whose screens are pages. Empty:
+    `tasks.train`."""
     seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
     """Seed of the start screens, one of those for training."""
     actions: Many = 800

@@ -65,17 +65,17 @@ class EnvironmentActor(Actor):
     """Plays the rollouts, evaluations and guided episodes that the curator leases to it."""
 
     def on_start(self) -> None:
-        self._config = config = Config.model_validate(self.args["config"])
+        self.config = config = Config.model_validate(self.args["config"])
         paths = RunPaths(self.identity.run_dir)
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         self._steps = run_blobs(config.run, self.identity.run_dir).steps
         make_private(paths.scratch, scratch)
-        self._environment = make_environment(
+        self.environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
         self._meter = LoadMeter(self.clock.monotonic_s)
-        self._player = Player(self, self._environment, config, self._meter)
+        self._player = Player(self, self.environment, config, self._meter)
         self._faults_in_row = 0
         self._has_screen = False
         self._stopping = StopEvent()
@@ -86,18 +86,18 @@ class EnvironmentActor(Actor):
     async def on_stop(self) -> None:
         self._stopping.set()
         if self._runs("store"):  # without the store no episode can be kept, however it ends
-            shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
+            shutdown_s = self.config.supervision.child(self.identity.name).shutdown_s
             self.after(FINISH_SHARE * shutdown_s, self._player.stop_event.set)
             await self._over
             self._record_load()
-        await self.in_loop(self._environment.close())
+        await self.in_loop(self.environment.close())
 
     async def on_probe(self) -> bool:
         """Whether the environment can take a real screenshot; True while it has no screen."""
         if not self._has_screen:
             return True
-        deadline_s = self._config.environments.observe_deadline_s
-        return await self.in_loop(self._environment.healthy(deadline_s=deadline_s))
+        deadline_s = self.config.environments.observe_deadline_s
+        return await self.in_loop(self.environment.healthy(deadline_s=deadline_s))
 
     # ---- work ----
 
@@ -117,9 +117,13 @@ class EnvironmentActor(Actor):
             self.log.info("no_curator", reason=str(error))
             reply = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
         if isinstance(reply, m.NoWorkYet):
-            await self._stopping.wait_first(self.sleep(reply.retry_after_s))
+            await self.idle(reply)
             return None
         return reply  # type: ignore[no-any-return]
+
+    async def idle(self, reply: m.NoWorkYet) -> None:
+        """Do what can be done without work of the curator, then return to ask it again: here nothing."""
+        await self._stopping.wait_first(self.sleep(reply.retry_after_s))
 
     async def _take(self, work: Work) -> None:
         try:
@@ -176,7 +180,7 @@ class EnvironmentActor(Actor):
             rollout_id=lease.rollout_id,
             fence=lease.fence,
             detail=detail,
-            max_attempts=self._config.curation.max_attempts,
+            max_attempts=self.config.curation.max_attempts,
         )
         verdict = await self._write(call)
         if verdict in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
@@ -190,7 +194,7 @@ class EnvironmentActor(Actor):
             task_id=work.task_id,
             seed=work.seed,
             step_cap=work.step_cap,
-            temperature=self._config.rollout.temperature,
+            temperature=self.config.rollout.temperature,
         )
         match work:
             case RolloutLease():
@@ -307,8 +311,8 @@ class EnvironmentActor(Actor):
                 fence=work.fence,
                 steps_sha256=await self._put(interrupted.steps),
                 reason=f"{self.identity.name} stops",
-                max_resumes=self._config.curation.max_resumes,
-                max_attempts=self._config.curation.max_attempts,
+                max_resumes=self.config.curation.max_resumes,
+                max_attempts=self.config.curation.max_attempts,
             )
         )
         self.log.info(

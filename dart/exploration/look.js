@@ -4,7 +4,8 @@
   const LOCAL = ['localhost', '127.0.0.1', '[::1]', ''];
   const isLocal = (address) => {
     const url = new URL(address, location.href);
-    return ['http:', 'https:', 'file:', 'about:'].includes(url.protocol) && LOCAL.includes(url.hostname);
+    return ['http:', 'https:', 'file:', 'about:'].includes(url.protocol) 
+      && (LOCAL.includes(url.hostname) || url.hostname.endsWith('.localhost'));
   };
   if (!window.dartLocalForms) {
     window.dartLocalForms = true;

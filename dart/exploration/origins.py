@@ -6,6 +6,9 @@ from urllib.parse import urljoin, urlsplit
 from dart.core.errors import UsageError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+LOCAL_SUFFIX = ".localhost"
+"""Names below it are this machine too (RFC 6761)."""
+
 WEB = ("http", "https")
 
 
@@ -20,7 +23,9 @@ def origin_of(url: str) -> str:
 def is_local(url: str) -> bool:
     """Whether an address is on this machine: a file, or a server on loopback."""
     parts = urlsplit(url)
-    return parts.scheme == "file" or (parts.scheme in WEB and parts.hostname in LOCAL_HOSTS)
+    host = parts.hostname or ""
+    is_local_host = host in LOCAL_HOSTS or host.endswith(LOCAL_SUFFIX)
+    return parts.scheme == "file" or (parts.scheme in WEB and is_local_host)
 
 
 class AllowedOrigins:

@@ -5,6 +5,7 @@ root                     rest_for_one: a child that fails restarts the children 
 ├─ curator               task difficulty, leases, batches, phases
 ├─ rollout_pool          one_for_one: rollout-0 …, one engine each
 ├─ weight_sync           takes a new version through the engines, a share of them at a time
+├─ exploration           only if idle environments explore: the owner of the exploration graph
 ├─ environment_pool      one_for_one: env-000 …, one environment each
 └─ trainer               transient, significant: when it has ended, the run is over
 """
@@ -40,6 +41,10 @@ ENGINE_MODULES = {
 
 
 ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
+EXPLORER_POOL = "explorer_pool"
+
+ENVIRONMENT_ACTOR = "dart.environments.actor:EnvironmentActor"
+EXPLORING_ENVIRONMENT_ACTOR = "dart.exploration.actor:ExploringEnvironmentActor"
 
 
 def engine_names(config: Config) -> tuple[str, ...]:
@@ -60,11 +65,13 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     store, curator, weight_sync, trainer = single_children(config, run)
     engines = pool_children(config, run, ROLLOUT_POOL, engine_names(config))
     environments = pool_children(config, run, ENVIRONMENT_POOL, environment_names(config))
+    owner = (exploration_child(config, run),) if config.exploration.enabled else ()
     return (
         store,
         curator,
         supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines),
         weight_sync,
+        *owner,
         supervisor_spec(ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments),
         trainer,
     )
@@ -81,12 +88,45 @@ def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, 
     )
 
 
+def exploration_child(config: Config, run: Mapping[str, Any], **spec: Any) -> ChildSpec:
+    """The owner of the exploration graph."""
+    return _worker(config, run, "exploration", "dart.exploration.owner:ExplorationActor", **spec)
+
+
+def explorer_names(config: Config) -> tuple[str, ...]:
+    """The names of all explorer actors."""
+    return tuple(f"explorer-{index:03d}" for index in range(config.exploration.explorers))
+
+
+def exploration_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """The children of the root of `dartrl explore`: the run ends when the owner of the graph has ended.
+
+    Engines are among them only if they give priors.
+    """
+    store, _, weight_sync, _ = single_children(config, run)
+    owner = exploration_child(config, {**run, "ends_run": True}, significant=True)
+    names = explorer_names(config)
+    explorers = tuple(_worker(config, run, name, "dart.exploration.actor:ExplorerActor") for name in names)
+    pool = supervisor_spec(EXPLORER_POOL, pool_flags(config, EXPLORER_POOL), explorers)
+    if config.exploration.prior == "constant":
+        return store, owner, pool
+    engines = pool_children(config, run, ROLLOUT_POOL, engine_names(config))
+    return (
+        store,
+        supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines),
+        weight_sync,
+        owner,
+        pool,
+    )
+
+
 def pool_children(
     config: Config, run: Mapping[str, Any], pool: str, names: Sequence[str]
 ) -> tuple[ChildSpec, ...]:
     """The children of a pool with these names."""
     if pool == ENVIRONMENT_POOL:
-        return tuple(_worker(config, run, name, "dart.environments.actor:EnvironmentActor") for name in names)
+        actor = EXPLORING_ENVIRONMENT_ACTOR if config.exploration.enabled else ENVIRONMENT_ACTOR
+        return tuple(_worker(config, run, name, actor) for name in names)
     preload = "dart.inference.actor", ENGINE_MODULES[config.rollout.engine]
     return tuple(
         _worker(config, run, name, "dart.inference.actor:RolloutActor", preload=preload) for name in names

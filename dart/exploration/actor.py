@@ -1,0 +1,121 @@
+"""Actors that explore: one browser each.
+
+`ExplorerActor` does nothing else (`dartrl explore`). `ExploringEnvironmentActor` plays episodes as every
+environment does, and explores while the curator has no work for it (`exploration.enabled`).
+
+Asks       the owner of the graph for a lease and to record each action; engines for priors
+Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
+On stop    gives its lease back after the action that it is at
+On restart its next request ends the lease of the dead incarnation; what that had not reported is tried again
+"""
+
+import random
+import shutil
+
+from actors.actor import Actor
+from actors.future import Future
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.record_address import parse_record_address
+from dart.core.run_directory import RunPaths, make_private
+from dart.environments.actor import MAX_FAULTS_IN_ROW, EnvironmentActor
+from dart.environments.episode import StopEvent
+from dart.environments.factory import make_environment
+from dart.environments.faults import EnvironmentFault
+from dart.environments.protocol import Environment
+from dart.exploration.explorer import Explorer
+from dart.exploration.model_prior import ModelPrior
+from dart.exploration.ports import OwnerAway, RunPorts
+from dart.store.patience import AT_START
+from dart.store.reader import StoreReader
+
+OVER_POLL_S = 1.0
+"""Interval at which an explorer asks again after it was told that exploration is over."""
+
+
+def explorer_of(actor: Actor, config: Config, environment: Environment, reader: StoreReader) -> Explorer:
+    """The explorer of an actor, on its environment."""
+    prior = ModelPrior()
+    identity = actor.identity
+    return Explorer(
+        environment,
+        RunPorts(actor, config, prior),
+        reader,
+        config.exploration,
+        config.environments,
+        random.Random(f"{config.run.seed}/{identity.name}/{identity.incarnation}"),
+        prior,
+    )
+
+
+class ExplorerActor(Actor):
+    """Explores until the owner of the graph says that exploration is over, and then waits for its end."""
+
+    def on_start(self) -> None:
+        self._config = config = Config.model_validate(self.args["config"])
+        paths = RunPaths(self.identity.run_dir)
+        scratch = paths.scratch / self.identity.name
+        shutil.rmtree(scratch, ignore_errors=True)
+        make_private(paths.scratch, scratch)
+        self._environment = make_environment(
+            config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
+        )
+        reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
+        self._explorer = explorer_of(self, config, self._environment, reader)
+        self._faults_in_row = 0
+        self._stopping = StopEvent()
+        self._over: Future[None] = Future()
+        self.after(0.0, self._explore_for_ever)
+
+    async def on_stop(self) -> None:
+        self._stopping.set()
+        await self._over
+        await self.in_loop(self._environment.close())
+
+    async def _explore_for_ever(self) -> None:
+        while not self._stopping.is_set:
+            await self._explore_once()
+        self._over.succeed(None)
+
+    async def _explore_once(self) -> None:
+        try:
+            reply = await self._explorer.explore(lambda: self._stopping.is_set)
+        except EnvironmentFault as fault:
+            self._explorer.forget_screen()
+            self._faults_in_row += 1
+            self.log.warning("exploration_fault", kind=fault.kind, detail=str(fault))
+            if self._faults_in_row >= MAX_FAULTS_IN_ROW:
+                raise
+            return
+        if reply is None:
+            self._faults_in_row = 0
+            self.used()
+        elif isinstance(reply, m.NoWorkYet):
+            await self._stopping.wait_first(self.sleep(reply.retry_after_s))
+        else:
+            await self._stopping.wait_first(self.sleep(OVER_POLL_S))
+
+
+class ExploringEnvironmentActor(EnvironmentActor):
+    """An environment that explores while the curator has no work for it."""
+
+    def on_start(self) -> None:
+        super().on_start()
+        reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
+        self._explorer = explorer_of(self, self.config, self.environment, reader)
+        self._rests_until_s = 0.0
+
+    async def idle(self, reply: m.NoWorkYet) -> None:
+        """Explore under one lease, of at most `exploration.lease_actions` actions."""
+        if self.clock.monotonic_s() < self._rests_until_s or self.is_stopping:
+            await super().idle(reply)
+            return
+        self._explorer.forget_screen()  # an episode was played since
+        try:
+            found = await self._explorer.explore(lambda: self.is_stopping)
+        except (EnvironmentFault, OwnerAway) as error:  # it is the next episode that needs the environment
+            self.log.warning("exploration_fault", detail=str(error))
+            found = reply
+        if found is not None:
+            self._rests_until_s = self.clock.monotonic_s() + OVER_POLL_S
+            await super().idle(reply)

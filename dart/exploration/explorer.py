@@ -1,0 +1,336 @@
+"""Explores with one environment: goes to the screen of its lease, tries actions there, and reports each.
+
+It chooses by its own read-only snapshot of the graph; the owner says which node a screen is. Known ways are
+verified at each hop. Where a way leads elsewhere, the explorer says so and asks for another lease from there.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from dart.config.sections import EnvironmentsSettings, ExplorationSettings
+from dart.core import messages as m
+from dart.core.exploration import Act, Candidate, Effect, LeaseEnd, LeaseMove, Screen
+from dart.environments.faults import EnvironmentFault, UnknownTask
+from dart.environments.protocol import Environment
+from dart.exploration.candidates import actions_of, candidates_of
+from dart.exploration.follower import GraphFollower
+from dart.exploration.memory_q import Prior, constant_prior
+from dart.exploration.origins import AllowedOrigins
+from dart.exploration.page_look import LOOK, screen_of
+from dart.exploration.strategies import Strategy, strategy_named
+from dart.store.reader import StoreReader
+
+T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """What an explorer needs of the owner of the graph, of the machine and of the run."""
+
+    async def lease(
+        self, task_id: str, seed: int, at: int | None
+    ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
+        """Ask where to explore."""
+        ...
+
+    async def report(self, report: m.ExploredReport) -> m.ExploredReply:
+        """Have an action recorded; repeats the report until it is."""
+        ...
+
+    def give_back(self, fence: int, why: LeaseEnd) -> None:
+        """End a lease."""
+        ...
+
+    async def keep_screenshot(self, png: bytes) -> None:
+        """Store a screenshot as a blob."""
+        ...
+
+    async def know_prior(self, screen_id: int, screen: Screen) -> None:
+        """Ask a model about a screen, if there is one."""
+        ...
+
+    async def in_environment(self, work: Awaitable[T]) -> T:
+        """Carry out a call of the environment."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+@dataclass(slots=True)
+class _Site:
+    """The snapshot of one task and seed, and what follows from it."""
+
+    follower: GraphFollower
+    strategy: Strategy
+    allowed: AllowedOrigins | None = None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the explorer is under its lease."""
+
+    lease: m.ExplorationLease
+    number: int = 0
+    """Number of the last report."""
+    at: int | None = None
+    screen: Screen | None = None
+    actions: int = 0
+    ended: LeaseEnd = LeaseEnd.GIVEN_BACK
+
+
+class LeaseLost(Exception):
+    """The lease had ended: what was reported last was not recorded."""
+
+
+class Explorer:
+    """Explores with one environment, one lease after another."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        owner: Owner,
+        reader: StoreReader,
+        settings: ExplorationSettings,
+        deadlines: EnvironmentsSettings,
+        rng: random.Random,
+        prior: Prior = constant_prior,
+    ) -> None:
+        self._environment, self._owner, self._reader = environment, owner, reader
+        self._settings, self._deadlines, self._rng, self._prior = settings, deadlines, rng, prior
+        self._sites: dict[tuple[str, int], _Site] = {}
+        self._shown: tuple[str, int] = ("", 0)
+        self._at: int | None = None
+        self._screen: Screen | None = None
+
+    def forget_screen(self) -> None:
+        """Note that the environment shows something else now: an episode, or nothing after a fault."""
+        self._at = self._screen = None
+
+    async def explore(self, stops: Callable[[], bool]) -> m.NoWorkYet | m.ExplorationOver | None:
+        """Work under one lease; returns the owner's answer if there is none to work under.
+
+        stops   whether the explorer shall give its lease back before its next action
+        Raises EnvironmentFault once it is reported, and what the owner raises.
+        """
+        task_id, seed = self._shown
+        reply = await self._owner.lease(task_id, seed, self._at)
+        if not isinstance(reply, m.ExplorationLease):
+            return reply
+        place = _Place(reply, at=self._at, screen=self._screen)
+        self._shown = reply.task_id, reply.seed
+        try:
+            await self._work(place, stops)
+        except LeaseLost:
+            return None  # the owner gave the screen to another explorer
+        except EnvironmentFault:
+            place.at = place.screen = None
+            place.ended = LeaseEnd.FAULT
+            raise
+        finally:
+            self._at, self._screen = place.at, place.screen
+            self._owner.give_back(reply.fence, place.ended)
+        return None
+
+    async def _work(self, place: _Place, stops: Callable[[], bool]) -> None:
+        if not await self._go(place, stops):
+            return
+        if place.lease.repeats:
+            known = self._live(place).get(place.lease.repeats)
+            if known is None:
+                place.ended = LeaseEnd.UNREACHED
+            else:
+                await self._do(place, known, LeaseMove.KEEP)
+            return
+        while not stops() and place.actions < self._settings.lease_actions:
+            chosen = await self._choose(place)
+            if chosen is None or not await self._do(place, chosen, LeaseMove.FOLLOW):
+                return
+
+    # ---- the way to the screen of the lease ----
+
+    async def _go(self, place: _Place, stops: Callable[[], bool]) -> bool:
+        """Follow the way of the lease, verifying each hop; whether its screen was reached."""
+        lease = place.lease
+        if lease.begins_with_reset:
+            move = LeaseMove.FOLLOW if lease.screen_id is None else LeaseMove.KEEP
+            expected = lease.hops[0].source_id if lease.hops else lease.screen_id
+            holds = await self._reset(place, move)
+            if lease.screen_id is None:
+                return holds
+            if place.at != expected:
+                place.ended = LeaseEnd.UNREACHED
+                return False
+        for hop in lease.hops:
+            if stops():
+                return False
+            known = self._live(place).get(hop.action)
+            if known is None:
+                await self._report(place, await self._lost(place, hop.action))
+            else:
+                await self._do(place, known, LeaseMove.KEEP)
+            if known is None or place.at != hop.target_id:
+                place.ended = LeaseEnd.UNREACHED
+                return False
+        return True
+
+    async def _lost(self, place: _Place, action: str) -> m.ExploredReport:
+        """A report that an action is not on the screen although it is known there."""
+        candidate = self._site(place).follower.graph.candidate(place.at or 0, action)
+        return self._new_report(place, candidate, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
+
+    async def _reset(self, place: _Place, move: LeaseMove) -> bool:
+        place.at = place.screen = None
+        try:
+            await self._in_environment(
+                self._environment.reset(
+                    place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s
+                )
+            )
+            await self._in_environment(self._environment.explore())
+            screen = await self._look(place)
+        except UnknownTask:
+            raise
+        except EnvironmentFault:
+            await self._report(place, self._new_report(place, None, effect=Effect.FAULT, move=LeaseMove.KEEP))
+            raise
+        return await self._report(place, self._new_report(place, None, screen=screen, move=move))
+
+    # ---- actions ----
+
+    async def _choose(self, place: _Place) -> Candidate | None:
+        """The next action of the strategy on the screen; None to go elsewhere.
+
+        Untried candidates of the node that are not on the live screen are reported as lost, or their screen
+        would stay open for ever.
+        """
+        assert place.at is not None
+        site = self._site(place)
+        graph = site.follower.graph
+        live = self._live(place)
+        if site.strategy.seeks_untried and graph.nodes[place.at].depth >= self._settings.max_depth:
+            return None
+        if self._settings.prior == "model":
+            await self._owner.know_prior(place.at, graph.nodes[place.at].screen)
+        chosen = site.strategy.choose(place.at, list(live.values()))
+        if chosen is None and site.strategy.seeks_untried:
+            for missing in graph.untried(place.at):
+                if missing.key not in live:
+                    await self._report(
+                        place,
+                        self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP),
+                    )
+        return chosen
+
+    async def _do(self, place: _Place, candidate: Candidate, move: LeaseMove) -> bool:
+        """Do an action, look at the screen after it and report; whether the lease is for that screen now."""
+        assert place.screen is not None
+        actions = actions_of(candidate, place.screen, self._settings.texts)
+        place.actions += len(actions)
+        screen, effect = None, None
+        try:
+            has_ended = await self._perform(actions)
+            if has_ended:
+                effect = Effect.ENDED
+            else:
+                screen = await self._look(place)
+                allowed = self._site(place).allowed
+                assert allowed is not None
+                if not allowed.allow(screen.url):
+                    screen, effect = None, Effect.LEFT
+        except EnvironmentFault:
+            report = self._new_report(
+                place, candidate, cost=len(actions), effect=Effect.FAULT, move=LeaseMove.KEEP
+            )
+            await self._report(place, report)
+            raise
+        return await self._report(
+            place,
+            self._new_report(place, candidate, cost=len(actions), screen=screen, effect=effect, move=move),
+        )
+
+    async def _perform(self, actions: Any) -> bool:
+        """Apply the actions of a candidate; whether one of them ended the episode."""
+        for action in actions:
+            step = self._environment.step(action, deadline_s=self._deadlines.step_deadline_s)
+            if (await self._in_environment(step)).terminated:
+                return True
+        return False
+
+    async def _look(self, place: _Place) -> Screen:
+        """Look at the screen twice, so that what changes by itself is known, and store its screenshot."""
+        first_png, first = await self._one_look()
+        await self._owner.pause(self._settings.settle_s)
+        last_png, last = await self._one_look()
+        site = self._site(place)
+        if site.allowed is None:
+            site.allowed = AllowedOrigins(last["url"], self._settings.origins)
+        screen = screen_of(first, last, (first_png, last_png), site.allowed)
+        await self._owner.keep_screenshot(last_png)
+        return screen
+
+    async def _one_look(self) -> tuple[bytes, Any]:
+        observe = self._environment.observe(deadline_s=self._deadlines.observe_deadline_s)
+        seen = await self._in_environment(observe)
+        return seen.screenshot, await self._in_environment(self._environment.inspect(LOOK))
+
+    # ---- reports ----
+
+    def _new_report(
+        self,
+        place: _Place,
+        candidate: Candidate | None,
+        *,
+        move: LeaseMove,
+        cost: int = 1,
+        screen: Screen | None = None,
+        effect: Effect | None = None,
+    ) -> m.ExploredReport:
+        place.number += 1
+        is_reset = candidate is None or candidate.act is Act.RESET
+        return m.ExploredReport(
+            fence=place.lease.fence,
+            number=place.number,
+            cost=cost,
+            source_id=None if is_reset else place.at,
+            candidate=candidate,
+            effect=effect,
+            screen=screen,
+            move=move,
+        )
+
+    async def _report(self, place: _Place, report: m.ExploredReport) -> bool:
+        """Have a report recorded, and take the screen over; whether the lease is for it now."""
+        reply = await self._owner.report(report)
+        if reply.is_fenced:
+            place.at, place.screen = None, None
+            raise LeaseLost
+        if reply.effect not in (Effect.LOST, Effect.FAULT):
+            place.at, place.screen = reply.screen_id, report.screen
+        self._site(place)  # its strategy learns from the step
+        return reply.holds
+
+    # ---- the snapshot ----
+
+    def _site(self, place: _Place) -> _Site:
+        """The snapshot of the lease's task, up to date."""
+        key = place.lease.task_id, place.lease.seed
+        if key not in self._sites:
+            follower = GraphFollower(self._reader, *key)
+            strategy = strategy_named(
+                self._settings.strategy, follower.graph, self._rng, self._settings.max_depth, self._prior
+            )
+            self._sites[key] = _Site(follower, strategy)
+        site = self._sites[key]
+        for step in site.follower.follow():
+            site.strategy.saw(step)
+        return site
+
+    def _live(self, place: _Place) -> dict[str, Candidate]:
+        """The candidates that the screen shows now, by key."""
+        return {} if place.screen is None else {one.key: one for one in candidates_of(place.screen)}
+
+    async def _in_environment(self, work: Awaitable[T]) -> T:
+        return await self._owner.in_environment(work)

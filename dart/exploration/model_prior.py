@@ -1,0 +1,64 @@
+"""The prior of an action from a model: actions that the policy itself would take are worth more. Pure.
+
+The policy is asked a few times what it would do on a screen. Q0 of a candidate is the constant, raised by the
+share of the valid answers that hit it:
+
+    Q0(s,a) = PRIOR + (1 - PRIOR) * hits(a) / answers
+
+Any policy that answers in the action grammar can be asked, so no other model is needed.
+"""
+
+from collections.abc import Iterable
+
+from dart.core.actions import Action, ActionParseError, Click, LeftDouble, Scroll, Type, parse_action
+from dart.core.exploration import Act, Candidate, Screen
+from dart.exploration.candidates import candidates_of
+from dart.exploration.memory_q import PRIOR
+
+INSTRUCTION = "Explore this site: open something that was not opened yet."
+
+
+class ModelPrior:
+    """The priors that a model gave, by screen; the constant where it gave none."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, dict[str, float]] = {}
+
+    def knows(self, screen_id: int) -> bool:
+        """Whether the model was asked about a screen."""
+        return screen_id in self._shares
+
+    def learn(self, screen_id: int, answers: Iterable[str], screen: Screen) -> None:
+        """Keep what the model answered on a screen. Answers that are no action count for nothing."""
+        actions = [action for answer in answers if (action := _action(answer)) is not None]
+        self._shares[screen_id] = {
+            one.key: sum(hits(action, one) for action in actions) / len(actions)
+            for one in candidates_of(screen)
+            if actions
+        }
+
+    def __call__(self, screen_id: int, candidate: Candidate) -> float:
+        """Q0 in [0, 1]."""
+        share = self._shares.get(screen_id, {}).get(candidate.key, 0.0)
+        return PRIOR + (1 - PRIOR) * share
+
+
+def hits(action: Action, candidate: Candidate) -> bool:
+    """Whether an action of the policy is the one of a candidate."""
+    match action:
+        case Click(x, y) | LeftDouble(x, y):
+            left, top, right, bottom = candidate.box
+            return left <= x < right and top <= y < bottom
+        case Type():
+            return candidate.act in (Act.TYPE, Act.SUBMIT)
+        case Scroll(direction=direction):
+            return candidate.act == f"scroll_{direction}"
+        case _:
+            return False
+
+
+def _action(answer: str) -> Action | None:
+    try:
+        return parse_action(answer.rpartition("Action: ")[2])
+    except ActionParseError:
+        return None

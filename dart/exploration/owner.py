@@ -1,0 +1,239 @@
+"""The owner of the exploration graph: who explores what, and which node a screen is.
+
+Receives   ExploreRequest, ExploredReport, GiveBackLease (explorers)
+Asks       the store for every change
+Dies when  the record contradicts what it knows of it
+On restart it reads the graph and the leases from the record. Leases stay valid; a report that was sent to the
+           dead owner is sent again, and recorded once
+Ends       normally when everything is explored, if it is the part of a tree that ends with it
+"""
+
+from actors.actor import Actor, Sender, receives
+from actors.errors import AskError, MailboxFull
+from actors.future import Lock
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.exploration import Act, Effect, ExploredStep, HeldLease, LeaseEnd, StepVerdict
+from dart.core.record_address import parse_record_address
+from dart.core.records import StoredResult
+from dart.exploration.follower import GraphFollower
+from dart.exploration.graph import Graph
+from dart.exploration.planning import UNREACHED_MOST, Assignment, Finished, Waiting, next_assignment
+from dart.store.client import WRITE_DEADLINE_S, result_of
+from dart.store.patience import AT_START
+from dart.store.reader import StoreReader
+
+OVERDUE_CHECK_S = 5.0
+
+ENDS_AFTER_S = 1.0
+"""Time between the last answer and the end, in which other explorers still hear that it is over."""
+
+
+class NotWritten(Exception):
+    """The store did not confirm a change; the caller is told to try again."""
+
+
+class ExplorationActor(Actor):
+    """Leases screens to explorers, and records what they did. args: `ends_run`, as all others have none."""
+
+    def on_start(self) -> None:
+        self._config = config = Config.model_validate(self.args["config"])
+        self._settings = config.exploration
+        self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
+        tasks = self._settings.tasks or config.tasks.train
+        self._followers = {
+            task_id: GraphFollower(self._reader, task_id, self._settings.seed) for task_id in tasks
+        }
+        for follower in self._followers.values():
+            follower.follow()
+        self._finished: dict[str, str] = {}
+        self._lock = Lock()
+        self.every(OVERDUE_CHECK_S, lambda: self.run(self._end_overdue()))
+
+    # ---- explorers ----
+
+    @receives(m.ExploreRequest)
+    async def assign(
+        self, call: m.ExploreRequest, sender: Sender
+    ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
+        """Lease a screen of the first task that has something to do."""
+        async with self._lock:
+            held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
+            for task_id, follower in self._followers.items():
+                if task_id in self._finished:
+                    continue
+                at = call.at if (call.task_id, call.seed) == (task_id, self._settings.seed) else None
+                found = self._next(follower.graph, at, held)
+                if isinstance(found, Finished):
+                    self._finish(task_id, found.reason)
+                    continue
+                if isinstance(found, Waiting):
+                    return self._wait("other explorers hold every screen that is left")
+                return await self._lease(call, task_id, found)
+        return self._over(held)
+
+    def _next(self, graph: Graph, at: int | None, held: list[HeldLease]) -> Assignment | Waiting | Finished:
+        screens = {one.screen_id for one in held if one.screen_id is not None}
+        given_up = self._reader.unreached_screens(UNREACHED_MOST)
+        return next_assignment(graph, at if at in graph.nodes else None, screens, given_up, self._settings)
+
+    async def _lease(
+        self, call: m.ExploreRequest, task_id: str, found: Assignment
+    ) -> m.ExplorationLease | m.NoWorkYet:
+        try:
+            lease = await self._write(
+                m.LeaseScreen(
+                    task_id=task_id,
+                    seed=self._settings.seed,
+                    screen_id=found.screen_id,
+                    explorer=call.explorer,
+                    incarnation=call.incarnation,
+                    deadline_unix_s=self._deadline_unix_s(),
+                )
+            )
+        except NotWritten as why:
+            return self._wait(str(why))
+        return m.ExplorationLease(
+            fence=lease.fence,
+            task_id=task_id,
+            seed=self._settings.seed,
+            screen_id=found.screen_id,
+            begins_with_reset=found.way.begins_with_reset,
+            hops=found.way.hops,
+            repeats=found.repeats,
+        )
+
+    @receives(m.ExploredReport)
+    async def record(self, call: m.ExploredReport, sender: Sender) -> m.ExploredReply | m.NoWorkYet:
+        """Find the node of a screen, and record the action that led there."""
+        async with self._lock:
+            lease = next((one for one in self._reader.held_leases() if one.fence == call.fence), None)
+            if lease is None:
+                return _fenced()
+            follower = self._followers[lease.task_id]
+            follower.follow()
+            try:
+                verdict = await self._write(self._recorded(call, follower.graph, lease))
+            except NotWritten as why:
+                return self._wait(str(why))
+            follower.follow()
+            return self._reply(verdict)
+
+    def _recorded(self, call: m.ExploredReport, graph: Graph, lease: HeldLease) -> m.RecordExplored:
+        node = graph.match(call.screen) if call.screen is not None else None
+        effect = call.effect or _effect(call, graph, node)
+        candidate = call.candidate
+        action = candidate.key if candidate is not None else ""
+        return m.RecordExplored(
+            fence=call.fence,
+            number=call.number,
+            cost=call.cost,
+            source_id=call.source_id,
+            act=candidate.act if candidate is not None else Act.RESET,
+            action=action,
+            effect=effect,
+            target_id=node,
+            screen=call.screen if node is None else None,
+            is_expansion=_is_expansion(call, graph, lease, action, effect),
+            move=call.move,
+            deadline_unix_s=self._deadline_unix_s(),
+        )
+
+    def _reply(self, verdict: StepVerdict) -> m.ExploredReply:
+        step = verdict.step
+        if step is None:
+            assert verdict.result is StoredResult.FENCED
+            return _fenced()
+        self._log_new(step)
+        holds = verdict.holds is not None and verdict.holds == step.target_id
+        return m.ExploredReply(screen_id=step.target_id, effect=step.effect, holds=holds)
+
+    def _log_new(self, step: ExploredStep) -> None:
+        if step.effect in (Effect.NEW_SHAPE, Effect.NEW_SCREEN):
+            graph = self._followers[step.task_id].graph
+            self.log.info(
+                "screen_found",
+                task=step.task_id,
+                screen=step.target_id,
+                screens=len(graph.nodes),
+                shapes=len(graph.shapes),
+                actions=step.actions,
+            )
+
+    @receives(m.GiveBackLease)
+    async def give_back(self, call: m.GiveBackLease, sender: Sender) -> None:
+        async with self._lock:
+            await self._end(call.fence, call.why)
+
+    # ---- the end ----
+
+    def _finish(self, task_id: str, reason: str) -> None:
+        self._finished[task_id] = reason
+        graph = self._followers[task_id].graph
+        self.log.info(
+            "explored", task=task_id, reason=reason, screens=len(graph.nodes), actions=graph.actions
+        )
+
+    def _over(self, held: list[HeldLease]) -> m.ExplorationOver:
+        if self.args.get("ends_run") and not held and not self.is_stopping:
+            self.after(ENDS_AFTER_S, self.stop)
+        reasons = "; ".join(f"{task_id}: {reason}" for task_id, reason in self._finished.items())
+        return m.ExplorationOver(reason=reasons)
+
+    # ---- writing ----
+
+    async def _end_overdue(self) -> None:
+        async with self._lock:
+            now_s = self.clock.unix_s()
+            for lease in self._reader.held_leases():
+                if lease.deadline_unix_s < now_s:
+                    self.log.warning("lease_expired", explorer=lease.explorer, screen=lease.screen_id)
+                    await self._end(lease.fence, LeaseEnd.EXPIRED)
+
+    async def _end(self, fence: int, why: LeaseEnd) -> None:
+        """End a lease; if that is not written, the lease expires, or ends with its explorer's next one."""
+        try:
+            await self._write(m.EndExplorationLease(fence=fence, why=why))
+        except NotWritten as not_written:
+            self.log.warning("lease_not_ended", fence=fence, reason=str(not_written))
+
+    async def _write(self, call: m.Call[m.T]) -> m.T:
+        """Have the store carry out a call. Raises NotWritten while it takes no writes."""
+        try:
+            answer = await self.ask("store", call, deadline_s=WRITE_DEADLINE_S)
+        except (AskError, MailboxFull) as error:
+            raise NotWritten(str(error)) from error
+        if isinstance(answer, m.Paused):
+            raise NotWritten(answer.reason)
+        return result_of(call, answer)
+
+    def _deadline_unix_s(self) -> float:
+        return self.clock.unix_s() + self._settings.lease_s
+
+    def _wait(self, reason: str) -> m.NoWorkYet:
+        return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
+
+
+def _effect(call: m.ExploredReport, graph: Graph, node: int | None) -> Effect:
+    """What an action led to, by the screen after it."""
+    assert call.screen is not None, "a report has a screen, or an effect without one"
+    if node is None:
+        is_known_shape = call.screen.shape in graph.shapes
+        return Effect.NEW_SCREEN if is_known_shape else Effect.NEW_SHAPE
+    return Effect.NO_CHANGE if node == call.source_id else Effect.KNOWN_SCREEN
+
+
+def _is_expansion(
+    call: m.ExploredReport, graph: Graph, lease: HeldLease, action: str, effect: Effect
+) -> bool:
+    """Whether a report is the first try of an action on the screen that its sender holds.
+
+    A first fault leaves the action untried; a second one ends the trying.
+    """
+    if call.source_id is None or lease.screen_id != call.source_id or graph.is_tried(call.source_id, action):
+        return False
+    return effect is not Effect.FAULT or graph.faults(call.source_id, action) > 0
+
+
+def _fenced() -> m.ExploredReply:
+    return m.ExploredReply(screen_id=None, effect=Effect.LOST, holds=False, is_fenced=True)

@@ -1,0 +1,108 @@
+"""What explorers need of the run, for the actor that owns them: the owner of the graph, blobs, engines."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from actors.actor import Actor
+from actors.errors import AskError, MailboxFull
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.exploration import LeaseEnd, Screen
+from dart.core.types import GenerateRequest
+from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
+from dart.exploration.model_prior import INSTRUCTION, ModelPrior
+from dart.store.disk_wait import put_blob
+from dart.store.run_blobs import run_blobs
+
+T = TypeVar("T")
+
+OWNER = "exploration"
+
+ASK_DEADLINE_S = 30.0
+"""The owner writes to the record before it answers, and others may be before this one."""
+
+REPORT_PATIENCE_S = 120.0
+"""How long a report is repeated while the owner or the store is started again."""
+
+RETRY_S = 0.5
+
+
+class OwnerAway(Exception):
+    """The owner of the graph did not answer for `REPORT_PATIENCE_S`."""
+
+
+class RunPorts:
+    """The owner of the graph, blobs and engines, as an actor of the run reaches them."""
+
+    def __init__(self, actor: Actor, config: Config, prior: ModelPrior) -> None:
+        self._actor, self._config, self._prior = actor, config, prior
+        self._screenshots = run_blobs(config.run, actor.identity.run_dir).screenshots
+        self._policy = PolicyClient(actor, config)
+
+    async def lease(
+        self, task_id: str, seed: int, at: int | None
+    ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
+        """Ask the owner; NoWorkYet while it does not answer."""
+        request = m.ExploreRequest(
+            explorer=self._actor.identity.name,
+            incarnation=self._actor.identity.incarnation,
+            task_id=task_id,
+            seed=seed,
+            at=at,
+        )
+        try:
+            reply: m.ExplorationLease | m.NoWorkYet | m.ExplorationOver = await self._actor.ask(
+                OWNER, request, deadline_s=ASK_DEADLINE_S
+            )
+        except (AskError, MailboxFull) as error:
+            return m.NoWorkYet(retry_after_s=RETRY_S, reason=str(error))
+        return reply
+
+    async def report(self, report: m.ExploredReport) -> m.ExploredReply:
+        """Repeat a report until the owner answers. Raises OwnerAway."""
+        gives_up_s = self._actor.clock.monotonic_s() + REPORT_PATIENCE_S
+        while True:
+            try:
+                reply = await self._actor.ask(OWNER, report, deadline_s=ASK_DEADLINE_S)
+            except (AskError, MailboxFull) as error:
+                reply = m.NoWorkYet(retry_after_s=RETRY_S, reason=str(error))
+            if isinstance(reply, m.ExploredReply):
+                return reply
+            if self._actor.clock.monotonic_s() >= gives_up_s:
+                raise OwnerAway(f"no answer to a report within {REPORT_PATIENCE_S:g} s: {reply.reason}")
+            await self._actor.sleep(reply.retry_after_s)
+
+    def give_back(self, fence: int, why: LeaseEnd) -> None:
+        """Tell the owner; a lease whose end is not heard expires."""
+        self._actor.tell(OWNER, m.GiveBackLease(fence=fence, why=why))
+
+    async def keep_screenshot(self, png: bytes) -> None:
+        """Store a screenshot; waits while there is no room."""
+        await put_blob(self._actor, self._screenshots, "screenshots", png)
+
+    async def know_prior(self, screen_id: int, screen: Screen) -> None:
+        """Ask the policy for answers on a screen, once. Without an answer the prior stays the constant."""
+        if self._prior.knows(screen_id):
+            return
+        request = GenerateRequest(
+            screenshot_sha256=screen.screenshot_sha256,
+            instruction=INSTRUCTION,
+            history=(),
+            temperature=self._config.rollout.temperature,
+        )
+        asked = [self._policy.answer(request) for _ in range(self._config.exploration.prior_samples)]
+        answers = []
+        for one in asked:
+            try:
+                answers.append((await one).answer)
+            except (NoEngineAnswered, RequestRejected) as error:
+                self._actor.log.warning("no_prior", screen=screen_id, reason=str(error))
+        self._prior.learn(screen_id, answers, screen)
+
+    async def in_environment(self, work: Awaitable[T]) -> T:
+        """Carry out a call of the environment in the actor's loop."""
+        return await self._actor.in_loop(work)  # type: ignore[arg-type]
+
+    async def pause(self, seconds: float) -> None:
+        """Wait by the actor's clock."""
+        await self._actor.sleep(seconds)

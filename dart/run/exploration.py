@@ -1,0 +1,169 @@
+"""How `dartrl explore` runs: a record, the owner of the exploration graph, and explorers below a root.
+
+It uses the run directory, the record, the signals and the supervision of every run, so that `tree`, `status`
+and the page show it, and `--resume` goes on with it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from actors.system import ActorSystem
+from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
+from dart.core.errors import DartError, TemporaryError, UsageError
+from dart.core.run_directory import RunPaths, claimed
+from dart.exploration.coverage import CoveragePoint
+from dart.exploration.follower import GraphFollower
+from dart.exploration.planning import frontier
+from dart.inspect.health import ROOT_SILENT_S
+from dart.run.app import take_over_record
+from dart.run.listener import RunListener
+from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.run.signal_counter import SignalCounter
+from dart.run.tree import exploration_children, root_of
+from dart.store.reader import StoreReader
+
+LOOK_S = 1.0
+STOP_DEADLINE_S = 45.0
+"""After a first Ctrl-C: the time for all actors to end by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationProgress:
+    """How far the exploration of one task is."""
+
+    task_id: str
+    actions: int
+    most_actions: int
+    screens: int
+    shapes: int
+    open_screens: int
+    """Screens with actions that were not tried."""
+    edges: int
+    curve: tuple[CoveragePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationResult:
+    """What an exploration came to."""
+
+    progress: tuple[ExplorationProgress, ...]
+    stopped_by: int
+    """The signal that ended it; 0 if it ended by itself."""
+
+
+class ExplorationView:
+    """Reads the progress of all tasks from the record."""
+
+    def __init__(self, config: Config, reader: StoreReader) -> None:
+        self._settings = config.exploration
+        tasks = config.exploration.tasks or config.tasks.train
+        self._followers = {
+            task_id: GraphFollower(reader, task_id, config.exploration.seed) for task_id in tasks
+        }
+
+    def read(self) -> tuple[ExplorationProgress, ...]:
+        """The progress now."""
+        return tuple(self._of(task_id, follower) for task_id, follower in self._followers.items())
+
+    def _of(self, task_id: str, follower: GraphFollower) -> ExplorationProgress:
+        follower.follow()
+        graph = follower.graph
+        return ExplorationProgress(
+            task_id=task_id,
+            actions=graph.actions,
+            most_actions=self._settings.actions,
+            screens=len(graph.nodes),
+            shapes=len(graph.shapes),
+            open_screens=len(frontier(graph, (), self._settings.max_depth)),
+            edges=sum(1 for _ in graph.edges()),
+            curve=tuple(graph.curve()),
+        )
+
+
+def explore(
+    config: Config,
+    *,
+    resume: bool = False,
+    show: Callable[[tuple[ExplorationProgress, ...]], None] = lambda _: None,
+) -> ExplorationResult:
+    """Explore the tasks of `exploration.tasks`; returns when all is explored or a signal has come.
+
+    show   called about every second
+    A first signal drains: explorers finish the action that they are at. A second one ends the run at once.
+    Raises UsageError for tasks without pages, RunDirectoryError, DiskError, TemporaryError when a restart
+    budget is spent, and DartError if no screen was found at all.
+    """
+    refuse_without_pages(config)
+    with claimed(
+        config.run.dir,
+        resume=resume,
+        config_toml=config.to_toml(),
+        make_record=partial(refuse_without_record if resume else begin_record, config),
+    ) as directory:
+        paths = directory.paths
+        prepare_record(config, paths)
+        args = {
+            "config": config.model_dump(mode="json"),
+            "store": str(paths.record),
+            "epoch": take_over_record(config, paths),
+            "training_ends_unix_s": 0.0,
+        }
+        root = root_of(config, exploration_children(config, args))
+        with (
+            ActorSystem(paths.root, directory.mail, root, prints_reports=False) as system,
+            SignalCounter(paths, RunListener()) as signals,
+            StoreReader(paths.record) as reader,
+        ):
+            view = ExplorationView(config, reader)
+            _watch(system, signals, view, show)
+            progress = view.read()
+        _refuse_empty(progress, paths, signals.count)
+        return ExplorationResult(progress=progress, stopped_by=signals.last)
+
+
+def refuse_without_pages(config: Config) -> None:
+    """Raise UsageError for a kind of environment whose screens exploration cannot read."""
+    kind = config.environments.kind
+    if not KINDS[kind].is_page:
+        pages = ", ".join(name for name, one in KINDS.items() if one.is_page)
+        raise UsageError(
+            f"environments of kind {kind!r} cannot be explored: their screens are no pages; "
+            f"name a task of one of {pages}"
+        )
+
+
+def _watch(
+    system: ActorSystem,
+    signals: SignalCounter,
+    view: ExplorationView,
+    show: Callable[[tuple[ExplorationProgress, ...]], None],
+) -> None:
+    """Show the progress until the root ends; the first signal drains, the second ends at once."""
+    stop_by_s = None
+    while not system.wait(LOOK_S):
+        if system.root_beat_age_s() > ROOT_SILENT_S:
+            raise TemporaryError("the root supervisor gave no sign of life; go on with --resume")
+        show(view.read())
+        if signals.count and stop_by_s is None:
+            stop_by_s = time.monotonic() + STOP_DEADLINE_S
+            system.stop()
+        if signals.count > 1 or (stop_by_s is not None and time.monotonic() > stop_by_s):
+            return
+    show(view.read())
+    if not signals.count and not system.verdict().startswith("done"):
+        why = system.verdict() or "the root supervisor was killed"
+        raise TemporaryError(f"{why}; what was explored is kept, go on with --resume")
+
+
+def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, signals: int) -> None:
+    """Raise DartError if nothing was found, although nobody ended the run."""
+    empty = [one.task_id for one in progress if not one.screens]
+    if empty and not signals:
+        raise DartError(
+            f"the exploration graph of {', '.join(empty)} is empty: its start screen could not be shown. "
+            f"Why is in {paths.logs / 'explorer-000.jsonl'}; check that the site answers, then go on with "
+            f"--resume --run-dir {paths.title}"
+        )
