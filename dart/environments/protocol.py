@@ -12,7 +12,7 @@ Every call has a deadline in seconds. A failure is an exception, an
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from dart.core.actions import Action
 
@@ -111,7 +111,7 @@ class Environment(Protocol):
         """Return the JSON value of a JavaScript expression in the page that the screen shows; for oracles,
         exploration and tests, not for policies. Only environments whose screens are pages have it.
         """
-        raise NotImplementedError(f"the screens of {type(self).__name__} are no pages")
+        return _refuse_inspection(self)
 
     async def explore(self) -> None:
         """Let the episode go on after wrong actions, if pages would end it; call it after each reset.
@@ -126,6 +126,10 @@ class Environment(Protocol):
         It never fails, ends within seconds and may be repeated.
         """
         return
+
+
+def _refuse_inspection(environment: object) -> NoReturn:
+    raise NotImplementedError(f"the screens of {type(environment).__name__} are no pages")
 
 
 class WrappedEnvironment:

@@ -125,7 +125,7 @@ class Graph:
         Nodes of the same shape are looked at first, then all others. Of several, the nearest one counts.
         """
         near = self._near(screen)
-        same_shape = [one for one in self._of_shape[screen.shape] if one in near]
+        same_shape = [one for one in self._of_shape.get(screen.shape, ()) if one in near]
         for group in (same_shape, sorted(near.difference(same_shape))):
             distances = [(self._distance(one, screen), one) for one in group]
             fitting = [(sum(pair), one) for pair, one in distances if self._fits(pair)]

@@ -32,6 +32,10 @@ D_IMG_MOST = 0.02
 D_DOM_MOST = 0.10
 
 
+Cells = np.ndarray[tuple[int], np.dtype[np.bool_]]
+"""One truth value for each cell of a grid."""
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """The largest distances at which two screens are the same."""
@@ -100,12 +104,13 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return shared
 
 
-def _differs(one: bytes, other: bytes) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _differs(one: bytes, other: bytes) -> Cells:
     levels = [np.frombuffer(grid, np.uint8).astype(np.int16) for grid in (one, other)]
-    return np.abs(levels[0] - levels[1]) > GREY_LEVELS
+    differs: Cells = np.abs(levels[0] - levels[1]) > GREY_LEVELS
+    return differs
 
 
-def _mask(screen: Screen) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _mask(screen: Screen) -> Cells:
     return np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).astype(np.bool_)
 
 

@@ -127,4 +127,6 @@ def _repetition(
         if is_open and targets.total() == 1:
             once.setdefault(hop.source_id, hop.action)
     way = nearest(graph, at, lambda one: one in once)
-    return way and Assignment(way=way, screen_id=way.screen_id, repeats=once[way.screen_id])
+    if way is None:
+        return None
+    return Assignment(way=way, screen_id=way.screen_id, repeats=once[way.screen_id])

@@ -94,7 +94,7 @@ def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
 def test_a_section_like_no_other_lists_what_there_is() -> None:
     assert problems_of(None, "supervision.xyz.max_seconds=3") == [
         "--set: supervision.xyz is not a key; there are root, store, curator, rollout_pool, weight_sync, "
-        "environment_pool, trainer, children"
+        "environment_pool, exploration, explorer_pool, trainer, children"
     ]
 
 

@@ -1,0 +1,99 @@
+"""Screens match by structure and image; thresholds follow from labelled pairs."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from dart.exploration.matching import (
+    GRID_COLUMNS,
+    GRID_ROWS,
+    LabelledPair,
+    Thresholds,
+    calibrate,
+    d_dom,
+    d_img,
+    grid_of,
+    is_same,
+    operating_point,
+    shape_of,
+    structure_of,
+    volatile_cells,
+)
+from tests.unit.exploration.screens import screen
+
+CELLS = GRID_COLUMNS * GRID_ROWS
+
+
+def png(*, dark_rows: int = 0) -> bytes:
+    picture = Image.new("RGB", (160, 208), "white")
+    picture.paste("black", (0, 0, 160, dark_rows))
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()
+
+
+def test_a_grid_has_the_mean_grey_of_each_cell_row_by_row() -> None:
+    assert grid_of(png(dark_rows=4)) == bytes(GRID_COLUMNS) + b"\xff" * (CELLS - GRID_COLUMNS)
+    half = grid_of(png(dark_rows=2))
+    assert set(half[:GRID_COLUMNS]) <= {127, 128}
+
+
+def test_structures_are_multisets() -> None:
+    one = replace(screen("a"), structure=structure_of(["li", "li", "p"]))
+    other = replace(screen("a"), structure=structure_of(["li", "p", "h1"]))
+    assert d_dom(one, other) == pytest.approx(1 - 2 / 4)
+    assert d_dom(one, one) == 0.0
+
+
+def test_the_image_distance_counts_cells_that_differ_clearly() -> None:
+    one = replace(screen("a"), grid=bytes([100]) * CELLS)
+    little = replace(one, grid=bytes([116]) * CELLS)
+    ten_cells = replace(one, grid=bytes([117]) * 10 + bytes([100]) * (CELLS - 10))
+    assert d_img(one, little) == 0.0
+    assert d_img(one, ten_cells) == pytest.approx(10 / CELLS)
+
+
+def test_cells_that_change_by_themselves_do_not_count() -> None:
+    before, after = bytes(CELLS), bytes([255]) * 80 + bytes(CELLS - 80)
+    blinking = replace(screen("a"), grid=after, volatile=volatile_cells(before, after))
+    still = replace(screen("a"), grid=before)
+    assert d_img(still, replace(blinking, volatile=still.volatile)) == pytest.approx(80 / CELLS)
+    assert d_img(still, blinking) == 0.0
+
+
+def test_two_screens_are_the_same_only_if_both_distances_are_small() -> None:
+    one = screen("a", grey=50)
+    assert is_same(one, screen("a", grey=60))
+    assert not is_same(one, screen("a", grey=90))
+    assert not is_same(one, screen("b", grey=50))
+
+
+def test_a_shape_does_not_depend_on_how_often_a_kind_of_node_occurs() -> None:
+    assert shape_of(["0|ul|", "1|li|"]) == shape_of(["1|li|", "0|ul|", "1|li|", "1|li|"])
+    assert shape_of(["0|ul|"]) != shape_of(["0|ol|"])
+
+
+PAIRS = [
+    LabelledPair(0.00, 0.00, True),
+    LabelledPair(0.02, 0.01, True),
+    LabelledPair(0.06, 0.00, False),
+    LabelledPair(0.02, 0.30, False),
+]
+
+
+def test_rates_are_those_of_the_labels() -> None:
+    found = operating_point(PAIRS, Thresholds(d_dom=0.1, d_img=0.02))
+    assert (found.true_positive_rate, found.false_positive_rate) == (1.0, 0.5)
+
+
+def test_calibration_takes_the_smallest_thresholds_that_separate_best() -> None:
+    best = calibrate(PAIRS, d_doms=[0.0, 0.02, 0.04, 0.1], d_imgs=[0.0, 0.01, 0.02, 0.5])
+    assert best.thresholds == Thresholds(d_dom=0.02, d_img=0.01)
+    assert best.youden == 1.0
+
+
+def test_calibration_needs_pairs_of_both_labels() -> None:
+    with pytest.raises(ValueError, match="got none labelled is_same=False"):
+        operating_point(PAIRS[:2], Thresholds())

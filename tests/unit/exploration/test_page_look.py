@@ -1,0 +1,119 @@
+"""What exploration may do with the elements of a page, and the candidates that follow."""
+
+from typing import Any
+
+import pytest
+
+from dart.core.actions import Click, Hotkey, Scroll, Type
+from dart.core.errors import UsageError
+from dart.core.exploration import Act, Candidate, Element
+from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
+from dart.exploration.origins import AllowedOrigins, is_local
+from dart.exploration.page_look import acts_of
+from tests.unit.exploration.screens import button, screen
+
+PAGE = "http://shop.localhost/cart"
+ALLOWED = AllowedOrigins(PAGE)
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    return {
+        "role": "link",
+        "acts": True,
+        "is_enabled": True,
+        "is_clear": True,
+        "is_field": False,
+        "opens": False,
+        "leads_to": "",
+        "sends_to": "",
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "acts"),
+    [
+        ({"leads_to": "http://shop.localhost/home"}, (Act.CLICK,)),
+        ({"leads_to": "http://elsewhere.example/"}, ()),
+        ({"leads_to": "http://forum.localhost/"}, ()),
+        ({"leads_to": "javascript:void(0)"}, (Act.CLICK,)),
+        ({"is_enabled": False}, ()),
+        ({"is_clear": False}, ()),
+        ({"opens": True}, ()),
+        ({"role": "file"}, ()),
+        ({"role": "button", "sends_to": "http://shop.localhost/order"}, (Act.CLICK,)),
+        ({"role": "button", "sends_to": "https://elsewhere.example/order"}, ()),
+        ({"is_field": True}, (Act.TYPE,)),
+        ({"is_field": True, "sends_to": "http://127.0.0.1:8000/search"}, (Act.TYPE, Act.SUBMIT)),
+        ({"is_field": True, "sends_to": "https://elsewhere.example/search"}, (Act.TYPE,)),
+    ],
+)
+def test_an_element_may_be_used_only_within_the_allowed_origins(
+    changes: dict[str, Any], acts: tuple[Act, ...]
+) -> None:
+    assert acts_of(found(**changes), PAGE, ALLOWED) == acts
+
+
+def test_forms_go_to_this_machine_only_even_where_another_origin_may_be_opened() -> None:
+    allowed = AllowedOrigins(PAGE, ["https://elsewhere.example"])
+    assert acts_of(found(leads_to="https://elsewhere.example/"), PAGE, allowed) == (Act.CLICK,)
+    assert acts_of(found(role="button", sends_to="https://elsewhere.example/"), PAGE, allowed) == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("file:///pages/a.html", True),
+        ("http://127.0.0.1:8000/", True),
+        ("http://[::1]/", True),
+        ("http://shop.localhost/", True),
+        ("http://localhost.example/", False),
+        ("http://127.0.0.1.example/", False),
+        ("mailto:someone@localhost", False),
+    ],
+)
+def test_what_is_on_this_machine(url: str, local: bool) -> None:
+    assert is_local(url) is local
+
+
+def test_a_start_screen_elsewhere_has_to_be_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"name its origin \(https://elsewhere.example\) in exploration.origins"
+    ):
+        AllowedOrigins("https://elsewhere.example/start")
+    assert AllowedOrigins("https://elsewhere.example/start", ["https://elsewhere.example"]).allow(
+        "/next", "https://elsewhere.example/start"
+    )
+
+
+def test_files_of_one_folder_are_an_origin() -> None:
+    allowed = AllowedOrigins("file:///pages/miniwob/a.html?seed=1")
+    assert allowed.allow("file:///pages/miniwob/b.html")
+    assert not allowed.allow("file:///etc/passwd")
+
+
+def test_of_elements_at_one_point_the_first_is_the_candidate() -> None:
+    label, box = button("Save"), button("Save box")
+    shown = screen("a", elements=(label, box, button("Other", row=2)))
+    assert [one.text for one in candidates_of(shown)] == ["Save", "Other"]
+
+
+def test_candidates_are_bounded_and_named_apart_by_place() -> None:
+    shown = screen("a", elements=[button("Buy", row=row) for row in range(CANDIDATES_MOST + 5)])
+    found_keys = {one.key for one in candidates_of(shown)}
+    assert len(found_keys) == CANDIDATES_MOST
+
+
+def test_a_key_survives_a_small_move() -> None:
+    one = Candidate(act=Act.CLICK, role="link", text="Home", box=(8, 8, 40, 20))
+    assert one.key == Candidate(act=Act.CLICK, role="link", text="Home", box=(10, 9, 42, 21)).key
+    assert one.key != Candidate(act=Act.CLICK, role="link", text="Home", box=(16, 8, 48, 20)).key
+
+
+def test_candidates_are_written_in_the_action_grammar() -> None:
+    field = Element(role="textbox", text="Name", box=(10, 10, 31, 21), acts=(Act.TYPE, Act.SUBMIT))
+    shown = screen("a", elements=(field,))
+    type_it, submit_it = candidates_of(shown)
+    assert actions_of(type_it, shown, ["lamp"]) == (Click(20, 15), Hotkey(("ctrl", "a")), Type("lamp"))
+    assert actions_of(submit_it, shown, ["lamp"])[-1] == Type("lamp\n")
+    down = Candidate(act=Act.SCROLL_DOWN)
+    assert actions_of(down, shown, ["lamp"]) == (Scroll(50, 50, "down"),)

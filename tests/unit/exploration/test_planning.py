@@ -1,0 +1,134 @@
+"""Where explorers go next, over graphs whose ways are known."""
+
+import random
+
+from dart.config.sections import ExplorationSettings
+from dart.core.exploration import Effect
+from dart.exploration.frontier import depths, nearest
+from dart.exploration.graph import Graph
+from dart.exploration.planning import (
+    RESETS_FAILED_MOST,
+    Assignment,
+    Finished,
+    Waiting,
+    frontier,
+    next_assignment,
+)
+from dart.exploration.strategies import LeastTried, MemoryQStrategy, RandomWalk
+from tests.unit.exploration.screens import chain, click, node, screen, step
+
+SETTINGS = ExplorationSettings(actions=1000, confirm_share=0.0, stops_when_flat=False)
+
+
+def test_the_nearest_screen_is_reached_from_here_or_after_a_reset_whichever_is_shorter() -> None:
+    graph = chain(6, untried=(2, 6))
+    from_three = nearest(graph, 3, lambda one: one == 6)
+    assert from_three is not None
+    assert not from_three.begins_with_reset
+    assert [hop.target_id for hop in from_three.hops] == [4, 5, 6]
+    back = nearest(graph, 3, lambda one: one == 2)
+    assert back is not None
+    assert back.begins_with_reset
+    assert (back.cost, [hop.target_id for hop in back.hops]) == (2, [2])
+
+
+def test_depths_are_those_of_the_shortest_known_ways() -> None:
+    graph = chain(5)
+    graph.add_step(step(99, 1, click("other", 1).key, Effect.KNOWN_SCREEN, 5, is_expansion=False))
+    graph.add_step(step(100, 1, click("other", 1).key, Effect.KNOWN_SCREEN, 5, is_expansion=False))
+    assert depths(graph) == {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}
+
+
+def test_a_way_that_leads_elsewhere_more_often_than_not_is_none() -> None:
+    graph = Graph()
+    for number in (1, 2, 3):
+        graph.add_node(node(number, screen(f"page {number}")))
+    graph.add_step(step(1, None, "", Effect.NEW_SHAPE, 1))
+    for step_id, target in ((2, 2), (3, 3), (4, None)):
+        graph.add_step(step(step_id, 1, click("ok").key, Effect.KNOWN_SCREEN, target))
+    assert nearest(graph, 1, lambda one: one in (2, 3)) is None
+
+
+def test_screens_that_are_held_given_up_or_too_deep_are_not_expanded() -> None:
+    graph = chain(6, untried=(2, 4, 6))
+    assert frontier(graph, given_up=(), max_depth=8) == {2: 1, 4: 1, 6: 1}
+    assert frontier(graph, given_up=(4,), max_depth=5) == {2: 1}
+    found = next_assignment(graph, 1, held={2}, given_up=(), settings=SETTINGS)
+    assert isinstance(found, Assignment)
+    assert found.screen_id == 4
+
+
+def test_without_a_free_screen_an_explorer_waits_for_those_of_others() -> None:
+    graph = chain(2, untried=(2,))
+    assert next_assignment(graph, 1, held={2}, given_up=(), settings=SETTINGS) == Waiting()
+
+
+def test_exploration_ends_when_everything_was_tried_and_when_the_actions_are_used_up() -> None:
+    done = next_assignment(chain(2), 1, held=(), given_up=(), settings=SETTINGS)
+    assert isinstance(done, Finished)
+    assert "every action was tried" in done.reason
+    few = SETTINGS.model_copy(update={"actions": 3})
+    used_up = next_assignment(chain(2, untried=(2,)), 1, held=(), given_up=(), settings=few)
+    assert used_up == Finished("all 3 actions are used up")
+
+
+def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
+    graph = chain(3)
+    settings = SETTINGS.model_copy(update={"confirm_share": 0.2})
+    found = next_assignment(graph, 2, held=(), given_up=(), settings=settings)
+    assert isinstance(found, Assignment)
+    assert (found.screen_id, found.repeats) == (2, click("next").key)
+    for number, source in ((50, 1), (51, 2)):
+        again = step(number, source, click("next").key, Effect.KNOWN_SCREEN, source + 1, is_expansion=False)
+        graph.add_step(again)
+    assert isinstance(next_assignment(graph, 2, held=(), given_up=(), settings=settings), Finished)
+
+
+def test_a_site_that_shows_no_screen_is_given_up() -> None:
+    graph = Graph()
+    for number in range(1, RESETS_FAILED_MOST + 1):
+        assert isinstance(next_assignment(graph, None, (), (), SETTINGS), Assignment)
+        graph.add_step(step(number, None, "", Effect.FAULT, None))
+    found = next_assignment(graph, None, (), (), SETTINGS)
+    assert isinstance(found, Finished)
+    assert f"{RESETS_FAILED_MOST} resets failed" in found.reason
+
+
+def test_a_first_fault_leaves_an_action_untried_and_a_second_one_does_not() -> None:
+    graph = chain(1, untried=(1,))
+    key = click("other", 1).key
+    graph.add_step(step(10, 1, key, Effect.FAULT, None, is_expansion=False))
+    assert [one.key for one in graph.untried(1)] == [key]
+    graph.add_step(step(11, 1, key, Effect.FAULT, None, is_expansion=True))
+    assert graph.untried(1) == ()
+
+
+def test_a_screen_matches_its_node_and_a_new_one_none() -> None:
+    graph = chain(3)
+    assert graph.match(screen("page 2", ("next", "other"))) == 2
+    assert graph.match(screen("page 9", ("next", "other"))) is None
+    assert graph.shapes == ("page 1", "page 2", "page 3")
+
+
+def test_least_tried_and_memory_q_choose_what_was_not_tried_and_else_go_on() -> None:
+    graph = chain(2, untried=(2,))
+    present = graph.candidates(2)
+    for strategy in (LeastTried(graph), MemoryQStrategy(graph, random.Random(0))):
+        assert strategy.choose(2, present) == click("other", 1)
+        assert strategy.choose(1, graph.candidates(1)) is None
+
+
+def test_memory_q_prefers_the_kind_that_found_screens_before() -> None:
+    graph = chain(1)
+    strategy = MemoryQStrategy(graph, random.Random(0))
+    finds, does_nothing = click("next"), click("other", 1)
+    for number in range(4):
+        strategy.memory.learn(100 + number, finds, Effect.NEW_SHAPE, None)
+        strategy.memory.learn(100 + number, does_nothing, Effect.NO_CHANGE, None)
+    assert strategy.choose(7, [does_nothing, finds]) == finds
+
+
+def test_a_random_walk_begins_anew_after_a_while() -> None:
+    walk = RandomWalk(random.Random(0), max_depth=2)
+    chosen = [walk.choose(1, [click("ok")]) for _ in range(10)]
+    assert [one is None for one in chosen] == [False] * 8 + [True, False]
