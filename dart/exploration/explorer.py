@@ -16,6 +16,8 @@ from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
 from dart.exploration.candidates import actions_of, candidates_of
 from dart.exploration.follower import GraphFollower
+from dart.exploration.frontier import depths
+from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
@@ -146,6 +148,10 @@ class Explorer:
             return
         while not stops() and place.actions < self._settings.lease_actions:
             chosen = await self._choose(place)
+            if chosen is None and not place.actions:
+                place.ended = (
+                    LeaseEnd.UNREACHED
+                )  # nothing could be done there: it must not be leased for ever
             if chosen is None or not await self._do(place, chosen, LeaseMove.FOLLOW):
                 return
 
@@ -210,7 +216,7 @@ class Explorer:
         site = self._site(place)
         graph = site.follower.graph
         live = self._live(place)
-        if site.strategy.seeks_untried and graph.nodes[place.at].depth >= self._settings.max_depth:
+        if site.strategy.seeks_untried and self._is_deep(graph, place.at):
             return None
         if self._settings.prior == "model":
             await self._owner.know_prior(place.at, graph.nodes[place.at].screen)
@@ -223,6 +229,10 @@ class Explorer:
                         self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP),
                     )
         return chosen
+
+    def _is_deep(self, graph: Graph, screen_id: int) -> bool:
+        """Whether no known way to a screen is short enough to explore further."""
+        return depths(graph).get(screen_id, 0) >= self._settings.max_depth
 
     async def _do(self, place: _Place, candidate: Candidate, move: LeaseMove) -> bool:
         """Do an action, look at the screen after it and report; whether the lease is for that screen now."""
