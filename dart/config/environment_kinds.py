@@ -41,6 +41,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "sites": EnvironmentKind(
         make="dart.environments.sites.environment:make",
         task_ids="dart.environments.sites.tasks:tasks_of",
+        is_page=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,
     ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),

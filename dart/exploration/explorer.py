@@ -149,9 +149,7 @@ class Explorer:
         while not stops() and place.actions < self._settings.lease_actions:
             chosen = await self._choose(place)
             if chosen is None and not place.actions:
-                place.ended = (
-                    LeaseEnd.UNREACHED
-                )  # nothing could be done there: it must not be leased for ever
+                place.ended = LeaseEnd.UNREACHED  # or it would be leased for ever
             if chosen is None or not await self._do(place, chosen, LeaseMove.FOLLOW):
                 return
 
