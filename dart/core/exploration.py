@@ -16,7 +16,7 @@ PLACE_PX = 4
 """Grid of the places in keys and structures: a box that moves by less is at the same place."""
 
 
-class Act(StrEnum):
+class ExploreAct(StrEnum):
     """What a candidate action does."""
 
     CLICK = "click"
@@ -31,7 +31,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
+class PageElement:
     """A visible element of a page that can be clicked or typed into, or that shows something."""
 
     role: str
@@ -39,7 +39,7 @@ class Element:
     text: str
     """What it shows or is called, shortened."""
     box: Box
-    acts: tuple[Act, ...] = ()
+    acts: tuple[ExploreAct, ...] = ()
     """What exploration may do with it; empty for an element that is only read, disabled or not allowed."""
     is_clear: bool = True
     """Whether a click at its centre reaches it: it is on the screen and nothing covers it."""
@@ -48,7 +48,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
+class PageScreen:
     """A screen as exploration sees it, without its pixels."""
 
     screenshot_sha256: str
@@ -65,8 +65,8 @@ class Screen:
     """Sorted hashes of the nodes of the page, each with its depth, tag, class, place and text."""
     shape: str
     """Hash of the page without places and texts: lists of different lengths have the same shape."""
-    elements: tuple[Element, ...]
-    scrolls: tuple[Act, ...] = ()
+    elements: tuple[PageElement, ...]
+    scrolls: tuple[ExploreAct, ...] = ()
     """The directions in which the page can scroll."""
 
 
@@ -74,7 +74,7 @@ class Screen:
 class Candidate:
     """An action that exploration may try on a screen."""
 
-    act: Act
+    act: ExploreAct
     role: str = ""
     text: str = ""
     box: Box = (0, 0, 0, 0)
@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def kind(self) -> str:
-        """Act and role, without which two actions have nothing in common."""
+        """ExploreAct and role, without which two actions have nothing in common."""
         return f"{self.act}|{self.role}"
 
 
@@ -123,7 +123,7 @@ class ScreenNode:
     """Number of actions from the start screen on the way on which it was found; 0 for a start screen."""
     found_actions: int
     """Actions of this exploration before and with the one that found it."""
-    screen: Screen
+    screen: PageScreen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class ExploredStep:
     """Actions of this exploration so far, with this one. A reset counts as one."""
     source_id: int | None
     """The screen on which it was done; None for a reset."""
-    act: Act
+    act: ExploreAct
     action: str
     """Key of the candidate; empty for a reset."""
     effect: Effect

@@ -24,14 +24,14 @@ from typing import Any, Generic, TypeVar, dataclass_transform, get_args
 
 from actors import codec
 from dart.core.exploration import (
-    Act,
     Candidate,
     Effect,
+    ExploreAct,
     HeldLease,
     LeaseEnd,
     LeaseMove,
+    PageScreen,
     PathHop,
-    Screen,
     StepVerdict,
 )
 from dart.core.records import (
@@ -348,7 +348,7 @@ class ExploredReport:
     effect: Effect | None
     """Set where there is no screen to look at: the page was left, the episode ended, the environment broke,
     or the action was not there."""
-    screen: Screen | None
+    screen: PageScreen | None
     move: LeaseMove
 
 
@@ -592,11 +592,11 @@ class RecordExplored(Call[StepVerdict]):
     cost: int
     """Number of actions that it took."""
     source_id: int | None
-    act: Act
+    act: ExploreAct
     action: str
     effect: Effect
     target_id: int | None
-    screen: Screen | None
+    screen: PageScreen | None
     """A new screen, which becomes the target."""
     is_expansion: bool
     move: LeaseMove

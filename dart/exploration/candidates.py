@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dart.core.actions import Action, Click, Hotkey, Scroll, Type
-from dart.core.exploration import Act, Box, Candidate, Screen
+from dart.core.exploration import Box, Candidate, ExploreAct, PageScreen
 
 CANDIDATES_MOST = 60
 
@@ -11,13 +11,13 @@ SELECT_ALL = Hotkey(("ctrl", "a"))
 """Typing replaces what a field holds, so that the same candidate has the same effect."""
 
 
-def candidates_of(screen: Screen) -> tuple[Candidate, ...]:
+def candidates_of(screen: PageScreen) -> tuple[Candidate, ...]:
     """The candidates of a screen in the order of the document, each key once; scrolling comes last.
 
     A label and the control in it, or a row and its link, are often clicked at one point: the first counts.
     """
     found: dict[str, Candidate] = {}
-    clicked: set[tuple[Act, int, int]] = set()
+    clicked: set[tuple[ExploreAct, int, int]] = set()
     for element in screen.elements:
         for act in element.acts:
             candidate = Candidate(act=act, role=element.role, text=element.text, box=element.box)
@@ -29,24 +29,24 @@ def candidates_of(screen: Screen) -> tuple[Candidate, ...]:
     return tuple(found.values())[:CANDIDATES_MOST]
 
 
-def actions_of(candidate: Candidate, screen: Screen, texts: Sequence[str]) -> tuple[Action, ...]:
+def actions_of(candidate: Candidate, screen: PageScreen, texts: Sequence[str]) -> tuple[Action, ...]:
     """The actions that carry out a candidate.
 
     texts   what may be typed; a field always gets the same text, so that a replay types it again
     """
     x, y = centre(candidate.box)
     match candidate.act:
-        case Act.CLICK:
+        case ExploreAct.CLICK:
             return (Click(x, y),)
-        case Act.TYPE:
+        case ExploreAct.TYPE:
             return Click(x, y), SELECT_ALL, Type(text_for(candidate, texts))
-        case Act.SUBMIT:
+        case ExploreAct.SUBMIT:
             return Click(x, y), SELECT_ALL, Type(f"{text_for(candidate, texts)}\n")
-        case Act.SCROLL_DOWN:
+        case ExploreAct.SCROLL_DOWN:
             return (Scroll(screen.width // 2, screen.height // 2, "down"),)
-        case Act.SCROLL_UP:
+        case ExploreAct.SCROLL_UP:
             return (Scroll(screen.width // 2, screen.height // 2, "up"),)
-        case Act.RESET:
+        case ExploreAct.RESET:
             raise ValueError("a reset is no action on the screen")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from dart.config.sections import EnvironmentsSettings, ExplorationSettings
 from dart.core import messages as m
-from dart.core.exploration import Act, Candidate, Effect, LeaseEnd, LeaseMove, Screen
+from dart.core.exploration import Candidate, Effect, ExploreAct, LeaseEnd, LeaseMove, PageScreen
 from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
 from dart.exploration.candidates import actions_of, candidates_of
@@ -21,13 +21,13 @@ from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
-from dart.exploration.strategies import Strategy, strategy_named
+from dart.exploration.strategies import ExplorationStrategy, strategy_named
 from dart.store.reader import StoreReader
 
 T = TypeVar("T")
 
 
-class Owner(Protocol):
+class ExplorerPorts(Protocol):
     """What an explorer needs of the owner of the graph, of the machine and of the run."""
 
     async def lease(
@@ -48,7 +48,7 @@ class Owner(Protocol):
         """Store a screenshot as a blob."""
         ...
 
-    async def know_prior(self, screen_id: int, screen: Screen) -> None:
+    async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
         """Ask a model about a screen, if there is one."""
         ...
 
@@ -66,7 +66,7 @@ class _Site:
     """The snapshot of one task and seed, and what follows from it."""
 
     follower: GraphFollower
-    strategy: Strategy
+    strategy: ExplorationStrategy
     allowed: AllowedOrigins | None = None
 
 
@@ -78,7 +78,7 @@ class _Place:
     number: int = 0
     """Number of the last report."""
     at: int | None = None
-    screen: Screen | None = None
+    screen: PageScreen | None = None
     actions: int = 0
     ended: LeaseEnd = LeaseEnd.GIVEN_BACK
 
@@ -93,7 +93,7 @@ class Explorer:
     def __init__(
         self,
         environment: Environment,
-        owner: Owner,
+        owner: ExplorerPorts,
         reader: StoreReader,
         settings: ExplorationSettings,
         deadlines: EnvironmentsSettings,
@@ -105,7 +105,7 @@ class Explorer:
         self._sites: dict[tuple[str, int], _Site] = {}
         self._shown: tuple[str, int] = ("", 0)
         self._at: int | None = None
-        self._screen: Screen | None = None
+        self._screen: PageScreen | None = None
 
     def forget_screen(self) -> None:
         """Note that the environment shows something else now: an episode, or nothing after a fault."""
@@ -267,7 +267,7 @@ class Explorer:
                 return True
         return False
 
-    async def _look(self, place: _Place) -> Screen:
+    async def _look(self, place: _Place) -> PageScreen:
         """Look at the screen twice, so that what changes by itself is known, and store its screenshot."""
         first_png, first = await self._one_look()
         await self._owner.pause(self._settings.settle_s)
@@ -293,11 +293,11 @@ class Explorer:
         *,
         move: LeaseMove,
         cost: int = 1,
-        screen: Screen | None = None,
+        screen: PageScreen | None = None,
         effect: Effect | None = None,
     ) -> m.ExploredReport:
         place.number += 1
-        is_reset = candidate is None or candidate.act is Act.RESET
+        is_reset = candidate is None or candidate.act is ExploreAct.RESET
         return m.ExploredReport(
             fence=place.lease.fence,
             number=place.number,

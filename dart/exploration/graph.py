@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dart.core.exploration import Candidate, Effect, ExploredStep, PathHop, Screen, ScreenNode
+from dart.core.exploration import Candidate, Effect, ExploredStep, PageScreen, PathHop, ScreenNode
 from dart.exploration.candidates import candidates_of
 from dart.exploration.coverage import CoveragePoint, coverage_curve
 from dart.exploration.matching import DEFAULT, GREY_LEVELS, Thresholds, d_dom, d_img
@@ -119,7 +119,7 @@ class Graph:
 
     # ---- matching ----
 
-    def match(self, screen: Screen) -> int | None:
+    def match(self, screen: PageScreen) -> int | None:
         """The node that shows this screen; None if it is new.
 
         Nodes of the same shape are looked at first, then all others. Of several, the nearest one counts.
@@ -133,7 +133,7 @@ class Graph:
                 return min(fitting)[1]
         return None
 
-    def _distance(self, screen_id: int, screen: Screen) -> tuple[float, float]:
+    def _distance(self, screen_id: int, screen: PageScreen) -> tuple[float, float]:
         node = self.nodes[screen_id].screen
         return d_dom(node, screen), d_img(node, screen)
 
@@ -141,7 +141,7 @@ class Graph:
         dom, img = distance
         return dom <= self._thresholds.d_dom and img <= self._thresholds.d_img
 
-    def _near(self, screen: Screen) -> set[int]:
+    def _near(self, screen: PageScreen) -> set[int]:
         """The nodes whose picture is not clearly another one. Masked cells can only lower the distance."""
         if not self._grid_ids:
             return set()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from dart.core.exploration import Screen
+from dart.core.exploration import PageScreen
 
 GRID_COLUMNS, GRID_ROWS = 40, 52
 """Cells of the grid: 4 pixels each on a screen of 160 x 210."""
@@ -74,21 +74,21 @@ def shape_of(kinds: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(set(kinds))).encode()).hexdigest()[:16]
 
 
-def d_img(one: Screen, other: Screen) -> float:
+def d_img(one: PageScreen, other: PageScreen) -> float:
     """Share of the cells that differ, without those that change by themselves on either screen."""
     counts = ~(_mask(one) | _mask(other))
     total = int(counts.sum())
     return float((_differs(one.grid, other.grid) & counts).sum() / total) if total else 0.0
 
 
-def d_dom(one: Screen, other: Screen) -> float:
+def d_dom(one: PageScreen, other: PageScreen) -> float:
     """Distance of the structures, in [0, 1]: 0 for equal ones."""
     common = _common(one.structure, other.structure)
     union = len(one.structure) + len(other.structure) - common
     return 1.0 - common / union if union else 0.0
 
 
-def is_same(one: Screen, other: Screen, most: Thresholds = DEFAULT) -> bool:
+def is_same(one: PageScreen, other: PageScreen, most: Thresholds = DEFAULT) -> bool:
     """Whether two screens of one task are the same instance."""
     return d_img(one, other) <= most.d_img and d_dom(one, other) <= most.d_dom
 
@@ -110,7 +110,7 @@ def _differs(one: bytes, other: bytes) -> Cells:
     return differs
 
 
-def _mask(screen: Screen) -> Cells:
+def _mask(screen: PageScreen) -> Cells:
     return np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).astype(np.bool_)
 
 

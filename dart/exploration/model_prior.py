@@ -11,7 +11,7 @@ Any policy that answers in the action grammar can be asked, so no other model is
 from collections.abc import Iterable
 
 from dart.core.actions import Action, ActionParseError, Click, LeftDouble, Scroll, Type, parse_action
-from dart.core.exploration import Act, Candidate, Screen
+from dart.core.exploration import Candidate, ExploreAct, PageScreen
 from dart.exploration.candidates import candidates_of
 from dart.exploration.memory_q import PRIOR
 
@@ -28,7 +28,7 @@ class ModelPrior:
         """Whether the model was asked about a screen."""
         return screen_id in self._shares
 
-    def learn(self, screen_id: int, answers: Iterable[str], screen: Screen) -> None:
+    def learn(self, screen_id: int, answers: Iterable[str], screen: PageScreen) -> None:
         """Keep what the model answered on a screen. Answers that are no action count for nothing."""
         actions = [action for answer in answers if (action := _action(answer)) is not None]
         self._shares[screen_id] = {
@@ -50,7 +50,7 @@ def hits(action: Action, candidate: Candidate) -> bool:
             left, top, right, bottom = candidate.box
             return left <= x < right and top <= y < bottom
         case Type():
-            return candidate.act in (Act.TYPE, Act.SUBMIT)
+            return candidate.act in (ExploreAct.TYPE, ExploreAct.SUBMIT)
         case Scroll(direction=direction):
             return candidate.act == f"scroll_{direction}"
         case _:

@@ -13,12 +13,12 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import Act, Effect, ExploredStep, HeldLease, LeaseEnd, StepVerdict
+from dart.core.exploration import Effect, ExploreAct, ExploredStep, HeldLease, LeaseEnd, StepVerdict
 from dart.core.record_address import parse_record_address
 from dart.core.records import StoredResult
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
-from dart.exploration.planning import UNREACHED_MOST, Assignment, Finished, Waiting, next_assignment
+from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
 from dart.store.client import WRITE_DEADLINE_S, result_of
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
@@ -64,7 +64,7 @@ class ExplorationActor(Actor):
                     continue
                 at = call.at if (call.task_id, call.seed) == (task_id, self._settings.seed) else None
                 found = self._next(follower.graph, at, held)
-                if isinstance(found, Finished):
+                if isinstance(found, AllExplored):
                     self._finish(task_id, found.reason)
                     continue
                 if isinstance(found, Waiting):
@@ -72,7 +72,9 @@ class ExplorationActor(Actor):
                 return await self._lease(call, task_id, found)
         return self._over(held)
 
-    def _next(self, graph: Graph, at: int | None, held: list[HeldLease]) -> Assignment | Waiting | Finished:
+    def _next(
+        self, graph: Graph, at: int | None, held: list[HeldLease]
+    ) -> Assignment | Waiting | AllExplored:
         screens = {one.screen_id for one in held if one.screen_id is not None}
         given_up = self._reader.unreached_screens(UNREACHED_MOST)
         return next_assignment(graph, at if at in graph.nodes else None, screens, given_up, self._settings)
@@ -129,7 +131,7 @@ class ExplorationActor(Actor):
             number=call.number,
             cost=call.cost,
             source_id=call.source_id,
-            act=candidate.act if candidate is not None else Act.RESET,
+            act=candidate.act if candidate is not None else ExploreAct.RESET,
             action=action,
             effect=effect,
             target_id=node,

@@ -1,4 +1,4 @@
-"""Reads a page as a `Screen`: its nodes, its elements, and what may be done with each. Pure but for the
+"""Reads a page as a `PageScreen`: its nodes, its elements, and what may be done with each. Pure but for the
 script's file.
 
 The script `look.js` runs in the page and returns JSON; `screen_of` makes a screen of it and of screenshots.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dart.core.exploration import PLACE_PX, Act, Element, Screen
+from dart.core.exploration import PLACE_PX, ExploreAct, PageElement, PageScreen
 from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
 from dart.exploration.origins import AllowedOrigins, is_local
 
@@ -28,7 +28,7 @@ Look = Mapping[str, Any]
 """What the script returned."""
 
 
-def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> Screen:
+def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> PageScreen:
     """A screen from two looks at a page without an action between them.
 
     screenshots   a PNG for each look; the second one is that of the screen
@@ -36,7 +36,7 @@ def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: Al
     """
     grids = [grid_of(png) for png in screenshots]
     before, after = structure_of(_instances(first["nodes"])), structure_of(_instances(last["nodes"]))
-    return Screen(
+    return PageScreen(
         screenshot_sha256=hashlib.sha256(screenshots[-1]).hexdigest(),
         url=last["url"],
         title=last["title"],
@@ -48,16 +48,16 @@ def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: Al
         shape=shape_of(_kinds(last["nodes"])),
         elements=tuple(element_of(one, last["url"], allowed) for one in last["elements"][:ELEMENTS_MOST]),
         scrolls=(
-            *([Act.SCROLL_DOWN] if last["is_below"] else []),
-            *([Act.SCROLL_UP] if last["is_above"] else []),
+            *([ExploreAct.SCROLL_DOWN] if last["is_below"] else []),
+            *([ExploreAct.SCROLL_UP] if last["is_above"] else []),
         ),
     )
 
 
-def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> Element:
+def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> PageElement:
     """An element with what exploration may do with it."""
     left, top, right, bottom = found["box"]
-    return Element(
+    return PageElement(
         role=found["role"],
         text=found["text"],
         box=(left, top, right, bottom),
@@ -67,7 +67,7 @@ def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins)
     )
 
 
-def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> tuple[Act, ...]:
+def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> tuple[ExploreAct, ...]:
     """What exploration may do with an element: nothing where it would leave the allowed origins, open another
     window, or send a form to an address that is not local."""
     is_usable = found["acts"] and found["is_enabled"] and found["is_clear"]
@@ -77,8 +77,8 @@ def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) ->
         return ()
     may_send = not found["sends_to"] or is_local(found["sends_to"])
     if found["is_field"]:
-        return (Act.TYPE, Act.SUBMIT) if found["sends_to"] and may_send else (Act.TYPE,)
-    return (Act.CLICK,) if may_send else ()
+        return (ExploreAct.TYPE, ExploreAct.SUBMIT) if found["sends_to"] and may_send else (ExploreAct.TYPE,)
+    return (ExploreAct.CLICK,) if may_send else ()
 
 
 def _instances(nodes: Iterable[Sequence[Any]]) -> list[str]:

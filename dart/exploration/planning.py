@@ -41,7 +41,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AllExplored:
     """Nothing is left to do."""
 
     reason: str
@@ -53,7 +53,7 @@ def next_assignment(
     held: Collection[int],
     given_up: Collection[int],
     settings: ExplorationSettings,
-) -> Assignment | Waiting | Finished:
+) -> Assignment | Waiting | AllExplored:
     """What an explorer does next.
 
     at         the screen that it shows; None if only a reset leads to a known one
@@ -61,21 +61,21 @@ def next_assignment(
     given_up   screens whose known way leads elsewhere
     """
     if graph.actions >= settings.actions:
-        return Finished(f"all {settings.actions} actions are used up")
+        return AllExplored(f"all {settings.actions} actions are used up")
     if not graph.roots:
         failed = sum(step.effect is Effect.FAULT for step in graph.steps)
         if failed >= RESETS_FAILED_MOST:
-            return Finished(f"its start screen could not be shown: {failed} resets failed")
+            return AllExplored(f"its start screen could not be shown: {failed} resets failed")
         return Assignment(way=START, screen_id=None)
     why_not = why_not_expand(graph, settings)
     if not why_not:
         found = _expansion(graph, at, held, given_up, settings)
-        if not isinstance(found, Finished):
+        if not isinstance(found, AllExplored):
             return found
         why_not = found.reason
     if not settings.confirm_share:
-        return Finished(why_not)
-    return _repetition(graph, at, held, given_up) or (Waiting() if held else Finished(why_not))
+        return AllExplored(why_not)
+    return _repetition(graph, at, held, given_up) or (Waiting() if held else AllExplored(why_not))
 
 
 def why_not_expand(graph: Graph, settings: ExplorationSettings) -> str:
@@ -103,7 +103,7 @@ def _expansion(
     held: Collection[int],
     given_up: Collection[int],
     settings: ExplorationSettings,
-) -> Assignment | Waiting | Finished:
+) -> Assignment | Waiting | AllExplored:
     if settings.strategy == "random":
         root = graph.roots[0]
         way = Way(screen_id=root, begins_with_reset=True, hops=())
@@ -114,7 +114,7 @@ def _expansion(
         return Assignment(way=way_there, screen_id=way_there.screen_id)
     if held:
         return Waiting()
-    return Finished("every action was tried on every screen that known ways lead to")
+    return AllExplored("every action was tried on every screen that known ways lead to")
 
 
 def _repetition(

@@ -7,7 +7,7 @@ from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import LeaseEnd, Screen
+from dart.core.exploration import LeaseEnd, PageScreen
 from dart.core.types import GenerateRequest
 from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
@@ -80,7 +80,7 @@ class RunPorts:
         """Store a screenshot; waits while there is no room."""
         await put_blob(self._actor, self._screenshots, "screenshots", png)
 
-    async def know_prior(self, screen_id: int, screen: Screen) -> None:
+    async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
         """Ask the policy for answers on a screen, once. Without an answer the prior stays the constant."""
         if self._prior.knows(screen_id):
             return

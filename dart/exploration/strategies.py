@@ -16,7 +16,7 @@ WALK_FACTOR = 4
 """A random walk begins anew after this many times the depth limit."""
 
 
-class Strategy(Protocol):
+class ExplorationStrategy(Protocol):
     """Chooses among the candidates of a screen."""
 
     seeks_untried: bool
@@ -90,7 +90,7 @@ class MemoryQStrategy:
 
 def strategy_named(
     name: str, graph: Graph, rng: random.Random, max_depth: int, prior: Prior = constant_prior
-) -> Strategy:
+) -> ExplorationStrategy:
     """The strategy of a configuration: `random`, `least_tried` or `memory_q`."""
     if name == "random":
         return RandomWalk(rng, max_depth)

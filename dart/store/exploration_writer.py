@@ -8,13 +8,13 @@ refuses two holders of one screen, two leases of one explorer, and a second firs
 from sqlalchemy import bindparam, update
 
 from dart.core.exploration import (
-    Act,
     Effect,
+    ExploreAct,
     ExploredStep,
     HeldLease,
     LeaseEnd,
     LeaseMove,
-    Screen,
+    PageScreen,
     StepVerdict,
 )
 from dart.core.records import StoredResult
@@ -76,11 +76,11 @@ class ExplorationWriter(RecordWriter):
         number: int,
         cost: int,
         source_id: int | None,
-        act: Act,
+        act: ExploreAct,
         action: str,
         effect: Effect,
         target_id: int | None,
-        screen: Screen | None,
+        screen: PageScreen | None,
         is_expansion: bool,
         move: LeaseMove,
         deadline_unix_s: float,
@@ -113,7 +113,7 @@ class ExplorationWriter(RecordWriter):
                 number=number,
                 actions=actions,
                 source_id=source_id,
-                act=Act(act).value,
+                act=ExploreAct(act).value,
                 action=action,
                 effect=Effect(effect).value,
                 target_id=target_id,
@@ -124,7 +124,7 @@ class ExplorationWriter(RecordWriter):
             step = record_of(ExploredStep, self._one(queries.ONE_EXPLORED_STEP, "explored step", step_id))
             return StepVerdict(result=StoredResult.ACCEPTED, step=step, holds=holds)
 
-    def _add_screen(self, lease: Row, screen: Screen, actions: int, source_id: int | None) -> int:
+    def _add_screen(self, lease: Row, screen: PageScreen, actions: int, source_id: int | None) -> int:
         depth = 0 if source_id is None else 1 + scalar(self._bare, queries.SCREEN_DEPTH, key=source_id)
         row = screen_row(
             screen,

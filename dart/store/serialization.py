@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import asdict
 
-from dart.core.exploration import Screen
+from dart.core.exploration import PageScreen
 from dart.core.types import Demonstration, Step, Trajectory
 from dart.store.errors import StoreConflict
 
@@ -149,7 +149,7 @@ def content_sha256(demonstration: Demonstration) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(content)).hexdigest()
 
 
-def screen_row(screen: Screen, **known: Any) -> Values:
+def screen_row(screen: PageScreen, **known: Any) -> Values:
     """Make a row of the table `screens`.
 
     known   its columns that are not in the screen
@@ -162,7 +162,7 @@ def screen_row(screen: Screen, **known: Any) -> Values:
     return row | {"checksum": checksum(row, SCREEN_COLUMNS)}
 
 
-def unpack_screen(packed: bytes) -> Screen:
+def unpack_screen(packed: bytes) -> PageScreen:
     """The screen in the column `view`. Raises ValueError for anything else."""
     try:
         return _screen.decode(packed)
@@ -213,7 +213,7 @@ def _struct_without(cls: type, left_out: str) -> Any:
     )
 
 
-_screen = msgspec.msgpack.Decoder(Screen)
+_screen = msgspec.msgpack.Decoder(PageScreen)
 _steps = msgspec.msgpack.Decoder(tuple[Step, ...])
 _StepWithoutPrompt: Any = _struct_without(Step, "prompt_ids")
 _without_prompts: Any = msgspec.msgpack.Decoder(tuple[_StepWithoutPrompt, ...])

@@ -159,7 +159,7 @@ def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path / "no.toml")
 
     assert problem.startswith(f"{tmp_path / 'no.toml'}: there is no such file; ")
-    assert "the bundled configurations are chaos, cluster, decoupling, desktop, hard, laptop" in problem
+    assert "the bundled configurations are chaos, cluster, decoupling, desktop, explore, hard" in problem
 
 
 def test_a_folder_or_binary_file_is_refused_in_words(tmp_path: Path) -> None:

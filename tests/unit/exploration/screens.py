@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from dart.core.exploration import Act, Candidate, Effect, Element, ExploredStep, Screen, ScreenNode
+from dart.core.exploration import (
+    Candidate,
+    Effect,
+    ExploreAct,
+    ExploredStep,
+    PageElement,
+    PageScreen,
+    ScreenNode,
+)
 from dart.exploration.graph import Graph
 from dart.exploration.matching import GRID_COLUMNS, GRID_ROWS, no_volatile_cells, structure_of
 
@@ -15,11 +23,11 @@ def screen(
     *,
     shape: str = "",
     grey: int | None = None,
-    elements: Sequence[Element] | None = None,
-) -> Screen:
+    elements: Sequence[PageElement] | None = None,
+) -> PageScreen:
     """A screen that matches no screen of another name."""
     level = grey if grey is not None else sum(map(ord, name)) % 200 + 20
-    return Screen(
+    return PageScreen(
         screenshot_sha256=f"{abs(hash(name)):064x}"[:64],
         url="http://made-up.localhost/",
         title=name,
@@ -33,18 +41,18 @@ def screen(
     )
 
 
-def button(text: str, row: int = 0) -> Element:
+def button(text: str, row: int = 0) -> PageElement:
     """A button in its row of the screen."""
     box = 10, 10 + 12 * row, 50, 20 + 12 * row
-    return Element(role="button", text=text, box=box, acts=(Act.CLICK,))
+    return PageElement(role="button", text=text, box=box, acts=(ExploreAct.CLICK,))
 
 
 def click(text: str, row: int = 0) -> Candidate:
     """The click on such a button."""
-    return Candidate(act=Act.CLICK, role="button", text=text, box=button(text, row).box)
+    return Candidate(act=ExploreAct.CLICK, role="button", text=text, box=button(text, row).box)
 
 
-def node(screen_id: int, shown: Screen, depth: int = 0, found_actions: int = 1) -> ScreenNode:
+def node(screen_id: int, shown: PageScreen, depth: int = 0, found_actions: int = 1) -> ScreenNode:
     return ScreenNode(
         screen_id=screen_id,
         task_id=TASK,
@@ -72,7 +80,7 @@ def step(
         number=step_id,
         actions=step_id,
         source_id=source_id,
-        act=Act.RESET if source_id is None else Act.CLICK,
+        act=ExploreAct.RESET if source_id is None else ExploreAct.CLICK,
         action=action,
         effect=effect,
         target_id=target_id,

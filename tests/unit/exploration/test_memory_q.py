@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from dart.core.exploration import Act, Candidate, Effect
+from dart.core.exploration import Candidate, Effect, ExploreAct
 from dart.exploration.memory_q import BETA, GAMMA, KAPPA, LAMBDA, PRIOR, REWARDS, MemoryQ
 
 
 def candidate(role: str, text: str) -> Candidate:
-    return Candidate(act=Act.CLICK, role=role, text=text)
+    return Candidate(act=ExploreAct.CLICK, role=role, text=text)
 
 
 def kernel(screen_id: int, one: Candidate, other_id: int, other: Candidate) -> float:

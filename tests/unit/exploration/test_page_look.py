@@ -6,7 +6,7 @@ import pytest
 
 from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
-from dart.core.exploration import Act, Candidate, Element
+from dart.core.exploration import Candidate, ExploreAct, PageElement
 from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
 from dart.exploration.origins import AllowedOrigins, is_local
 from dart.exploration.page_look import acts_of
@@ -32,30 +32,33 @@ def found(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "acts"),
     [
-        ({"leads_to": "http://shop.localhost/home"}, (Act.CLICK,)),
+        ({"leads_to": "http://shop.localhost/home"}, (ExploreAct.CLICK,)),
         ({"leads_to": "http://elsewhere.example/"}, ()),
         ({"leads_to": "http://forum.localhost/"}, ()),
-        ({"leads_to": "javascript:void(0)"}, (Act.CLICK,)),
+        ({"leads_to": "javascript:void(0)"}, (ExploreAct.CLICK,)),
         ({"is_enabled": False}, ()),
         ({"is_clear": False}, ()),
         ({"opens": True}, ()),
         ({"role": "file"}, ()),
-        ({"role": "button", "sends_to": "http://shop.localhost/order"}, (Act.CLICK,)),
+        ({"role": "button", "sends_to": "http://shop.localhost/order"}, (ExploreAct.CLICK,)),
         ({"role": "button", "sends_to": "https://elsewhere.example/order"}, ()),
-        ({"is_field": True}, (Act.TYPE,)),
-        ({"is_field": True, "sends_to": "http://127.0.0.1:8000/search"}, (Act.TYPE, Act.SUBMIT)),
-        ({"is_field": True, "sends_to": "https://elsewhere.example/search"}, (Act.TYPE,)),
+        ({"is_field": True}, (ExploreAct.TYPE,)),
+        (
+            {"is_field": True, "sends_to": "http://127.0.0.1:8000/search"},
+            (ExploreAct.TYPE, ExploreAct.SUBMIT),
+        ),
+        ({"is_field": True, "sends_to": "https://elsewhere.example/search"}, (ExploreAct.TYPE,)),
     ],
 )
 def test_an_element_may_be_used_only_within_the_allowed_origins(
-    changes: dict[str, Any], acts: tuple[Act, ...]
+    changes: dict[str, Any], acts: tuple[ExploreAct, ...]
 ) -> None:
     assert acts_of(found(**changes), PAGE, ALLOWED) == acts
 
 
 def test_forms_go_to_this_machine_only_even_where_another_origin_may_be_opened() -> None:
     allowed = AllowedOrigins(PAGE, ["https://elsewhere.example"])
-    assert acts_of(found(leads_to="https://elsewhere.example/"), PAGE, allowed) == (Act.CLICK,)
+    assert acts_of(found(leads_to="https://elsewhere.example/"), PAGE, allowed) == (ExploreAct.CLICK,)
     assert acts_of(found(role="button", sends_to="https://elsewhere.example/"), PAGE, allowed) == ()
 
 
@@ -104,16 +107,18 @@ def test_candidates_are_bounded_and_named_apart_by_place() -> None:
 
 
 def test_a_key_survives_a_small_move() -> None:
-    one = Candidate(act=Act.CLICK, role="link", text="Home", box=(8, 8, 40, 20))
-    assert one.key == Candidate(act=Act.CLICK, role="link", text="Home", box=(10, 9, 42, 21)).key
-    assert one.key != Candidate(act=Act.CLICK, role="link", text="Home", box=(16, 8, 48, 20)).key
+    one = Candidate(act=ExploreAct.CLICK, role="link", text="Home", box=(8, 8, 40, 20))
+    assert one.key == Candidate(act=ExploreAct.CLICK, role="link", text="Home", box=(10, 9, 42, 21)).key
+    assert one.key != Candidate(act=ExploreAct.CLICK, role="link", text="Home", box=(16, 8, 48, 20)).key
 
 
 def test_candidates_are_written_in_the_action_grammar() -> None:
-    field = Element(role="textbox", text="Name", box=(10, 10, 31, 21), acts=(Act.TYPE, Act.SUBMIT))
+    field = PageElement(
+        role="textbox", text="Name", box=(10, 10, 31, 21), acts=(ExploreAct.TYPE, ExploreAct.SUBMIT)
+    )
     shown = screen("a", elements=(field,))
     type_it, submit_it = candidates_of(shown)
     assert actions_of(type_it, shown, ["lamp"]) == (Click(20, 15), Hotkey(("ctrl", "a")), Type("lamp"))
     assert actions_of(submit_it, shown, ["lamp"])[-1] == Type("lamp\n")
-    down = Candidate(act=Act.SCROLL_DOWN)
+    down = Candidate(act=ExploreAct.SCROLL_DOWN)
     assert actions_of(down, shown, ["lamp"]) == (Scroll(50, 50, "down"),)

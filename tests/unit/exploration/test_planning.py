@@ -8,8 +8,8 @@ from dart.exploration.frontier import depths, nearest
 from dart.exploration.graph import Graph
 from dart.exploration.planning import (
     RESETS_FAILED_MOST,
+    AllExplored,
     Assignment,
-    Finished,
     Waiting,
     frontier,
     next_assignment,
@@ -65,11 +65,11 @@ def test_without_a_free_screen_an_explorer_waits_for_those_of_others() -> None:
 
 def test_exploration_ends_when_everything_was_tried_and_when_the_actions_are_used_up() -> None:
     done = next_assignment(chain(2), 1, held=(), given_up=(), settings=SETTINGS)
-    assert isinstance(done, Finished)
+    assert isinstance(done, AllExplored)
     assert "every action was tried" in done.reason
     few = SETTINGS.model_copy(update={"actions": 3})
     used_up = next_assignment(chain(2, untried=(2,)), 1, held=(), given_up=(), settings=few)
-    assert used_up == Finished("all 3 actions are used up")
+    assert used_up == AllExplored("all 3 actions are used up")
 
 
 def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
@@ -81,7 +81,7 @@ def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
     for number, source in ((50, 1), (51, 2)):
         again = step(number, source, click("next").key, Effect.KNOWN_SCREEN, source + 1, is_expansion=False)
         graph.add_step(again)
-    assert isinstance(next_assignment(graph, 2, held=(), given_up=(), settings=settings), Finished)
+    assert isinstance(next_assignment(graph, 2, held=(), given_up=(), settings=settings), AllExplored)
 
 
 def test_a_site_that_shows_no_screen_is_given_up() -> None:
@@ -90,7 +90,7 @@ def test_a_site_that_shows_no_screen_is_given_up() -> None:
         assert isinstance(next_assignment(graph, None, (), (), SETTINGS), Assignment)
         graph.add_step(step(number, None, "", Effect.FAULT, None))
     found = next_assignment(graph, None, (), (), SETTINGS)
-    assert isinstance(found, Finished)
+    assert isinstance(found, AllExplored)
     assert f"{RESETS_FAILED_MOST} resets failed" in found.reason
 
 

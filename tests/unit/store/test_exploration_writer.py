@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dart.core import messages as m
-from dart.core.exploration import Act, Effect, HeldLease, LeaseEnd, LeaseMove, Screen, StepVerdict
+from dart.core.exploration import Effect, ExploreAct, HeldLease, LeaseEnd, LeaseMove, PageScreen, StepVerdict
 from dart.core.records import StoredResult
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
@@ -14,8 +14,8 @@ from tests.record_places import RecordPlaces
 TASK, SEED = "sites/shop/explore", 3
 
 
-def screen(name: str) -> Screen:
-    return Screen(
+def screen(name: str) -> PageScreen:
+    return PageScreen(
         screenshot_sha256=name.ljust(64, "0"),
         url="http://shop.localhost/",
         title=name,
@@ -26,7 +26,7 @@ def screen(name: str) -> Screen:
         structure=(1, 2**32 - 1),
         shape=name,
         elements=(),
-        scrolls=(Act.SCROLL_DOWN,),
+        scrolls=(ExploreAct.SCROLL_DOWN,),
     )
 
 
@@ -47,7 +47,7 @@ def report(record: Store, fence: int, number: int, **changes: Any) -> StepVerdic
     fields: dict[str, Any] = {
         "cost": 1,
         "source_id": None,
-        "act": Act.RESET,
+        "act": ExploreAct.RESET,
         "action": "",
         "effect": Effect.NEW_SHAPE,
         "target_id": None,
@@ -62,7 +62,7 @@ def report(record: Store, fence: int, number: int, **changes: Any) -> StepVerdic
 def expand(
     record: Store, fence: int, number: int, source_id: int, action: str, **changes: Any
 ) -> StepVerdict:
-    of_click = {"source_id": source_id, "act": Act.CLICK, "action": action, "is_expansion": True}
+    of_click = {"source_id": source_id, "act": ExploreAct.CLICK, "action": action, "is_expansion": True}
     return report(record, fence, number, **of_click | changes)
 
 
