@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def kind(self) -> str:
-        """ExploreAct and role, without which two actions have nothing in common."""
+        """Act and role, without which two actions have nothing in common."""
         return f"{self.act}|{self.role}"
 
 
