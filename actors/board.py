@@ -606,6 +606,11 @@ class Board:
                 return slot
         return None
 
+    def row(self, name: str) -> Vitals | None:
+        """The row that has a name now, with ages as of now; None if no row has it."""
+        slot = self.find(name)
+        return None if slot is None else self.vitals(slot)
+
     def vitals(self, slot: int) -> Vitals:
         """One row, with ages as of now."""
         return self._vitals(slot, self._raw(slot))

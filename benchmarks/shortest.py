@@ -59,6 +59,7 @@ FORMS = {
     "command_line": _form("--quick"),
     "control_fuzz": _form("{live} --frames 2000"),
     "corruptions": _form("--count 8 --out {out}/corruptions.json"),
+    "curator_scale": _form("--seeds 1 --sizes 400 800 --out {out}/curator_scale.json"),
     "decoupling": _form("--quick --cell latencies --arm batch+all_at_once rollout+one_at_a_time --out {out}"),
     "desktops": _form("--minutes 2 --desktops 1 --out {out}/desktops.json", needs="desktop"),
     "environments": _form("--quick"),

@@ -48,13 +48,16 @@ def environment_shards(
     """The shards of the environments.
 
     shares   the number of environments of each node; no shard is larger than a node's share
+
+    Only the leader hears of environments: nodes times environments is more than it could announce to all. An
+    engine that an environment asks learns its name with the question.
     """
     names = environment_names(run)
     for index, (begin, end) in enumerate(_ranges(shares)):
         count = end - begin
         needs = {name: amount * count for name, amount in place.environments.needs.items()}
         child = _shard(run, args, ENVIRONMENT_POOL, index, names[begin:end])
-        yield PlacedSpec(child=child, needs={ENVIRONMENTS: count, **needs})
+        yield PlacedSpec(child=child, needs={ENVIRONMENTS: count, **needs}, is_announced_to_all=False)
 
 
 def _ranges(shares: Sequence[int]) -> Iterator[tuple[int, int]]:

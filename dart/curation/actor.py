@@ -38,7 +38,7 @@ from dart.curation.liveness_view import LivenessView
 from dart.curation.run_phases import RunPlan, phase_now
 from dart.curation.service import open_service
 from dart.curation.settings import settings_of
-from dart.curation.stall_diagnosis import Playing, RunFacts
+from dart.curation.stall_diagnosis import Episodes, Playing, RunFacts
 from dart.curation.stall_monitor import CHECK_S, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.patience import AT_START
@@ -254,8 +254,8 @@ class CuratorActor(Actor):
 
     async def _rollout_for(self, environment: str) -> RolloutLease | m.NoWorkYet:
         async def lease() -> RolloutLease | m.NoWorkYet:
-            self._service.serving(self._view.oldest_served())
-            self._view.refresh_one(environment)
+            self._service.serving(self._view.oldest_served(self.clock.monotonic_s()))
+            self._view.asks(environment)
             return await self._service.work(environment)
 
         return await self._in_turn(lease)
@@ -296,7 +296,7 @@ class CuratorActor(Actor):
         if self._is_batch_open():
             return "the last batch is still being trained"
         newest = self._evaluations.newest_version()
-        if newest is None or self._view.oldest_served() != newest:
+        if newest is None or self._view.oldest_served(self.clock.monotonic_s()) != newest:
             return "the newest version is not served by every engine yet"
         return ""
 
@@ -370,7 +370,7 @@ class CuratorActor(Actor):
             emit(self, BATCH_OVERDUE, "trainer", data)
 
     def _check_for_stalls(self) -> None:
-        notice = self._stall_monitor.check(self.board.rows(), self._known_facts(), self.clock.monotonic_s())
+        notice = self._stall_monitor.check(self.board, self._known_facts(), self.clock.monotonic_s())
         if notice is not None:
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
@@ -382,7 +382,7 @@ class CuratorActor(Actor):
         return RunFacts(
             trainer_waits_because=self._trainer_waits if phase is RunPhase.TRAINING else "",
             environments_wait_because=dict(self._environments_wait),
-            playing=self._playing(),
+            playing=Episodes(self._num_playing(), self._playing),
             quarantined_tasks=self._service.curator.tasks.quarantined(now_s),
             paused=self._record.paused,
         )
@@ -392,6 +392,11 @@ class CuratorActor(Actor):
         if self._phase() is RunPhase.TRAINING:
             return (*self._service.curator.played(now_s), *self._guided.playing(now_s))
         return tuple(self._evaluations.playing(now_s))
+
+    def _num_playing(self) -> int:
+        if self._phase() is RunPhase.TRAINING:
+            return self._service.curator.num_played + self._guided.num_playing
+        return self._evaluations.num_playing
 
     # ---- events ----
 

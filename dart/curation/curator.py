@@ -3,7 +3,7 @@
 The index is built from a snapshot of the record. It is updated with rows that are read again (`group_seen`,
 `rollout_seen`) and with decisions that were carried out. It is never ahead of the record, so a restarted
 curator decides as the last one would have. The curator does no I/O and has no clock: the caller passes the
-time. Every decision takes O(log n) for n live groups or tasks, but `overdue` looks at every held lease. Most
+time. Every decision takes O(log n) for n live groups, tasks or held leases. Most
 decisions are themselves the messages by which the store carries them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
@@ -11,8 +11,8 @@ whatever group needs one, oldest group first; no environment waits for another (
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from dart.core.messages import (
     DropGroup,
@@ -56,14 +56,18 @@ class RevokeLease:
     """Whether the environment that held the lease died or hung."""
 
 
+def _nothing_known(environment: str) -> float | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
     """Which environments live, and whether the engines that they need answer."""
 
-    living: Mapping[str, float] = field(default_factory=dict)
-    """Environments that run and beat, with their start in unix seconds."""
-    supervised_since: Mapping[str, float] = field(default_factory=dict)
-    """The start of each environment's supervisor, in unix seconds."""
+    alive_since: Callable[[str], float | None] = _nothing_known
+    """The start of an environment in unix seconds; None if it does not run and beat."""
+    supervised_since: Callable[[str], float | None] = _nothing_known
+    """The start of an environment's supervisor, in unix seconds; None if it is not known."""
     engines_answer: bool = True
     """Whether some engine has been able to answer for at least the length of a lease."""
 
@@ -266,6 +270,11 @@ class Curator:
         )
         return (self.open_batch, staleness) if staleness > self.settings.staleness_bound else None
 
+    @property
+    def num_played(self) -> int:
+        """How many rollouts are being played."""
+        return len(self._live_groups.held())
+
     def played(self, now_unix_s: float) -> Iterator[Playing]:
         """The rollouts that are being played."""
         for rollout in self._live_groups.held():
@@ -295,9 +304,8 @@ class Curator:
         A lost message does not count against the task. Neither does the end of the holder if its whole pool,
         or the run, was restarted.
         """
-        is_alone = self.liveness.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
-            rollout
-        )
+        supervised_unix_s = self.liveness.supervised_since(rollout.environment or "") or 0.0
+        is_alone = supervised_unix_s <= self._leased_unix_s(rollout)
         is_lost = is_alone and self._is_lost(rollout)
         is_to_blame = is_lost or (is_at_work and is_alone and self.liveness.engines_answer)
         kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
@@ -306,7 +314,7 @@ class Curator:
 
     def _is_lost(self, rollout: RolloutRecord) -> bool:
         """Whether the environment that got the lease has ended, or was restarted since."""
-        alive_since_unix_s = self.liveness.living.get(rollout.environment or "")
+        alive_since_unix_s = self.liveness.alive_since(rollout.environment or "")
         return alive_since_unix_s is None or alive_since_unix_s > self._leased_unix_s(rollout)
 
     def _leased_unix_s(self, rollout: RolloutRecord) -> float:

@@ -6,19 +6,23 @@ never depends on its outcome. If the first of two plays to finish counted, succe
 often, because they end sooner than failures.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from dart.core.records import EvaluationPhase
 from dart.core.types import FaultKind
-from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count
+from dart.curation.indexed_heap import IndexedHeap
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count, turn
 from dart.curation.stall_diagnosis import Playing
 from dart.store.reader import StoreReader
 
 FENCES_PER_INCARNATION = 2**32
+
+LOOKS_PER_REQUEST = 64
+"""Holders of leases that a request looks at, in turn, so that its time does not grow with their number."""
 
 INTERRUPTED = "interrupted"
 """Kind of failure of an evaluation episode whose environment was asked to stop."""
@@ -64,12 +68,18 @@ class EvaluationSchedule:
         self._next_fence = incarnation * FENCES_PER_INCARNATION
         self._leases: dict[int, EvaluationLease] = {}
         """The leases by fence, the oldest first."""
+        self._fences_of: dict[str, set[int]] = {}
+        """The fences of each environment's leases."""
+        self._to_look_at: deque[int] = deque()
+        """The fences of leases, in the order in which their holders are looked at next."""
         self._being_recorded: set[int] = set()
         """Fences of leases whose result is being written to the record."""
         self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
         """Attempts that each episode has spent."""
         self.missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
         """Evaluation episodes still to be played in each phase, in the order in which they are leased."""
+        self._free = {phase: self._not_leased(phase) for phase in EvaluationPhase}
+        """The missing episodes of each phase that nobody plays, in the same order."""
         self._measured_version = self.newest_version()
         """The version that the evaluation after training measures."""
 
@@ -81,16 +91,17 @@ class EvaluationSchedule:
         now_unix_s: float,
     ) -> EvaluationLease | None:
         """Lease the next episode to an environment that asks; None when every one is being played."""
-        for held in self._open():
-            if held.incarnation is not None and incarnation_of(held.environment) != held.incarnation:
-                self.failed(held, FaultKind.INFRASTRUCTURE, f"{held.environment} ended while it played")
-            elif held.environment == environment:
+        for held in self._open(sorted(self._fences_of.get(environment, ()))):
+            if not self._fail_if_ended(held, incarnation_of):
                 self._end(held)  # it asks, so it plays nothing: the reply with this lease got lost
-        leased = {(held.phase, held.episode) for held in self._leases.values()}
-        episode = next((one for one in self.missing[phase] if (phase, one) not in leased), None)
+        self._look_at_holders(incarnation_of)
+        episode = self._free[phase].first()
         if episode is None:
             return None
+        self._free[phase].discard(episode)
         self._next_fence += 1
+        self._fences_of.setdefault(environment, set()).add(self._next_fence)
+        self._to_look_at.append(self._next_fence)
         lease = self._leases[self._next_fence] = EvaluationLease(
             phase=phase,
             episode=episode,
@@ -101,6 +112,22 @@ class EvaluationSchedule:
             deadline_unix_s=now_unix_s + self._lease_s,
         )
         return lease
+
+    def _look_at_holders(self, incarnation_of: Callable[[str], int | None]) -> None:
+        """Fail the leases of processes that have ended, of as many as are looked at for one request."""
+        for _ in range(min(LOOKS_PER_REQUEST, len(self._to_look_at))):
+            fence = self._to_look_at.popleft()
+            held = self._leases.get(fence)
+            is_open = held is not None and fence not in self._being_recorded
+            if held is not None and not (is_open and self._fail_if_ended(held, incarnation_of)):
+                self._to_look_at.append(fence)
+
+    def _fail_if_ended(self, held: EvaluationLease, incarnation_of: Callable[[str], int | None]) -> bool:
+        """Whether the process that got the lease has ended; then the lease has failed."""
+        is_ended = held.incarnation is not None and incarnation_of(held.environment) != held.incarnation
+        if is_ended:
+            self.failed(held, FaultKind.INFRASTRUCTURE, f"{held.environment} ended while it played")
+        return is_ended
 
     def holder(self, fence: int) -> EvaluationLease | None:
         """The lease with this fence; None if that lease has ended."""
@@ -119,6 +146,8 @@ class EvaluationSchedule:
         """End a lease whose result is in the record."""
         self._end(lease)
         self.missing[lease.phase] = self._read_missing(lease.phase)
+        if lease.episode not in self.missing[lease.phase]:
+            self._free[lease.phase].discard(lease.episode)
 
     def interrupted(self, lease: EvaluationLease, detail: str) -> None:
         """End the lease of an environment that was asked to stop; no attempt is spent."""
@@ -132,6 +161,7 @@ class EvaluationSchedule:
         self._report_failure(lease, kind, detail, self._attempts[lease.phase, lease.episode])
         if self._is_left_out(lease.phase, lease.episode):
             self.missing[lease.phase].pop(lease.episode, None)
+            self._free[lease.phase].discard(lease.episode)
 
     def give_up_overdue(self, now_unix_s: float) -> None:
         """End the leases whose deadlines have passed."""
@@ -150,11 +180,17 @@ class EvaluationSchedule:
             self._measured_version = newest
             self._attempts = Counter({key: spent for key, spent in self._attempts.items() if key[0] != after})
             self.missing[after] = self._read_missing(after)
+            self._free[after] = self._not_leased(after)
 
     def newest_version(self) -> int | None:
         """The newest policy version in the record."""
         newest = self._reader.latest_version()
         return None if newest is None else newest.version
+
+    @property
+    def num_playing(self) -> int:
+        """How many episodes are leased."""
+        return len(self._leases)
 
     def playing(self, now_unix_s: float) -> Iterator[Playing]:
         """The episodes that are leased."""
@@ -162,13 +198,30 @@ class EvaluationSchedule:
             what = f"seed {lease.episode.seed} of {lease.episode.task_id}"
             yield Playing(environment=lease.environment, what=what, for_s=now_unix_s - lease.began_unix_s)
 
-    def _open(self) -> list[EvaluationLease]:
-        """Leases without a result so far."""
-        return [one for one in self._leases.values() if one.fence not in self._being_recorded]
+    def _open(self, fences: Iterable[int] | None = None) -> list[EvaluationLease]:
+        """Leases without a result so far: those with these fences, or all."""
+        asked = list(self._leases) if fences is None else fences
+        return [self._leases[fence] for fence in asked if fence not in self._being_recorded]
 
     def _end(self, lease: EvaluationLease) -> None:
         """End a lease. Its episode can be leased again unless its result is in the record."""
-        self._leases.pop(lease.fence, None)
+        if self._leases.pop(lease.fence, None) is None:
+            return
+        fences = self._fences_of[lease.environment]
+        fences.discard(lease.fence)
+        if not fences:
+            del self._fences_of[lease.environment]
+        if lease.episode in self.missing[lease.phase]:
+            self._free[lease.phase].put(lease.episode, turn(lease.episode))
+
+    def _not_leased(self, phase: EvaluationPhase) -> IndexedHeap[EvaluationEpisode]:
+        """The missing episodes of a phase that nobody plays."""
+        leased = {one.episode for one in self._leases.values() if one.phase is phase}
+        free: IndexedHeap[EvaluationEpisode] = IndexedHeap()
+        for episode in self.missing[phase]:
+            if episode not in leased:
+                free.put(episode, turn(episode))
+        return free
 
     def _is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:
         """Whether an episode failed too often to be tried again."""

@@ -58,6 +58,11 @@ class GuidedEpisodes:
         self.end(pool_id)
         self._failures[pool_id] += 1
 
+    @property
+    def num_playing(self) -> int:
+        """How many guided episodes are leased."""
+        return len(self._leases)
+
     def playing(self, now_unix_s: float) -> Iterator[Playing]:
         """The episodes that are leased."""
         for pool_id, lease in self._leases.items():

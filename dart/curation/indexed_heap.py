@@ -73,7 +73,7 @@ class IndexedHeap(Generic[K]):
         """The keys with at most this rank, in order. Takes O(log n) when there are none."""
         if self.first() is None or self._heap[0][0] > rank:
             return []
-        return [key for known, key in sorted(self._entries()) if known <= rank]
+        return [key for _, key in sorted(entry for entry in self._entries() if entry[0] <= rank)]
 
     def _entries(self) -> list[tuple[Rank, K]]:
         return [(rank, key) for key, rank in self._ranks.items()]

@@ -6,8 +6,9 @@ rollouts. The index decides nothing, and holds live groups only.
 Groups leased to the trainer are kept until their update is committed, and are in none of the indexes.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from dart.core.records import GroupRecord, RolloutRecord
@@ -32,8 +33,12 @@ class LiveGroupIndex:
         self.floors: Counter[int] = Counter()
         """How many groups there are of each version floor, without those at the trainer."""
         self._ready_floors: Counter[int] = Counter()
-        self._played: dict[str, dict[int, RolloutRecord]] = {}
-        """The rollouts that each environment plays."""
+        self._held: dict[int, RolloutRecord] = {}
+        """The rollouts that are being played, by id."""
+        self._deadlines: IndexedHeap[int] = IndexedHeap()
+        """The same by the deadlines of their leases."""
+        self._played: dict[str, dict[int, None]] = {}
+        """The ids of the rollouts that each environment plays."""
         for group in live:
             self.put(group)
 
@@ -56,17 +61,16 @@ class LiveGroupIndex:
 
     def played_by(self, environment: str) -> RolloutRecord | None:
         """A rollout that the environment plays; None if it plays none."""
-        return next(iter(self._played.get(environment, {}).values()), None)
+        rollout_id = next(iter(self._played.get(environment, ())), None)
+        return None if rollout_id is None else self._held[rollout_id]
 
-    def held(self) -> Iterator[RolloutRecord]:
+    def held(self) -> Collection[RolloutRecord]:
         """Every rollout that is being played."""
-        for rollouts in self._played.values():
-            yield from rollouts.values()
+        return self._held.values()
 
     def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
         """Rollouts whose holder is past its deadline, the longest overdue first."""
-        late = (rollout for rollout in self.held() if rollout.deadline_unix_s <= now_unix_s)
-        return sorted(late, key=lambda rollout: (rollout.deadline_unix_s, rollout.rollout_id))
+        return [self._held[rollout_id] for rollout_id in self._deadlines.up_to((now_unix_s, math.inf))]
 
     def stale(self, oldest_allowed: int) -> list[int]:
         """Groups that have a step of a version older than `oldest_allowed`."""
@@ -160,11 +164,13 @@ class LiveGroupIndex:
     def _index_lease(self, rollout: RolloutRecord, *, is_held: bool) -> None:
         if rollout.environment is None:
             return
-        held = self._played.setdefault(rollout.environment, {})
-        held.pop(rollout.rollout_id, None)
+        key, played = rollout.rollout_id, self._played.setdefault(rollout.environment, {})
+        played.pop(key, None)
+        self._held.pop(key, None)
         if is_held:
-            held[rollout.rollout_id] = rollout
-        if not held:
+            played[key], self._held[key] = None, rollout
+        self._deadlines.set(key, (rollout.deadline_unix_s, key) if is_held else None)
+        if not played:
             del self._played[rollout.environment]
 
 

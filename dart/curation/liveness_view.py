@@ -14,9 +14,12 @@ from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 SCREENSHOT_MAX_BYTES = 2**18
 """Room that a screenshot may take on the disk. With less room an environment may be unable to write it."""
 
+SERVED_LOOK_S = 0.05
+"""Time between two looks at the versions of all engines. Those of other hosts are known 0.25 s late."""
+
 
 class LivenessView:
-    """The board as the curator sees it; `refresh` reads it anew.
+    """The board as the curator sees it.
 
     engines   names of the rollout actors
     lease_s   after a time in which no engine could answer: for how long one must be able to answer again
@@ -29,49 +32,51 @@ class LivenessView:
         self._run_dir = run_dir
         self._lease_s = lease_s
         self._no_engine_until_s = -math.inf
-        self._living: dict[str, float] = {}
-        self._supervised_since: dict[str, float] = {}
+        self._asker = ""
+        self._oldest_served: int | None = None
+        self._served_until_s = -math.inf
 
     # ---- who lives ----
 
     def refresh(self, now_s: float) -> Liveness:
-        """Read every row of the board and return who lives; `refresh_one` updates this result in place."""
-        rows = {row.name: row for row in self._board.rows()}
-        living = {name: row for name, row in rows.items() if _lives(row, ACTOR_SILENT_S)}
-        engines = [living[name] for name in self._engines if name in living]
-        if not any(row.ready and _lives(row, ENGINE_SILENT_S) for row in engines):
+        """Look at the engines. The rest of the result is read from the board when it is asked for.
+
+        The time that this takes does not depend on how many environments there are.
+        """
+        if not any(self._answers(name) for name in self._engines):
             self._no_engine_until_s = now_s + self._lease_s
-        self._living = {name: row.started_unix_s for name, row in living.items()}
-        self._supervised_since = {
-            name: rows[row.parent].started_unix_s for name, row in rows.items() if row.parent in rows
-        }
+        self._asker = ""
         return Liveness(
-            living=self._living,
+            alive_since=self._alive_since,
             supervised_since=self._supervised_since,
             engines_answer=now_s >= self._no_engine_until_s,
         )
 
-    def refresh_one(self, environment: str) -> None:
-        """Read again from the board when an environment and its supervisor started: both may be new.
+    def asks(self, environment: str) -> None:
+        """Note that an environment asks for work: it lives, whatever the board shows of it yet."""
+        self._asker = environment
 
-        Updates the Liveness that `refresh` returned.
-        """
-        slot = self._board.find(environment)
-        if slot is None:
-            return
-        row = self._board.vitals(slot)
-        self._living[environment] = row.started_unix_s
-        supervisor = self._board.find(row.parent)
-        if supervisor is not None:
-            self._supervised_since[environment] = self._board.vitals(supervisor).started_unix_s
+    def _alive_since(self, environment: str) -> float | None:
+        row = self._board.row(environment)
+        if row is None or not (environment == self._asker or _lives(row, ACTOR_SILENT_S)):
+            return None
+        return row.started_unix_s
+
+    def _supervised_since(self, environment: str) -> float | None:
+        row = self._board.row(environment)
+        supervisor = None if row is None else self._board.row(row.parent)
+        return None if supervisor is None else supervisor.started_unix_s
+
+    def _answers(self, engine: str) -> bool:
+        row = self._board.row(engine)
+        return row is not None and row.ready and _lives(row, ENGINE_SILENT_S)
 
     def incarnation_of(self, name: str) -> int | None:
         """The incarnation of an actor; None if it has no process."""
         slot = self._board.find(name)
         if slot is None:
             return None
-        row = self._board.vitals(slot)
-        return row.incarnation if row.state in LIVING else None
+        return int(self._board.get(slot, "incarnation")) if self._board.state(slot) in LIVING else None
 
     def is_still_playing(self, playing: Playing, now_unix_s: float) -> bool:
         """Whether the process that got the episode still runs; the lease can outlast the process."""
@@ -82,11 +87,19 @@ class LivenessView:
 
     # ---- versions ----
 
-    def oldest_served(self) -> int | None:
+    def oldest_served(self, now_s: float) -> int | None:
         """The oldest version with which a rollout actor answers; None while no rollout actor answers.
 
         A rollout actor that serves an older version than required answers no request: it does not count.
+        The answer is at most SERVED_LOOK_S old, so that no request for work looks at every engine.
         """
+        if now_s >= self._served_until_s:
+            self._served_until_s = now_s + SERVED_LOOK_S
+            self._oldest_served = self.read_oldest_served()
+        return self._oldest_served
+
+    def read_oldest_served(self) -> int | None:
+        """What `oldest_served` answers, as of now."""
         served = [self._gauge(name, Gauge.SERVED_VERSION) for name in self._engines]
         required = self._gauge("weight_sync", Gauge.REQUIRED_VERSION) or 0
         return min(

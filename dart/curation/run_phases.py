@@ -59,10 +59,15 @@ def that_count(
     )
 
 
+def turn(episode: EvaluationEpisode) -> tuple[int, bool, str]:
+    """The rank of an episode among those of its evaluation: an order that mixes the tasks."""
+    return episode.seed, episode.is_greedy, episode.task_id
+
+
 def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
-    """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
+    """Evaluation episodes still to be played, in the order of their turns."""
     played = {EvaluationEpisode(one.task_id, one.seed, one.is_greedy) for one in done}
-    return sorted(plan.episodes - played, key=lambda one: (one.seed, one.is_greedy, one.task_id))
+    return sorted(plan.episodes - played, key=turn)
 
 
 def phase_now(

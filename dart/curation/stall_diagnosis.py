@@ -9,9 +9,10 @@ every part works, the cause is that there are too few environments.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import overload
 
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
@@ -82,6 +83,29 @@ class Playing:
     for_s: float
 
 
+class Episodes(Sequence[Playing]):
+    """The episodes that are being played: how many is known, and they are described when one is looked at."""
+
+    def __init__(self, count: int, describe: Callable[[], Sequence[Playing]]) -> None:
+        self._count = count
+        self._describe = describe
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Playing: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Playing]: ...
+
+    def __getitem__(self, index: int | slice) -> Playing | Sequence[Playing]:
+        return self._describe()[index]
+
+    def __iter__(self) -> Iterator[Playing]:
+        return iter(self._describe())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What is known about a run at one moment.
@@ -94,7 +118,7 @@ class RunFacts:
     """Why the trainer was given no batch; empty when it was given a batch or needs none."""
     environments_wait_because: Mapping[str, str] = field(default_factory=dict)
     """Why each idle environment was given no work."""
-    playing: tuple[Playing, ...] = ()
+    playing: Sequence[Playing] = ()
     quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     paused: str = ""
@@ -145,6 +169,11 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 # ---- who waits ----
+
+
+def is_stalled(facts: RunFacts) -> bool:
+    """Whether somebody has waited for longer than `starved_after_s`, so that `diagnose` finds a stall."""
+    return any(waited_s >= facts.starved_after_s for _, waited_s, _, _ in _waits(facts))
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:

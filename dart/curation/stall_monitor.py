@@ -7,6 +7,7 @@ conclusions are drawn in `dart.curation.stall_diagnosis`.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from actors.board import ActorState, Vitals
 from dart.config.config import Config
@@ -22,6 +23,7 @@ from dart.curation.stall_diagnosis import (
     Stage,
     Starving,
     diagnose,
+    is_stalled,
 )
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
@@ -30,6 +32,14 @@ from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 CHECK_S = 2.0
 """Time between two checks of the run; the reported times are exact to this."""
+
+
+class Rows(Protocol):
+    """What the monitor needs of the board."""
+
+    def row(self, name: str) -> Vitals | None: ...
+
+    def rows(self) -> Iterable[Vitals]: ...
 
 
 class StallMonitor:
@@ -46,17 +56,21 @@ class StallMonitor:
         open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
-    def check(self, rows: Iterable[Vitals], known: RunFacts, now_s: float) -> Notice | None:
+    def check(self, board: Rows, known: RunFacts, now_s: float) -> Notice | None:
         """The notice that is due now; None if none is due.
 
-        rows    the rows of the board
         known   the facts that the curator knows
         now_s   time of a monotonic clock
-        """
-        board = {row.name: row for row in rows}
-        return self._notices.next(diagnose(self._completed(known, board, now_s)), now_s)
 
-    def _completed(self, known: RunFacts, board: Mapping[str, Vitals], now_s: float) -> RunFacts:
+        The rows of all environments are read only when somebody has waited for long: a notice counts them.
+        """
+        facts = self._completed(known, board, now_s)
+        if is_stalled(facts):
+            facts = replace(facts, environments=self._environment_parts(board))
+        return self._notices.next(diagnose(facts), now_s)
+
+    def _completed(self, known: RunFacts, board: Rows, now_s: float) -> RunFacts:
+        """All facts but the environments."""
         waits = self._waits(board, known, now_s)
         trainer_waits_s = waits.pop("trainer", None)
         trainer = _part_of("trainer", board, version=Gauge.TRAINED_VERSION)
@@ -72,15 +86,14 @@ class StallMonitor:
             trainer=trainer,
             weight_sync=_part_of("weight_sync", board),
             engines=self._engine_parts(board, trainer.version, now_s),
-            environments=tuple(_part_of(name, board) for name in self._environments_of(board)),
         )
 
-    def _waits(self, board: Mapping[str, Vitals], known: RunFacts, now_s: float) -> dict[str, float]:
+    def _waits(self, board: Rows, known: RunFacts, now_s: float) -> dict[str, float]:
         """For how long each running actor that got no work has waited."""
         waiting = [*(["trainer"] if known.trainer_waits_because else []), *known.environments_wait_because]
         return self._waiting.seconds([name for name in waiting if _is_running(name, board)], now_s)
 
-    def _engine_parts(self, board: Mapping[str, Vitals], newest: int, now_s: float) -> tuple[Component, ...]:
+    def _engine_parts(self, board: Rows, newest: int, now_s: float) -> tuple[Component, ...]:
         parts = [_part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
         unwell = self._unwell.seconds((part.name for part in parts if not (part.is_up and part.ready)), now_s)
         behind = self._behind.seconds((part.name for part in parts if part.version < newest), now_s)
@@ -89,10 +102,11 @@ class StallMonitor:
             for part in parts
         )
 
-    def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
-        """Names of the environments that exist now; before any exists, of the configured environments."""
-        rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
-        return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
+    def _environment_parts(self, board: Rows) -> tuple[Component, ...]:
+        """The environments that exist now; before any exists, the configured ones."""
+        rows = [row for row in board.rows() if row.name.startswith("env-") and not row.name.endswith("~")]
+        there = tuple(_part(row) for row in rows if row.state is not ActorState.FREE)
+        return there or tuple(_part_of(name, board) for name in self._environments)
 
     def _dropped(self, trainer_waits_s: float | None) -> Mapping[str, int]:
         """Groups dropped since the trainer began to wait, by reason; empty before the wait is a stall."""
@@ -111,23 +125,30 @@ class StallMonitor:
         return total
 
 
-def _is_running(name: str, board: Mapping[str, Vitals]) -> bool:
-    return name in board and board[name].state is ActorState.RUNNING
+def _is_running(name: str, board: Rows) -> bool:
+    row = board.row(name)
+    return row is not None and row.state is ActorState.RUNNING
 
 
 def _part_of(
     name: str,
-    board: Mapping[str, Vitals],
+    board: Rows,
     *,
     silent_after_s: float = ACTOR_SILENT_S,
     version: Gauge = Gauge.SERVED_VERSION,
 ) -> Component:
     """The facts about one actor from the board; `version` is the gauge that shows its version."""
-    row = board.get(name)
+    row = board.row(name)
     if row is None:
         return Component(name=name, state=ActorState.FREE.value, ready=False)
+    return _part(row, silent_after_s, version)
+
+
+def _part(
+    row: Vitals, silent_after_s: float = ACTOR_SILENT_S, version: Gauge = Gauge.SERVED_VERSION
+) -> Component:
     return Component(
-        name=name,
+        name=row.name,
         state=row.state.value,
         ready=row.ready,
         reason=row.last_reason,

@@ -40,6 +40,7 @@ from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs
 from dart.store.serialization import pack_steps
 from dart.telemetry.emit import emit
+from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class EnvironmentActor(Actor):
         self._has_screen = False
         self._stopping = StopEvent()
         self._over: Future[None] = Future()
-        self.every(config.telemetry.load_every_s, self._record_load)
+        self.every(load_every_s(config), self._record_load)
         self.after(0.0, self._play_for_ever)
 
     async def on_stop(self) -> None:

@@ -34,6 +34,7 @@ from dart.store.run_blobs import run_blobs
 from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
+from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 HOLD_LOADS = 2.0
@@ -85,7 +86,7 @@ class RolloutActor(Actor):
         )
         self._serving.start()
         self.every(GATE_CHECK_S, self._resume)
-        self.every(self._config.telemetry.load_every_s, self._record_load)
+        self.every(load_every_s(self._config), self._record_load)
 
     async def _own_gpus(self) -> tuple[str, ...]:
         """The GPUs of this engine: dealt by its number, or taken on the node where it was placed."""

@@ -1,14 +1,15 @@
 """The store actor: the one process that writes the record.
 
 Receives   every call of the record (`dart.core.messages.Call`), from curator, environments and trainer
-Replies    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
-           another process has locked the database: nothing of the call was kept, the caller repeats it.
+Replies    after the transaction is durable (invariant durable-before-ack); to LOAD events at once, because
+           no actor waits until they are written. Paused while the disk is full or another process has locked
+           the database: nothing of the call was kept, the caller repeats it.
            Also Paused for a call whose steps cannot be read because the object storage does not answer
 Dies when  the database is damaged, or the disk refuses writes for any other reason
 On restart it opens the database again; nothing else is needed
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
@@ -23,8 +24,12 @@ from dart.store.run_blobs import run_blobs
 from dart.store.store import METHODS, Store
 from dart.telemetry.emit import Data, log_event
 from dart.telemetry.events import PAUSED
+from dart.telemetry.load_meter import LOAD
 
 T = TypeVar("T")
+
+LOAD_WRITE_S = 0.02
+"""LOAD events that come within this time are one write: at most 50 a second, from however many actors."""
 
 RETRY_S = 1.0
 """Seconds between two tries to write while the disk refuses; calls in between get `Paused` without a try."""
@@ -51,18 +56,35 @@ class StoreActor(Actor):
         self._lease_s: float = self.args["config"]["curation"]["lease_s"]
         run = RunSettings.model_validate(self.args["config"]["run"])
         self._blobs = run_blobs(run, self.identity.run_dir)
+        self._load_events: list[m.EventDraft] = []
+        """LOAD events that are written with the next ones."""
         self._shard = int(self.clock.unix_s() / EVERY_S) % SHARDS
         """The shard of the steps' blobs that the next sweep looks at; all of them even if it restarts."""
         self.every(EVERY_S, self._thin)
         self.every(EVERY_S, self._sweep)
 
     def on_stop(self) -> None:
+        self._write_load()
         if self._open is not None:
             self._open.close()
 
     @receives_every_call
     def carry_out(self, call: m.Call[Any], sender: Sender) -> m.CallResult | m.Paused | m.Contradiction:
+        if isinstance(call, m.RecordEvents) and all(event.kind == LOAD for event in call.events):
+            return self._keep_load(call.events)
         return self._write(lambda store: m.CallResult(value=store.write(call)))
+
+    def _keep_load(self, events: Sequence[m.EventDraft]) -> m.CallResult:
+        """Write events about load together with those that come soon. No actor waits for their writing."""
+        if events and not self._load_events:
+            self.after(LOAD_WRITE_S, self._write_load)
+        self._load_events += events
+        return m.CallResult(value=len(events))
+
+    def _write_load(self) -> None:
+        events, self._load_events = self._load_events, []
+        if events:
+            self._write(lambda store: store.record_events(events))  # or, while the disk refuses, never
 
     def _sweep(self) -> None:
         """Delete steps that no row names: of killed environments, and of parked episodes that have ended."""

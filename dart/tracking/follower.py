@@ -24,6 +24,7 @@ from dart.inspect.learning_curve import WINDOW
 from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total
 from dart.store.browse_queries import RunBrowser
 from dart.telemetry.events import POOLS_SIZED
+from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD
 from dart.tracking.writers import Point, TrackingWriter
 
@@ -69,7 +70,7 @@ class TrackingFollower:
         self._store, self._config, self._writers, self._position = store, config, writers, position
         self._now_unix_s = now_unix_s
         self._success_above = config.curation.success_above
-        self._settle_s = 2 * config.telemetry.load_every_s
+        self._settle_s = 2 * load_every_s(config)
         """Time after an update until every actor has recorded its load of the time before the update."""
 
     def catch_up(self, *, is_over: bool = False) -> int:

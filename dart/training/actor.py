@@ -35,6 +35,7 @@ from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
     DAMAGED_STEPS,
@@ -90,7 +91,7 @@ class TrainerActor(Actor):
         """A future that succeeds when the current update has ended; None between updates."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
-        self.every(self._config.telemetry.load_every_s, self._record_load)
+        self.every(load_every_s(self._config), self._record_load)
         self.after(0.0, self._train_until_over)
 
     async def on_stop(self) -> None:

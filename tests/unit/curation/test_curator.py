@@ -162,7 +162,7 @@ def test_only_an_environment_that_died_by_itself_speaks_against_its_task(
 ) -> None:
     """Who leased at NOW - 30 was replaced at NOW - 10."""
     book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
-    book.liveness = Liveness(living=LIVES, supervised_since=supervised_since)
+    book.liveness = Liveness(alive_since=LIVES.get, supervised_since=supervised_since.get)
 
     decision = book.work_for("env-008", NOW)
 
@@ -185,7 +185,7 @@ def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
 def test_a_living_environment_that_asks_while_it_holds_a_lease_never_got_the_answer() -> None:
     """Neither the environment nor the task is to blame; only one that is late with its lease is."""
     book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
-    book.liveness = Liveness(living={"env-008": NOW - 900})
+    book.liveness = Liveness(alive_since={"env-008": NOW - 900}.get)
     decision = book.work_for("env-008", NOW)
     assert isinstance(decision, RevokeLease)
     assert (decision.release.fault_kind, decision.environment_lost) == (FaultKind.SYSTEM, False)

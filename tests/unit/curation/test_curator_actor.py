@@ -14,6 +14,7 @@ from dart.core import messages as m
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import CuratorActor
+from dart.curation.liveness_view import SERVED_LOOK_S
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -331,6 +332,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
         retry_after_s=POLL_S, reason="the newest version is not served by every engine yet"
     )
     measured.bench.board.set_gauges(slot, {Gauge.SERVED_VERSION: 1})
+    measured.bench.advance(SERVED_LOOK_S)
     assert isinstance(measured.work(), m.EvaluationTask)
 
 

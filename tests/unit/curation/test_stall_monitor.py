@@ -1,6 +1,6 @@
 """The watchdog: what the board and the curator show becomes a notice, and the record hears of its end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 
 from actors.board import ActorState, Vitals
 from dart.config.config import Config, load_config
-from dart.curation.stall_diagnosis import Notice, Part, Playing, Stage, Starving
+from dart.curation.stall_diagnosis import Episodes, Notice, Part, Playing, Stage, Starving
 from dart.curation.stall_monitor import RunFacts, StallMonitor, event_of
 from dart.store.store import Store
 from dart.telemetry.events import KINDS, STARVED
@@ -70,8 +70,40 @@ def monitor(store: Store) -> StallMonitor:
     return StallMonitor(CONFIG, ENGINES, store, now_s=0.0)
 
 
+class Shown:
+    """A board of these rows, which notes whether all of them were read."""
+
+    def __init__(self, rows: Iterable[Vitals]) -> None:
+        self._rows = {row.name: row for row in rows}
+        self.are_all_read = False
+
+    def row(self, name: str) -> Vitals | None:
+        return self._rows.get(name)
+
+    def rows(self) -> Iterable[Vitals]:
+        self.are_all_read = True
+        return self._rows.values()
+
+
+def test_the_rows_of_all_environments_and_all_episodes_are_looked_at_in_a_stall_only(
+    monitor: StallMonitor,
+) -> None:
+    described: list[bool] = []
+
+    def describe() -> tuple[Playing, ...]:
+        described.append(True)
+        return PLAYING
+
+    waits, board = replace(WAITS, playing=Episodes(len(PLAYING), describe)), Shown(BOARD.values())
+
+    assert monitor.check(board, waits, 0.0) is None
+    assert (board.are_all_read, described) == (False, [])
+    assert monitor.check(board, waits, 61.0) is not None
+    assert (board.are_all_read, described) == (True, [True])
+
+
 def notices(monitor: StallMonitor, board: dict[str, Vitals], view: RunFacts, *times_s: float) -> list[Notice]:
-    due = [monitor.check(board.values(), view, time_s) for time_s in times_s]
+    due = [monitor.check(Shown(board.values()), view, time_s) for time_s in times_s]
     return [notice for notice in due if notice is not None]
 
 
