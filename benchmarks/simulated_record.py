@@ -107,7 +107,7 @@ class SimulatedRecord:
 
     def _open_group(self, wanted: m.OpenGroup) -> GroupRecord:
         group = record_of(
-            GroupRecord, wanted, group_id=next(self._group_ids), batch_id=None, rollouts=(), injected=()
+            GroupRecord, wanted, group_id=next(self._group_ids), batch_id=None, rollouts=(), demonstrations=()
         )
         self._groups[group.group_id], self._members[group.group_id] = group, {}
         task = self._task(group.task_id)

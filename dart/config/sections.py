@@ -648,7 +648,7 @@ class TelemetrySettings(Section):
     """Measurements during a run."""
 
     load_every_s: Seconds = 5.0
-    """Interval at which each actor records how busy it was. It is longer if all actors together would record it
+    """Interval at which each actor records how busy it was. It is longer if all actors together would do so
     more than 50 times a second."""
     daemon_log_bytes: Annotated[int, Field(ge=65536, le=MOST)] = 4 * 1024 * 1024
     """Size at which the log of `dartrl up --log` and `--detach` is renamed to FILE.1, which replaces an older

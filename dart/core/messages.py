@@ -4,7 +4,7 @@ environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEn
                          GuidedStored, GuidedFailed
 environment -> rollout   Generate
 environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordGuided
-curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, InjectDemonstration,
+curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, UseDemonstration,
                          RecordEvaluation
 trainer     -> curator   BatchRequest, UpdateCommitted
 trainer     -> store     CommitUpdate, RefuseBatch
@@ -464,7 +464,7 @@ class ForgetParked(Call[StoredResult]):
 
 
 @message
-class InjectDemonstration(Call[None]):
+class UseDemonstration(Call[None]):
     """Add a demonstration to a group in which every rollout failed."""
 
     group_id: int

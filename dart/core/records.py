@@ -191,7 +191,7 @@ class GroupRecord:
     rollouts: tuple[RolloutRecord, ...]
     probes_length: bool = False
     """Whether its episodes may reach the global step cap, to find out whether longer successes exist."""
-    injected: tuple[int, ...] = ()
+    demonstrations: tuple[int, ...] = ()
     """Keys (pool_id) of the demonstrations that were added to it."""
 
 

@@ -173,7 +173,7 @@ class Group:
     task_id: str
     seed: int
     trajectories: tuple[Trajectory, ...]
-    injected: tuple[Demonstration, ...] = ()
+    demonstrations: tuple[Demonstration, ...] = ()
     """Demonstrations that were added because every rollout failed (DART section 3.2)."""
 
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 
 from dart.core.messages import (
     DropGroup,
-    InjectDemonstration,
     LeaseBatch,
     LeaseRollout,
     NoWorkYet,
     OpenGroup,
     ReassignRollout,
     ReleaseRollout,
+    UseDemonstration,
 )
 from dart.core.records import (
     Batch,
@@ -132,11 +132,11 @@ class Curator:
         if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
-    def injected(self, decision: InjectDemonstration) -> None:
+    def demonstration_used(self, decision: UseDemonstration) -> None:
         """Note that a demonstration was added to a group."""
         group = self._live_groups[decision.group_id]
         self._want_guide(group)
-        self._live_groups.put(replace(group, injected=(*group.injected, decision.pool_id)))
+        self._live_groups.put(replace(group, demonstrations=(*group.demonstrations, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
     def group_dropped(self, group_id: int, now_unix_s: float) -> None:
@@ -207,7 +207,7 @@ class Curator:
             max_attempts=1 if fault_kind == FaultKind.TASK else self.settings.max_attempts,
         )
 
-    def injection(self) -> InjectDemonstration | None:
+    def demonstration_to_use(self) -> UseDemonstration | None:
         """Decide to add a demonstration to a group in which every rollout failed; None if there is none."""
         if self.settings.pool is None:
             return None
@@ -216,7 +216,7 @@ class Curator:
             group = self._live_groups[group_id]
             known = self.tasks[group.task_id].demonstrations.values()
             if (found := self.settings.pool.demonstration_for(group, known)) is not None:
-                return InjectDemonstration(group_id=group_id, pool_id=found.pool_id)
+                return UseDemonstration(group_id=group_id, pool_id=found.pool_id)
         return None
 
     def next_guide(self, in_hand: Collection[int]) -> DemonstrationSummary | None:
@@ -234,7 +234,7 @@ class Curator:
         return None
 
     def drops(self) -> tuple[DropGroup, ...]:
-        """Decide to drop groups that will never be trained. Call this when `injection` has nothing to add."""
+        """Decide to drop groups that will never be trained. Call it after `demonstration_to_use` has nothing."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)

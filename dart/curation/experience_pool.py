@@ -43,7 +43,7 @@ class PoolRule:
 
         It is drawn at random, with the same result for the same group.
         """
-        if not groups.has_only_failed(group, self.success_above) or group.injected:
+        if not groups.has_only_failed(group, self.success_above) or group.demonstrations:
             return None
         found = [one for one in known if self._is_of(one, group)]
         usable = [one for one in found if self._is_trainable(one, found)]

@@ -61,7 +61,7 @@ def why_untrainable(group: GroupRecord) -> DropReason | None:
     if not is_complete(group):
         return None
     found = rewards(group)
-    if group.injected and found:
+    if group.demonstrations and found:
         return None
     if len(found) < 2:
         return DropReason.TOO_FEW

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 
 from dart.core.messages import (
     Call,
-    InjectDemonstration,
     LeaseRollout,
     NoWorkYet,
     OpenGroup,
@@ -26,6 +25,7 @@ from dart.core.messages import (
     RecordDecisions,
     RefuseBatch,
     ReleaseRollout,
+    UseDemonstration,
 )
 from dart.core.records import (
     Batch,
@@ -151,7 +151,7 @@ class CurationService:
     async def settle(self) -> None:
         """Carry out all decisions that are due: demonstrations, dropped groups, decisions about tasks."""
         while True:
-            await self._inject()
+            await self._use_demonstrations()
             for drop in self.curator.drops():
                 await self.record.write(drop)
                 self.curator.group_dropped(drop.group_id, self._clock())
@@ -163,14 +163,14 @@ class CurationService:
             for decision in decisions:
                 self._on_decision(decision)
 
-    async def _inject(self) -> None:
+    async def _use_demonstrations(self) -> None:
         """Add demonstrations to groups in which every rollout failed.
 
         A command that drops a demonstration from the pool does not tell the curator. The store then refuses
         to add that demonstration, and the record is read again.
         """
-        refused: InjectDemonstration | None = None
-        while (decision := self.curator.injection()) is not None:
+        refused: UseDemonstration | None = None
+        while (decision := self.curator.demonstration_to_use()) is not None:
             try:
                 await self.record.write(decision)
             except StoreConflict:
@@ -179,7 +179,7 @@ class CurationService:
                 refused = decision
                 self._read_again()
             else:
-                self.curator.injected(decision)
+                self.curator.demonstration_used(decision)
 
     def pool_changed(self, task_id: str) -> None:
         """Read the demonstrations of a task again, after a guided episode was stored."""

@@ -75,7 +75,7 @@ class DemonstrationWriter(RecordWriter):
             self._demonstration(pool_id)
             self._update(pool, pool_id, dropped=True)
 
-    def inject(self, group_id: int, pool_id: int) -> None:
+    def use_demonstration(self, group_id: int, pool_id: int) -> None:
         """Add a demonstration to a group whose rollouts have all ended; counts a use, once per group."""
         with self._transaction():
             demonstration = self._demonstration(pool_id)

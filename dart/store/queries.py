@@ -157,7 +157,7 @@ DEMONSTRATIONS = """
 POOL_IDS_OF_GROUP = "SELECT pool_id FROM group_demonstrations WHERE group_id = :key"
 IN_POOL = "SELECT * FROM pool WHERE pool_id = :key"
 SAME_CONTENT = "SELECT * FROM pool WHERE content_sha256 = :sha256"
-INJECTED = """
+GROUP_DEMONSTRATIONS = """
     SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
     JOIN pool ON pool.pool_id = group_demonstrations.pool_id
     WHERE group_demonstrations.group_id IN (:keys)
@@ -288,15 +288,15 @@ def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[
     members: defaultdict[int, list[RolloutRecord]] = defaultdict(list)
     for row in select(connection, f"{ROLLOUTS} WHERE {condition} ORDER BY rollouts.rollout_id", **values):
         members[row.group_id].append(record_of(RolloutRecord, row))
-    injected: defaultdict[int, list[int]] = defaultdict(list)
+    used: defaultdict[int, list[int]] = defaultdict(list)
     for row in select(connection, f"{USED_DEMONSTRATIONS} WHERE {condition} ORDER BY pool_id", **values):
-        injected[row.group_id].append(row.pool_id)
+        used[row.group_id].append(row.pool_id)
     return tuple(
         record_of(
             GroupRecord,
             row,
             rollouts=tuple(members[row.group_id]),
-            injected=tuple(injected[row.group_id]),
+            demonstrations=tuple(used[row.group_id]),
         )
         for row in select(connection, f"SELECT * FROM groups WHERE {condition} ORDER BY group_id", **values)
     )

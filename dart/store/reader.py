@@ -158,14 +158,14 @@ class StoreReader:
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.address} has no groups {sorted(missing)}")
             kept = select(connection, queries.KEPT_TRAJECTORIES, keys=list(group_ids))
-            injected = select(connection, queries.INJECTED, keys=list(group_ids))
-        steps = self._steps_of(kept, injected)
+            demonstrations = select(connection, queries.GROUP_DEMONSTRATIONS, keys=list(group_ids))
+        steps = self._steps_of(kept, demonstrations)
         with self._readable():
             played: defaultdict[int, list[Trajectory]] = defaultdict(list)
             for row in kept:
                 played[row.group_id].append(record_of(Trajectory, row, steps=steps[row.steps_sha256]))
             shown: defaultdict[int, list[Demonstration]] = defaultdict(list)
-            for row in injected:
+            for row in demonstrations:
                 shown[row.group_id].append(record_of(Demonstration, row, steps=steps[row.steps_sha256]))
         return tuple(
             Group(
@@ -173,12 +173,12 @@ class StoreReader:
                 task_id=rows[group_id].task_id,
                 seed=rows[group_id].seed,
                 trajectories=tuple(played[group_id]),
-                injected=tuple(shown[group_id]),
+                demonstrations=tuple(shown[group_id]),
             )
             for group_id in group_ids
         )
 
-    def _steps_of(self, kept: Sequence[Row], injected: Sequence[Row]) -> dict[str, tuple[Step, ...]]:
+    def _steps_of(self, kept: Sequence[Row], demonstrations: Sequence[Row]) -> dict[str, tuple[Step, ...]]:
         """The steps that trajectories and demonstrations of groups name. Raises StepsLost."""
 
         def read(sha256: str) -> tuple[Step, ...] | BlobDamage:
@@ -187,13 +187,13 @@ class StoreReader:
             except BlobDamage as damage:
                 return damage
 
-        names = dict.fromkeys(row.steps_sha256 for row in (*kept, *injected))
+        names = dict.fromkeys(row.steps_sha256 for row in (*kept, *demonstrations))
         found = read_each(self._steps, read, names)
         lost = {sha256: one for sha256, one in found.items() if isinstance(one, BlobDamage)}
         if lost:
             raise StepsLost(
-                {row.group_id for row in (*kept, *injected) if row.steps_sha256 in lost},
-                {row.pool_id for row in injected if row.steps_sha256 in lost},
+                {row.group_id for row in (*kept, *demonstrations) if row.steps_sha256 in lost},
+                {row.pool_id for row in demonstrations if row.steps_sha256 in lost},
                 lost.values(),
             )
         return {sha256: one for sha256, one in found.items() if not isinstance(one, BlobDamage)}

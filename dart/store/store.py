@@ -40,7 +40,7 @@ METHODS: Mapping[type[m.Call[Any]], str] = {
     m.ParkRollout: "park_rollout",
     m.ForgetParked: "forget_parked",
     m.DropGroup: "drop_group",
-    m.InjectDemonstration: "inject",
+    m.UseDemonstration: "use_demonstration",
     m.RecordGuided: "record_guided",
     m.LeaseBatch: "lease_batch",
     m.ReassignBatch: "reassign_batch",

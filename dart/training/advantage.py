@@ -19,7 +19,7 @@ MIN_SPREAD = 1e-9
 
 def group_members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
     """Return everything that the group compares: its trajectories, then its demonstrations."""
-    return *group.trajectories, *group.injected
+    return *group.trajectories, *group.demonstrations
 
 
 def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | None:

@@ -27,7 +27,7 @@ class StepSample:
 
     step: Step
     advantage: float
-    is_injected: bool = False
+    is_demonstration: bool = False
     """Whether the step belongs to a demonstration of the experience pool."""
 
 
@@ -71,7 +71,7 @@ def step_samples(
             steps += len(is_in_loss)
             low_entropy += is_in_loss.count(False)
             kept += [
-                StepSample(step=step, advantage=advantage, is_injected=isinstance(member, Demonstration))
+                StepSample(step=step, advantage=advantage, is_demonstration=isinstance(member, Demonstration))
                 for step, is_in in zip(member.steps, is_in_loss, strict=True)
                 if is_in and step.token_ids
             ]

@@ -114,8 +114,8 @@ def _blame_holders(groups: Sequence[Group], is_bad: Callable[[Step], bool], reas
     found = tuple(group.group_id for group in groups if any(map(is_bad, _steps(group))))
     if not found:
         return _blame_all(groups, reason)
-    injected = {demo.pool_id: demo for group in groups for demo in group.injected}
-    pool_ids = tuple(key for key, demo in injected.items() if any(map(is_bad, demo.steps)))
+    shown = {demo.pool_id: demo for group in groups for demo in group.demonstrations}
+    pool_ids = tuple(key for key, demo in shown.items() if any(map(is_bad, demo.steps)))
     return Blame(group_ids=found, pool_ids=pool_ids, reason=reason)
 
 

@@ -149,7 +149,7 @@ class Learner:
             steps=samples.steps,
             steps_masked=samples.low_entropy,
             without_behaviour=sum(not sample.step.has_behaviour for sample in kept),
-            injected=sum(len(group.injected) for group in groups),
+            injected=sum(len(group.demonstrations) for group in groups),
             tokens=sum(len(sample.step.token_ids) for sample in kept),
             prefixes=len({prefix_of(sample.step) for sample in kept}),
             groups=len(groups),
@@ -273,11 +273,11 @@ class Learner:
             self._refuse_non_finite("loss", float(terms.loss.detach()))
         (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
         is_stale = torch.tensor([item.sample.step.policy_version < self.version for item in chunk])
-        is_injected = torch.tensor([item.sample.is_injected for item in chunk])
+        is_demonstration = torch.tensor([item.sample.is_demonstration for item in chunk])
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
         means = {name: float(value.detach()) for name, value in values.items()}
-        return means, mismatch_sums(batch, is_stale, is_injected, self.config.tis_cap)
+        return means, mismatch_sums(batch, is_stale, is_demonstration, self.config.tis_cap)
 
     def _step(self) -> float:
         """Make one optimizer step with the summed gradient; return the gradient's norm before clipping."""

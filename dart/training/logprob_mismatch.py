@@ -18,17 +18,17 @@ CUT = 1.001
 
 
 def mismatch_sums(
-    batch: TokenBatch, is_stale: Tensor, is_injected: Tensor, cap: float | None
+    batch: TokenBatch, is_stale: Tensor, is_demonstration: Tensor, cap: float | None
 ) -> dict[str, float]:
     """Return sums over the tokens of a micro-batch whose behaviour log-probs are known. Sums of micro-batches
     and of ranks can be added up.
 
     is_stale      (samples,), bool: the step was sampled by an older version
-    is_injected   (samples,), bool: the step belongs to a demonstration. These are left out: another
+    is_demonstration   (samples,), bool: the step belongs to a demonstration. These are left out: another
                   policy, or this one with a hint, sampled them
     cap           largest importance weight; None: no weight is truncated
     """
-    known = batch.mask & (batch.has_behaviour & ~is_injected).unsqueeze(-1)
+    known = batch.mask & (batch.has_behaviour & ~is_demonstration).unsqueeze(-1)
     difference = (batch.old - batch.behaviour).detach()
     sums: dict[str, float] = {}
     for age, is_of_age in (("engine", ~is_stale), ("stale", is_stale)):

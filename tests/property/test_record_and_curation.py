@@ -455,8 +455,8 @@ class Training(RuleBasedStateMachine):
     def check_trainable(self, batch: Batch) -> None:
         for group in self.store.groups_to_trajectories(batch.group_ids):
             rewards = [trajectory.reward for trajectory in group.trajectories]
-            assert len({*rewards, *(one.reward for one in group.injected)}) > 1, "nothing to compare"
-            assert not group.injected or max(rewards) == 0.0, "a demonstration beside a success"
+            assert len({*rewards, *(one.reward for one in group.demonstrations)}) > 1, "nothing to compare"
+            assert not group.demonstrations or max(rewards) == 0.0, "a demonstration beside a success"
             for trajectory in group.trajectories:
                 assert trajectory.rollout_id not in self.trained, "trained twice"
                 oldest = min(step.policy_version for step in trajectory.steps)

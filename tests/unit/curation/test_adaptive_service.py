@@ -204,7 +204,7 @@ def test_a_group_in_which_all_failed_is_trained_with_a_demonstration() -> None:
     pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
     world.restarted()
     lease = world.plays(0.0, 0.0, 0.0, 0.0)
-    assert world.group_of(lease).injected == (pool_id,)
+    assert world.group_of(lease).demonstrations == (pool_id,)
     batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     assert batch.group_ids == (lease.group_id,)
@@ -215,7 +215,7 @@ def test_a_group_with_a_success_of_its_own_gets_none(rewards: tuple[float, ...])
     world = World(POOL)
     world.record.add_demonstration("click-test", 3, num_steps=2)
     world.restarted()
-    assert world.group_of(world.plays(*rewards)).injected == ()
+    assert world.group_of(world.plays(*rewards)).demonstrations == ()
 
 
 def test_what_is_used_up_is_not_used_again_also_after_a_restart() -> None:
@@ -263,7 +263,7 @@ def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_t
     world.service.pool_changed("click-test")
     assert guide_of(world) is None
     own = pool_id + 1
-    assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).injected == (own,)
+    assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).demonstrations == (own,)
 
 
 def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no_more() -> None:
@@ -280,7 +280,7 @@ def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no
 def test_where_screens_follow_from_seeds_failing_groups_are_opened_where_a_demonstration_can_join() -> None:
     world, pool_id = guiding(PoolRule(max_uses=2, matches_seeds=True))
     groups = [world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)) for _ in range(2)]
-    assert [(group.seed, group.injected) for group in groups] == [(3, (pool_id,))] * 2
+    assert [(group.seed, group.demonstrations) for group in groups] == [(3, (pool_id,))] * 2
     seeds = {world.plays(0.0, 0.0, 0.0, 0.0).seed for _ in range(9)}  # it is used up
     assert len(seeds) > 3
 

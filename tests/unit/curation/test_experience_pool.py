@@ -35,7 +35,7 @@ FAILED, SUCCEEDED, LOST, AWAITING = (
 )
 
 
-def group(*members: RolloutRecord, group_id: int = 1, injected: tuple[int, ...] = ()) -> GroupRecord:
+def group(*members: RolloutRecord, group_id: int = 1, demonstrations: tuple[int, ...] = ()) -> GroupRecord:
     return GroupRecord(
         group_id=group_id,
         task_id="click-test",
@@ -45,7 +45,7 @@ def group(*members: RolloutRecord, group_id: int = 1, injected: tuple[int, ...] 
         policy_version=0,
         batch_id=None,
         rollouts=members,
-        injected=injected,
+        demonstrations=demonstrations,
     )
 
 
@@ -68,7 +68,7 @@ def demonstration(pool_id: int = 1, **different: object) -> DemonstrationSummary
         (group(FAILED, FAILED, rollout("stored", 0.6)), False),
         (group(FAILED, FAILED), False),  # one was not issued yet
         (group(FAILED, FAILED, AWAITING), False),
-        (group(FAILED, FAILED, FAILED, injected=(9,)), False),
+        (group(FAILED, FAILED, FAILED, demonstrations=(9,)), False),
     ],
 )
 def test_a_group_gets_one_when_and_only_when_every_rollout_failed(

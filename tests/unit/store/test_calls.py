@@ -80,7 +80,7 @@ def test_a_result_without_a_value_and_one_with_a_batch_come_by_mail() -> None:
     packed = msgspec.msgpack.encode(m.CallResult(value=batch))
     answer = msgspec.msgpack.decode(packed, type=m.CallResult)
     assert result_of(m.LeaseBatch(group_ids=(1, 2), deadline_unix_s=600.0), answer) == batch
-    assert result_of(m.InjectDemonstration(group_id=1, pool_id=1), m.CallResult(value=None)) is None
+    assert result_of(m.UseDemonstration(group_id=1, pool_id=1), m.CallResult(value=None)) is None
 
 
 def test_a_row_that_cannot_be_shown_takes_its_write_back(

@@ -66,12 +66,12 @@ def test_a_group_has_its_demonstration_once_and_that_is_a_use(record: Store) -> 
     record.add_demonstrations([demonstration()])
     first, second = failed_group(record), failed_group(record)
     for group_id in (first, first, second):
-        record.inject(group_id, 1)
+        record.use_demonstration(group_id, 1)
     assert [one.uses for one in record.demonstrations()] == [2]
-    assert record.group(first).injected == (1,)
-    assert [group.injected for group in record.snapshot().groups] == [(1,), (1,)]
+    assert record.group(first).demonstrations == (1,)
+    assert [group.demonstrations for group in record.snapshot().groups] == [(1,), (1,)]
     (group,) = record.groups_to_trajectories([first])
-    assert [one.pool_id for one in group.injected] == [1]
+    assert [one.pool_id for one in group.demonstrations] == [1]
     assert len(group.trajectories) == 2
     assert record.integrity(0) == ()
 
@@ -99,7 +99,7 @@ def test_a_group_that_may_not_have_it_is_named(
 ) -> None:
     record.add_demonstrations([demonstration()])
     with pytest.raises(StoreConflict, match=why):
-        record.inject(group_of(record), 1)
+        record.use_demonstration(group_of(record), 1)
     assert [one.uses for one in record.demonstrations()] == [0]
 
 
@@ -112,7 +112,7 @@ def test_a_dropped_demonstration_is_used_no_more(record: Store) -> None:
     record.add_demonstrations([demonstration()])
     record.drop_demonstration(1)
     with pytest.raises(StoreConflict, match="demonstration 1 of click-test was dropped"):
-        record.inject(failed_group(record), 1)
+        record.use_demonstration(failed_group(record), 1)
 
 
 @pytest.mark.parametrize(

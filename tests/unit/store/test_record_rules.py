@@ -34,7 +34,7 @@ def record_all_the_rest(store: Store) -> None:
     for _ in range(2):
         lease = store.lease_rollout(failed, "env-000", 60.0)
         store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, 0.0, [1]))
-    store.inject(failed, 1)
+    store.use_demonstration(failed, 1)
     decision = TaskDecision(
         task_id="click-test",
         kind=DecisionKind.ROLLOUTS,

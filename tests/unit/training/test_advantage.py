@@ -51,5 +51,5 @@ def test_a_demonstration_gives_a_group_of_failures_something_to_compare_with(
 ) -> None:
     failed = group_of(rewards=[0.0, 0.0], lengths=[3, 3])
     assert step_advantages(failed) is None
-    helped = dataclasses.replace(failed, injected=(demonstration_of(steps=2),))
+    helped = dataclasses.replace(failed, demonstrations=(demonstration_of(steps=2),))
     assert step_advantages(helped) == weighted_advantages([0.0, 0.0, 1.0], [3, 3, 2])

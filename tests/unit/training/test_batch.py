@@ -99,7 +99,7 @@ def test_demonstrations_are_kept_and_have_no_behaviour(
     group_of: Callable[..., Group], demonstration_of: Callable[..., Demonstration]
 ) -> None:
     group = with_entropies(group_of(rewards=[0.0, 0.0], lengths=[1, 1]), 0.1, 0.2)
-    samples = step_samples([dataclasses.replace(group, injected=(demonstration_of(steps=3),))], 0.5)
+    samples = step_samples([dataclasses.replace(group, demonstrations=(demonstration_of(steps=3),))], 0.5)
     assert [sample.step.has_behaviour for sample in samples.kept] == [True, False, False, False]
 
 

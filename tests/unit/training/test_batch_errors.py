@@ -39,7 +39,9 @@ def groups(group_of: Callable[..., Group], demonstration_of: Callable[..., Demon
 
     shown = demonstration_of(steps=2)
     steps = tuple(dataclasses.replace(step, screenshot_sha256="of the pool") for step in shown.steps)
-    helped = dataclasses.replace(pictured(3), injected=(dataclasses.replace(shown, pool_id=9, steps=steps),))
+    helped = dataclasses.replace(
+        pictured(3), demonstrations=(dataclasses.replace(shown, pool_id=9, steps=steps),)
+    )
     return [pictured(1), pictured(2), helped]
 
 
@@ -67,7 +69,7 @@ def test_a_malformed_step_names_its_group(groups: list[Group]) -> None:
 
 
 def test_steps_that_are_not_finite_cost_their_groups_and_their_demonstration(groups: list[Group]) -> None:
-    played, shown = groups[0].trajectories[1].steps[1], groups[2].injected[0].steps[0]
+    played, shown = groups[0].trajectories[1].steps[1], groups[2].demonstrations[0].steps[0]
     error = NonFiniteUpdate("loss", float("nan"), 3, (played, shown))
     assert "2 steps" in str(error)
     found = blame(error, groups)
@@ -90,7 +92,7 @@ def test_the_policy_is_to_blame_for_what_is_not_finite_in_every_group(groups: li
 
 
 def test_a_demonstration_stays_in_the_pool_where_the_policy_is_to_blame(groups: list[Group]) -> None:
-    shown = groups[2].injected[0].steps[0]
+    shown = groups[2].demonstrations[0].steps[0]
     steps = [*(one.trajectories[0].steps[0] for one in groups), shown]
     everywhere = NonFiniteUpdate("loss", float("nan"), 3, steps)
     assert blame(everywhere, groups) == Blame(group_ids=(1, 2, 3), reason="not_finite")

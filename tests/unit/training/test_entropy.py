@@ -73,7 +73,7 @@ def test_demonstrations_take_no_part_in_the_quantile(
     group_of: Callable[..., Group], demonstration_of: Callable[..., Demonstration]
 ) -> None:
     group = group_with(group_of, [(0.1,), (0.3,)])
-    helped = dataclasses.replace(group, injected=(demonstration_of(steps=4),))
+    helped = dataclasses.replace(group, demonstrations=(demonstration_of(steps=4),))
     threshold = entropy_threshold(group, 0.5)
     assert entropy_threshold(helped, 0.5) == threshold
-    assert all(is_kept(step, threshold) for step in helped.injected[0].steps)
+    assert all(is_kept(step, threshold) for step in helped.demonstrations[0].steps)

@@ -417,7 +417,7 @@ def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
         token_ids=(9, 40, 70, 1),
     )
     learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=0.0))
-    report = learner.update([dataclasses.replace(failed, injected=(shown,))], blobs)
+    report = learner.update([dataclasses.replace(failed, demonstrations=(shown,))], blobs)
     assert (report.injected, report.without_behaviour, report.samples) == (1, 1, 5)
     assert report.tis_weight == pytest.approx(1.0, abs=1e-4)
     assert report.mean_reward == 0.0
@@ -448,7 +448,7 @@ def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
         guide_id=1,
     )
     learner = Learner(base, LearnerConfig(lr=1e-4, kl_beta=0.0, minibatches=minibatches))
-    report = learner.update([dataclasses.replace(failed, injected=(own,))], blobs)
+    report = learner.update([dataclasses.replace(failed, demonstrations=(own,))], blobs)
     assert (report.injected, report.without_behaviour, report.samples) == (1, 0, 5)
     assert report.tis_weight == pytest.approx((4 + math.exp(-0.5)) / 5, abs=1e-3)
     assert report.mismatch_engine == pytest.approx(0.0, abs=1e-4)  # a fault of no engine

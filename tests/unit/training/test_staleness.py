@@ -11,7 +11,7 @@ def test_the_age_of_a_step_is_counted_in_versions_and_demonstrations_have_none(
     group_of: Callable[..., Group], demonstration_of: Callable[..., Demonstration]
 ) -> None:
     group = group_of(rewards=[1.0, 0.0], lengths=[1, 2], policy_version=5)
-    helped = dataclasses.replace(group, injected=(demonstration_of(steps=2),))
+    helped = dataclasses.replace(group, demonstrations=(demonstration_of(steps=2),))
     assert staleness_of([helped], 7) == [2, 2, 2]
 
 
