@@ -234,7 +234,7 @@ class Curator:
         return None
 
     def drops(self) -> tuple[DropGroup, ...]:
-        """Decide to drop groups that will never be trained. Call it after `demonstration_to_use` has nothing."""
+        """Decide to drop groups that will never be trained. Call `demonstration_to_use` before."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dart.cluster.plan import ClusterNode, DoesNotFit, NodePlan, plan_cluster, spread
+from dart.cluster.shards import engine_shards, environment_shards
 from dart.config.cluster import PlaceSettings, load_cluster
 from dart.config.config import Config
 
@@ -141,3 +142,12 @@ def test_a_thousand_nodes_take_forty_thousand_environments_evenly() -> None:
 
 def test_nobody_gets_more_than_fits_and_the_rest_is_not_dealt() -> None:
     assert spread(5, {"a": 1, "b": 0, "c": 2}) == {"a": 1, "b": 0, "c": 2}
+
+
+def test_only_the_leader_hears_of_environments_and_every_node_of_engines() -> None:
+    config, where = run(engines=2, environments=40), place()
+    engines = tuple(engine_shards(config, {}, where, has_gpus=False))
+    environments = tuple(environment_shards(config, {}, where, (20, 20)))
+
+    assert [shard.is_announced_to_all for shard in engines] == [True, True]
+    assert [shard.is_announced_to_all for shard in environments] == [False] * 4

@@ -1,0 +1,86 @@
+"""Which evaluation episode a request gets, while many are played."""
+
+import math
+from typing import Any
+
+from dart.config.config import Config, load_config
+from dart.core.records import EvaluationPhase
+from dart.curation.evaluation import LOOKS_PER_REQUEST, EvaluationSchedule
+from dart.curation.run_phases import RunPlan
+
+MANY = 3 * LOOKS_PER_REQUEST
+BEFORE = EvaluationPhase.BEFORE
+
+
+class NoRecord:
+    """The part of a reader that a schedule needs, of a record without evaluations."""
+
+    def evaluations(self, phase: EvaluationPhase) -> tuple[()]:
+        return ()
+
+    def latest_version(self) -> None:
+        return None
+
+
+class Scene:
+    """A schedule, and the incarnations of environments, of which most play."""
+
+    def __init__(self, episodes: int) -> None:
+        config: Config = load_config(
+            None,
+            [
+                "tasks.train=['miniwob/click-test']",
+                f"evaluation.seeds_per_task={episodes}",
+                "evaluation.greedy_seeds_per_task=0",
+            ],
+        )
+        reader: Any = NoRecord()
+        self.reports: list[dict[str, Any]] = []
+        self.incarnations: dict[str, int] = {}
+        self.looks = 0
+        self.schedule = EvaluationSchedule(
+            RunPlan(config=config, training_ends_unix_s=math.inf),
+            reader,
+            lambda task_id, data: self.reports.append(dict(data)),
+            lease_s=1000.0,
+            max_attempts=3,
+            incarnation=1,
+        )
+
+    def incarnation_of(self, environment: str) -> int | None:
+        self.looks += 1
+        return self.incarnations.get(environment)
+
+    def ask(self, environment: str) -> int | None:
+        """The seed of the episode that an environment gets."""
+        self.incarnations.setdefault(environment, 1)
+        lease = self.schedule.lease(BEFORE, environment, self.incarnation_of, 0.0)
+        return None if lease is None else lease.episode.seed
+
+
+def test_a_request_looks_at_a_bounded_number_of_holders_however_many_play() -> None:
+    scene = Scene(MANY + 1)
+    for number in range(MANY):
+        scene.ask(f"env-{number}")
+    scene.looks = 0
+    assert scene.ask("last") is not None
+    assert scene.looks == LOOKS_PER_REQUEST + 1, "the holders, and who asks"
+
+
+def test_the_episode_of_a_process_that_ended_is_found_in_turn_and_played_by_another() -> None:
+    scene = Scene(MANY)
+    seeds = {name: scene.ask(name) for name in (f"env-{number}" for number in range(MANY))}
+    scene.incarnations["env-150"] = 2
+    given = [scene.ask("last") for _ in range(MANY // LOOKS_PER_REQUEST)]
+    assert [seed for seed in given if seed is not None] == [seeds["env-150"]]
+    assert [report["detail"] for report in scene.reports] == ["env-150 ended while it played"]
+
+
+def test_an_episode_that_came_back_is_the_next_again() -> None:
+    scene = Scene(4)
+    first, second = scene.ask("a"), scene.ask("b")
+    lease = scene.schedule.holder(2**32 + 1)
+    assert lease is not None
+    scene.schedule.interrupted(lease, "its environment was ordered to stop")
+    assert (scene.ask("c"), scene.ask("d")) == (first, (second or 0) + 1)
+    assert scene.schedule.num_playing == 3
