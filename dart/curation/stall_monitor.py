@@ -34,7 +34,7 @@ CHECK_S = 2.0
 """Time between two checks of the run; the reported times are exact to this."""
 
 
-class Rows(Protocol):
+class BoardRows(Protocol):
     """What the monitor needs of the board."""
 
     def row(self, name: str) -> Vitals | None: ...
@@ -56,7 +56,7 @@ class StallMonitor:
         open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
-    def check(self, board: Rows, known: RunFacts, now_s: float) -> Notice | None:
+    def check(self, board: BoardRows, known: RunFacts, now_s: float) -> Notice | None:
         """The notice that is due now; None if none is due.
 
         known   the facts that the curator knows
@@ -69,7 +69,7 @@ class StallMonitor:
             facts = replace(facts, environments=self._environment_parts(board))
         return self._notices.next(diagnose(facts), now_s)
 
-    def _completed(self, known: RunFacts, board: Rows, now_s: float) -> RunFacts:
+    def _completed(self, known: RunFacts, board: BoardRows, now_s: float) -> RunFacts:
         """All facts but the environments."""
         waits = self._waits(board, known, now_s)
         trainer_waits_s = waits.pop("trainer", None)
@@ -88,12 +88,12 @@ class StallMonitor:
             engines=self._engine_parts(board, trainer.version, now_s),
         )
 
-    def _waits(self, board: Rows, known: RunFacts, now_s: float) -> dict[str, float]:
+    def _waits(self, board: BoardRows, known: RunFacts, now_s: float) -> dict[str, float]:
         """For how long each running actor that got no work has waited."""
         waiting = [*(["trainer"] if known.trainer_waits_because else []), *known.environments_wait_because]
         return self._waiting.seconds([name for name in waiting if _is_running(name, board)], now_s)
 
-    def _engine_parts(self, board: Rows, newest: int, now_s: float) -> tuple[Component, ...]:
+    def _engine_parts(self, board: BoardRows, newest: int, now_s: float) -> tuple[Component, ...]:
         parts = [_part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
         unwell = self._unwell.seconds((part.name for part in parts if not (part.is_up and part.ready)), now_s)
         behind = self._behind.seconds((part.name for part in parts if part.version < newest), now_s)
@@ -102,7 +102,7 @@ class StallMonitor:
             for part in parts
         )
 
-    def _environment_parts(self, board: Rows) -> tuple[Component, ...]:
+    def _environment_parts(self, board: BoardRows) -> tuple[Component, ...]:
         """The environments that exist now; before any exists, the configured ones."""
         rows = [row for row in board.rows() if row.name.startswith("env-") and not row.name.endswith("~")]
         there = tuple(_part(row) for row in rows if row.state is not ActorState.FREE)
@@ -125,14 +125,14 @@ class StallMonitor:
         return total
 
 
-def _is_running(name: str, board: Rows) -> bool:
+def _is_running(name: str, board: BoardRows) -> bool:
     row = board.row(name)
     return row is not None and row.state is ActorState.RUNNING
 
 
 def _part_of(
     name: str,
-    board: Rows,
+    board: BoardRows,
     *,
     silent_after_s: float = ACTOR_SILENT_S,
     version: Gauge = Gauge.SERVED_VERSION,
