@@ -6,20 +6,30 @@ cd "$(dirname "$0")/.."
 
 TESTS=(tests/unit tests/property tests/fault/test_elixir_conformance_processes.py
     tests/fault/test_otp_conformance_processes.py)
+VERSIONS=(3.12 3.13)
 NO_TESTS=5
 failed=0
 
 # Of a second try a version may have nothing to run; a first one that runs nothing has failed.
 is_passed() { [ "$1" = 0 ] || { [ "$1" = "$NO_TESTS" ] && [[ "$2" = *--last-failed* ]]; }; }
 
-for version in 3.12 3.13; do
+# Each environment is made by one process, so all are made at the same time; `make setup` has installed the rest.
+declare -A setups
+for version in "${VERSIONS[@]}"; do
     if ! python=$(scripts/find_python.sh "$version"); then
         echo "NOT RUN: Python $version is not installed"
         continue
     fi
-    VENV=.venv-$version PYTHON=$python scripts/setup.sh &&
+    VENV=.venv-$version PYTHON=$python scripts/setup.sh &
+    setups[$version]=$!
+done
+
+for version in "${VERSIONS[@]}"; do
+    [ -n "${setups[$version]:-}" ] || continue
+    # The search for rare examples is in `make test`; a tenth of them shows what another version of Python breaks.
+    wait "${setups[$version]}" &&
         ".venv-$version/bin/python" -m pytest -n 2 --dist loadfile -q -o cache_dir=".pytest_cache/$version" \
-            "${TESTS[@]}" "$@"
+            --hypothesis-profile quick "${TESTS[@]}" "$@"
     is_passed $? "$*" || failed=1
 done
 exit "$failed"
