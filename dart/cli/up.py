@@ -39,6 +39,14 @@ def up(
     ] = None,
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Only continue a run. If its record is on a server, any machine can: it makes a run "
+            "directory for a run whose machine is lost.",
+        ),
+    ] = False,
     detach: Annotated[
         bool,
         typer.Option(
@@ -70,12 +78,16 @@ def up(
     episodes end or are parked, exit code 0; a second one ends at once. Closing the terminal drains, too,
     unless the daemon was started with `nohup`. SIGHUP reloads the configuration.
 
+    After a crash, the same command continues the run. If its machine is lost, give `--resume` on another one,
+    with the same file.
+
     **Examples**
 
     * `dartrl up laptop --run-dir runs/laptop`
     * `dartrl up laptop --detach && dartrl status`
     * `dartrl up laptop --dry-run`
     * `dartrl up cluster --dry-run`
+    * `dartrl up cluster.toml --resume`
     """
     if config is not None and _is_cluster(config):
         found = _cluster_file(config, overrides or [], run_dir)
@@ -84,20 +96,22 @@ def up(
             return
         with errors_as_exit_codes(found.run.run.dir):
             if detach:
-                _detach(found.run, log_file, _arguments(config, overrides or [], run_dir), is_local=False)
+                words = _arguments(config, overrides or [], run_dir, resume=resume)
+                _detach(found.run, log_file, words, resume=resume, is_local=False)
             else:
-                _up_on_cluster(found, log_file)
+                _up_on_cluster(found, log_file, resume=resume)
         return
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
     settings = read()
     if dry_run:
-        _show_plan(settings)
+        _show_plan(settings, resume=resume)
         return
     with errors_as_exit_codes(settings.run.dir):
         if detach:
-            _detach(settings, log_file, _arguments(config, overrides or [], run_dir))
+            words = _arguments(config, overrides or [], run_dir, resume=resume)
+            _detach(settings, log_file, words, resume=resume)
         else:
-            _up(settings, read, log_file)
+            _up(settings, read, log_file, resume=resume)
 
 
 def down(
@@ -166,9 +180,9 @@ def _show_cluster_plan(found: "ClusterFile") -> None:
     show_cluster_plan(found)
 
 
-def _up_on_cluster(found: "ClusterFile", log_file: Path | None) -> None:
+def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:
     from dart.cluster.connection import require_ray
-    from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.core.run_directory import RunPaths
 
     if found.cluster.engine.kubernetes.image:
         from dart.cluster.engine_start import write_job_file
@@ -178,21 +192,34 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None) -> None:
         return
     require_ray()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a run on a cluster does not end with its terminal
-    refuse_at_once(RunPaths(found.run.run.dir), resume=RunPaths(found.run.run.dir).config.exists())
+    _begin_or_continue(found.run, resume=resume)
     from dart.cluster.site import on_cluster
 
     with on_cluster(found) as site:
         _run_daemon(found.run, None, log_file, site)
 
 
-def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None) -> None:
+def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
+    """Refuse a start that would fail at once; with `resume`, take over a run whose machine is lost."""
     from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.run.other_control_node import is_taken_over, refuse_running_elsewhere, take_over
+
+    paths = RunPaths(settings.run.dir)
+    if resume and is_taken_over(settings, paths):
+        take_over(settings, paths)
+    refuse_at_once(paths, resume=resume or paths.config.exists())
+    if paths.config.exists():
+        refuse_running_elsewhere(settings, paths)
+
+
+def _up(
+    settings: "Config", read: "Callable[[], Config]", log_file: Path | None, *, resume: bool = False
+) -> None:
     from dart.preflight.requirements import require_installation
 
     # SIGHUP reloads the configuration; it must not end the process before and after the tree.
     outlives_terminal = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
-    paths = RunPaths(settings.run.dir)
-    refuse_at_once(paths, resume=paths.config.exists())
+    _begin_or_continue(settings, resume=resume)
     require_installation(settings)
     _run_daemon(settings, read, log_file, outlives_terminal=outlives_terminal)
 
@@ -268,7 +295,7 @@ def _log(file: Path | None, limit_bytes: int) -> Any:
 # ---- what would be started ----
 
 
-def _show_plan(settings: "Config") -> None:
+def _show_plan(settings: "Config", *, resume: bool) -> None:
     import psutil
 
     from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
@@ -276,7 +303,7 @@ def _show_plan(settings: "Config") -> None:
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
 
-    say(_what_it_would_do(settings, RunPaths(settings.run.dir)))
+    say(_what_it_would_do(settings, RunPaths(settings.run.dir), resume=resume))
     say("\n".join(_tree_lines(settings)))
     if gpus := describe_gpus(assign_gpus(settings, gpus_here())):
         say(f"GPUs  {gpus}")
@@ -285,12 +312,16 @@ def _show_plan(settings: "Config") -> None:
     say("everything that the run needs is there")
 
 
-def _what_it_would_do(settings: "Config", paths: "RunPaths") -> str:
+def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = False) -> str:
     """Say what a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
     from dart.core.run_directory import refuse_at_once
+    from dart.run.other_control_node import is_taken_over, refuse_nothing_to_take_over
     from dart.run.run_record import is_interrupted_start, refuse_without_record
 
-    is_resumed = paths.config.exists()
+    if resume and is_taken_over(settings, paths):
+        refuse_nothing_to_take_over(settings, paths)
+        return f"would continue the run of the record {settings.run.record} in {paths.root}"
+    is_resumed = resume or paths.config.exists()
     refuse_at_once(paths, resume=is_resumed)
     if is_resumed:
         refuse_without_record(settings, paths)
@@ -329,7 +360,12 @@ def _budget(flags: Any) -> str:
 
 
 def _detach(
-    settings: "Config", log_file: Path | None, arguments: Sequence[str], *, is_local: bool = True
+    settings: "Config",
+    log_file: Path | None,
+    arguments: Sequence[str],
+    *,
+    resume: bool = False,
+    is_local: bool = True,
 ) -> None:
     """Start the command without --detach, and wait until the run is up.
 
@@ -342,7 +378,7 @@ def _detach(
     from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
-    _what_it_would_do(settings, paths)
+    _what_it_would_do(settings, paths, resume=resume)
     if is_local:
         require_installation(settings)
     make_private(paths.root, paths.logs)
@@ -374,10 +410,12 @@ def _new_text(file: Path, began_bytes: int) -> str:
     return content[began_bytes if len(content) >= began_bytes else 0 :].decode(errors="replace").strip()
 
 
-def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | None) -> list[str]:
+def _arguments(
+    config: Path | None, overrides: Sequence[str], run_dir: Path | None, *, resume: bool
+) -> list[str]:
     sets = [word for override in overrides for word in ("--set", override)]
     place = ["--run-dir", str(run_dir)] if run_dir else []
-    return [*([str(config)] if config else []), *sets, *place]
+    return [*([str(config)] if config else []), *sets, *place, *(["--resume"] if resume else [])]
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:

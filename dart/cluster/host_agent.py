@@ -4,8 +4,9 @@ One agent per node, a Ray actor that needs no processor, bound to its node, and 
 launcher starts a new one (`dart.cluster.launcher`). The actor system is a process of its own, because Ray's
 threads and the forks of a supervisor must not share one. The kernel ends it with the agent.
 
-An agent whose raylet is gone ends itself, and its actor system with it. It watches the raylet by a pidfd: Ray
-itself takes a dead raylet that its parent has not reaped for a living one.
+An agent ends itself, and its actor system with it, when its raylet is gone or its launcher is silent. It
+watches the raylet by a pidfd: Ray itself takes a dead raylet that its parent has not reaped for a living one.
+The launcher renews a lease: without Ray's head, nothing else says that the run is over.
 """
 
 import asyncio
@@ -28,6 +29,11 @@ LAST_WORDS_BYTES = 4000
 
 STOP_DEADLINE_S = 60.0
 """Time for a follower to end its tree after SIGTERM; then it is killed."""
+
+LAUNCHER_LEASE_TICKS = 6
+TICK_S = 1.0
+"""An agent that has not heard of its launcher for so many ticks ends. Ticks are counted, not time, so that an
+agent that was frozen has a moment to hear of it."""
 
 FOLLOWER = "dart.cluster.follower"
 
@@ -109,6 +115,8 @@ class HostAgent:
         self._switch: FrameSwitch | None = None
         self._process: asyncio.subprocess.Process | None = None
         """The actor system of this node."""
+        self._ticks_left: int | None = None
+        """Ticks until the launcher's lease ends; None before its first renewal."""
 
     async def listen(self, host: str, folder: str) -> ListeningAgent:
         """Open the socket for the bridge of this node.
@@ -120,7 +128,12 @@ class HostAgent:
         make_private(wire.parent)
         self._switch = FrameSwitch(wire, self._send)
         self._watch_raylet()
+        asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return ListeningAgent(os.getpid(), str(wire), gpus_of_raylet())
+
+    async def renew(self) -> None:
+        """Begin the launcher's lease, or renew it."""
+        self._ticks_left = LAUNCHER_LEASE_TICKS
 
     async def know(self, names: Mapping[str, str]) -> None:
         """Learn the names of other hosts' agents in Ray; one that has changed belongs to a new agent."""
@@ -218,9 +231,17 @@ class HostAgent:
     def _watch_raylet(self) -> None:
         """End with the raylet, which is the parent of Ray's workers."""
         parent = os.pidfd_open(os.getppid())
-        asyncio.get_running_loop().add_reader(parent, self._raylet_ended)
+        asyncio.get_running_loop().add_reader(parent, self._end)
 
-    def _raylet_ended(self) -> None:
+    def _tick(self) -> None:
+        """Count the launcher's lease down, and end with it."""
+        if self._ticks_left is not None:
+            self._ticks_left -= 1
+            if self._ticks_left <= 0:
+                self._end()
+        asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _end(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

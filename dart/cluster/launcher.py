@@ -39,6 +39,9 @@ from dart.core.errors import DartError, UnavailableError
 LOOK_S = 0.5
 """How often Ray is asked which nodes live."""
 
+RENEW_S = 1.0
+"""How often the launcher renews its lease at the agents."""
+
 STOP_S = 75.0
 """Longest wait for the followers to stop; longer than an agent gives its own."""
 
@@ -158,6 +161,16 @@ class Launcher:
                 case StartAgent():
                     self._start(action)
 
+    def renew_leases(self) -> None:
+        """Renew the lease at every agent, until the process ends.
+
+        It is called in a thread of its own, because it needs no head of Ray, for which `look` may wait.
+        """
+        while True:
+            for agent in list(self.agents.values()):
+                agent.handle.renew.remote()
+            time.sleep(RENEW_S)
+
     def stop(self) -> None:
         """Stop all followers, their children first. Waits for them, at most STOP_S."""
         import ray
@@ -260,6 +273,7 @@ def main() -> int:
     cluster = launcher.cluster
     try:
         with connected(head_address(cluster.engine), trusted_network=cluster.trusted_network):
+            threading.Thread(target=launcher.renew_leases, name="leases", daemon=True).start()
             _say(asdict(launcher.join(_nodes_when_there(len(cluster.engine.ssh)))))
             while not asked.wait(LOOK_S):
                 launcher.look()

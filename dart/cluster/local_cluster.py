@@ -53,6 +53,13 @@ class LocalCluster:
         if reaps:
             threading.Thread(target=raylet.wait, daemon=True).start()
 
+    def kill_machine(self, name: str) -> None:
+        """SIGKILL all of Ray on a node, of the head the cluster's own services too."""
+        for processes in self._nodes[name].all_processes.values():
+            for one in processes:
+                os.kill(one.process.pid, signal.SIGKILL)
+                one.process.wait()
+
     def stop(self) -> None:
         """End all nodes."""
         self._cluster.shutdown()

@@ -67,14 +67,15 @@ class RolloutActor(Actor):
         self._out: list[str] = []
         """Reasons why environments may not send requests to this actor; empty when they may."""
         self._held_version: int | None = None
-        self._loads = 0
-        """Number of loads in progress. Requests wait until it is 0, even with too old a version."""
+        self._loading: list[int] = []
+        """Versions whose load is in progress. Requests wait meanwhile, even with too old a version."""
         self._required = -1
         set_visible_devices(await self._own_gpus())
         self._screenshots = run_blobs(self._config.run, self.identity.run_dir).screenshots
         self._checkpoints = run_checkpoints(self._config, self.identity.run_dir)
         probe = await in_storage(self, self._screenshots, "a probe", lambda: probe_request(self._screenshots))
         self._engine = await self._first_engine()
+        self._loading.clear()
         self._serving = Serving(
             self,
             self._engine,
@@ -140,7 +141,7 @@ class RolloutActor(Actor):
         slot = self.board.find("weight_sync")
         if slot is not None:
             self._required = max(self._required, self.board.gauge(slot, Gauge.REQUIRED_VERSION))
-        if self._is_stale() and not self._loads:
+        if self._is_stale() and not self._loading:
             self._turn_away()
         self._show_ready()
         self._publish()
@@ -162,7 +163,8 @@ class RolloutActor(Actor):
     @receives(m.LoadVersion)
     async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded | m.LoadFailed:
         """Load a version and prove it by a real answer; environments send no requests meanwhile."""
-        self._loads += 1
+        self._loading.append(call.version)
+        self._publish()
         try:
             if self._rollout.weight_update == "drain":
                 with self._out_of_routing("drain"):
@@ -171,7 +173,7 @@ class RolloutActor(Actor):
             else:
                 failure = await self._take_over(call)
         finally:
-            self._loads -= 1
+            self._loading.remove(call.version)
         self._resume()
         if failure:
             self.log.warning("version_not_loaded", version=call.version, reason=failure)
@@ -251,6 +253,11 @@ class RolloutActor(Actor):
     def _publish(self) -> None:
         in_flight = len(self._serving.waiting) + len(self._serving.in_flight)
         self.set_gauges({Gauge.SERVED_VERSION: self._engine.version, Gauge.IN_FLIGHT: in_flight})
+        self._publish_loading()
+
+    def _publish_loading(self) -> None:
+        """Show the version that the trainer must not prune, before anything of it is read."""
+        self.set_gauges({Gauge.LOADING_VERSION: min(self._loading, default=0)})
 
     def _record_load(self) -> None:
         emit(self, LOAD, self.identity.name, self._meter.totals())
@@ -265,6 +272,8 @@ class RolloutActor(Actor):
                 assert newest is not None, (
                     "the record has no policy version; version 0 should be in it before the tree starts"
                 )
+                self._loading = [newest.version]
+                self._publish_loading()
                 try:
                     return self._make_engine(newest.version, await self._policy_folder(newest.version))
                 except UNREADABLE as unreadable:

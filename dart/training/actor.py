@@ -256,8 +256,9 @@ class TrainerActor(Actor):
 
         remove_uncommitted(self._checkpoints, self._learner.version)
         engines = [row for row in self.board.rows() if row.name.startswith("rollout-")]
-        served = {row.gauges[Gauge.SERVED_VERSION] for row in engines}
-        kept, protected = self._config.training.checkpoints_kept, frozenset(served)
+        used = (Gauge.SERVED_VERSION, Gauge.LOADING_VERSION)
+        protected = frozenset(row.gauges[gauge] for row in engines for gauge in used)
+        kept = self._config.training.checkpoints_kept
         prune(self._checkpoints, kept, protect=protected)
         await self._share("checkpoints", lambda: self._published.prune(kept, protected))
 

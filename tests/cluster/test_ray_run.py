@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,39 +14,12 @@ import pytest
 
 from dart.cluster.local_cluster import LocalCluster, local_cluster
 from dart.core.errors import NotRunningError
-from dart.core.records import Version
-from dart.core.run_directory import RunPaths, holder
-from dart.store.reader import StoreReader
+from dart.core.run_directory import holder
+from tests.cluster.ray_runs import SECRET, WAIT_S, Run, await_end, cluster_file, command_lines, ended_at_last
 
 pytestmark = pytest.mark.timeout(420)
 
-WAIT_S = 240.0
-SECRET = "hunter2-of-the-database"
-
-CLUSTER_FILE = """\
-run = "decoupling"
-record = "{record}"
-blobs = "{blobs}"
-
-[engine]
-address = "{address}"
-node_dir = "{node_dir}"
-
-[place.environments]
-needs = {{ player = 0 }}
-
-[place.rollout]
-needs = {{ player = 0 }}
-
-[set.web]
-enabled = false
-
-[set.environments]
-count = 6
-
-[set.training]
-updates = {updates}
-"""
+UPDATES = 6
 
 
 @pytest.fixture(scope="module")
@@ -56,75 +28,11 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-class Run:
-    """One run on the cluster, as its operator sees it."""
-
-    def __init__(self, folder: Path, file: Path) -> None:
-        self.folder, self.file = folder, file
-        self.paths = RunPaths(folder / "run")
-        self.process: subprocess.Popen[str] | None = None
-
-    def up(self) -> None:
-        command = [sys.executable, "-m", "dart", "up", str(self.file), "--run-dir", str(self.paths.root)]
-        with (self.folder / "output").open("a") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, text=True, env={**os.environ, "PGPASSWORD": SECRET}
-            )
-
-    def output(self) -> str:
-        return (self.folder / "output").read_text()
-
-    def await_version(self, number: int) -> None:
-        give_up_s = time.monotonic() + WAIT_S
-        while (newest := self.newest()) is None or newest.version < number:
-            assert self.process is not None
-            assert self.process.poll() is None, self.output()
-            assert time.monotonic() < give_up_s, self.output()
-            time.sleep(0.2)
-
-    def newest(self) -> Version | None:
-        if not self.paths.config.exists():
-            return None
-        with StoreReader(self.paths.record) as reader:
-            return reader.latest_version()
-
-    def end(self) -> int:
-        assert self.process is not None
-        return self.process.wait(WAIT_S)
-
-    def is_sound(self) -> bool:
-        command = [sys.executable, "-m", "dart", "doctor", "--data", "--run-dir", str(self.paths.root)]
-        checked = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
-        return "the data is sound" in checked.stdout
-
-    def followers(self) -> list[str]:
-        """The actor systems of nodes that still run."""
-        return [line for line in command_lines() if "dart.cluster.follower" in line]
-
-
-def command_lines() -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
 def run(cluster: LocalCluster, database: str, s3: str, tmp_path: Path) -> Iterator[Run]:
-    made = Run(tmp_path, tmp_path / "cluster.toml")
-    made.file.write_text(
-        CLUSTER_FILE.format(
-            record=database, blobs=s3, address=cluster.address, node_dir=tmp_path / "nodes", updates=3
-        )
-    )
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait()
+    file = cluster_file(tmp_path, cluster.address, database, s3, updates=UPDATES)
+    with ended_at_last(Run(tmp_path, file)) as made:
+        yield made
 
 
 def test_a_node_that_is_killed_costs_no_rollout_and_no_update(cluster: LocalCluster, run: Run) -> None:
@@ -135,7 +43,7 @@ def test_a_node_that_is_killed_costs_no_rollout_and_no_update(cluster: LocalClus
     assert run.end() == 0, run.output()
     newest = run.newest()
     assert newest is not None
-    assert newest.version == 3
+    assert newest.version == UPDATES
     assert run.is_sound()
     assert run.followers() == []
 
@@ -157,9 +65,36 @@ def test_a_signal_drains_the_run_and_up_goes_on_with_it_and_no_password_is_seen(
     assert run.end() == 0, run.output()
     newest = run.newest()
     assert newest is not None
-    assert newest.version == 3
+    assert newest.version == UPDATES
     kept = [file for file in run.folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
     assert kept == []
+
+
+def test_a_run_goes_on_after_the_launcher_and_after_the_whole_control_node_was_killed(run: Run) -> None:
+    run.up()
+    run.await_version(1)
+    committed = run.versions()
+    assert run.process is not None
+    before = run.processes()
+    run.launcher().kill()
+    assert run.end() == os.EX_TEMPFAIL, run.output()
+    assert "go on with `dartrl up`" in run.output()
+    await_end(before)
+    assert run.versions().items() >= committed.items()
+
+    run.up("--resume")
+    run.await_version(max(run.versions()) + 1)
+    committed = run.versions()
+    before = run.processes()
+    run.kill_control_node()
+    await_end(before)
+    assert run.versions().items() >= committed.items()
+
+    run.up("--resume")
+    assert run.end() == 0, run.output()
+    assert list(run.versions()) == list(range(UPDATES + 1))
+    assert run.versions().items() >= committed.items()
+    assert run.is_sound()
 
 
 def _refuse_ended(run: Run) -> None:

@@ -237,6 +237,19 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy_in_routing_and
     assert pool.is_in_routing
 
 
+def test_a_version_is_shown_as_loading_from_the_call_until_it_is_served(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    pool.start()
+    pool.block("one")
+    first, second = pool.load(3), pool.load(4)
+    gauges = pool.bench.row(NAME).gauges
+    assert (gauges[Gauge.SERVED_VERSION], gauges[Gauge.LOADING_VERSION]) == (0, 3)
+    pool.unblock()
+    pool.finish(first, second)
+    gauges = pool.bench.row(NAME).gauges
+    assert (gauges[Gauge.SERVED_VERSION], gauges[Gauge.LOADING_VERSION]) == (4, 0)
+
+
 def test_a_version_it_has_already_is_not_loaded_again(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of()
     pool.start()

@@ -17,11 +17,13 @@ from dart.core.records import Batch
 from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
 from dart.store.blobs import STEPS, BlobStore, FolderBlobs
+from dart.store.checkpoints import list_checkpoints, version_of
 from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from dart.store.serialization import pack_steps
 from dart.store.store import Store
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
@@ -124,6 +126,29 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
     assert newest.metrics["staleness_p95"] == 0.0
     assert newest.metrics["staleness_bound"] == Config().curation.staleness
     assert (books.trained, books.holds) == (2, True)
+
+
+class SlowEngine(Actor):
+    """Loads version 1, for ever."""
+
+    def on_start(self) -> None:
+        self.set_gauges({Gauge.LOADING_VERSION: 1})
+
+
+def test_a_checkpoint_that_an_engine_is_loading_is_not_pruned(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONFIG, "training", CONFIG["training"] | {"checkpoints_kept": 1})
+    bench.start(SlowEngine, "rollout-0")
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, batch, wait)
+    bench.settle()
+    for _ in range(2):
+        with Store(tmp_path / "store.db") as store:
+            curator.answers += [complete_batch(store), wait]
+        bench.advance(1.0)
+    assert curator.committed == [1, 2, 3]
+    assert [version_of(folder) for folder in list_checkpoints(tmp_path / "checkpoints")] == [1, 3]
 
 
 def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from_the_record(

@@ -1,0 +1,97 @@
+"""A run whose record is on a server is continued on another machine, because its control node is lost.
+
+The new machine gets a run directory with the configuration and the used time of the run. Everything else is
+in the record and in object storage.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from dart.config.config import Config
+from dart.core.errors import RunDirectoryError
+from dart.core.record_address import RecordAddress, ServerAddress
+from dart.core.run_directory import RunPaths, keep_config, make_private, refuse_unfit
+from dart.inspect.time_budget import session_file
+from dart.store.control_node import ControlNode, read_control_node
+from dart.store.errors import StoreUnavailable
+from dart.store.migrations import require_record
+from dart.store.reader import StoreReader
+
+SILENT_S = 15.0
+"""A control node that has not written its row for so long is lost; it writes it every five seconds."""
+
+LOOK_S = 0.5
+
+
+def is_taken_over(config: Config, paths: RunPaths) -> bool:
+    """Whether a run that is to be continued was never in this directory, and its record is on a server."""
+    is_elsewhere = isinstance(paths.record_at(config.run.record), ServerAddress)
+    return is_elsewhere and not paths.config.exists()
+
+
+def refuse_nothing_to_take_over(config: Config, paths: RunPaths) -> None:
+    """Raise RunDirectoryError or StoreUnavailable unless the record holds a run and the folder can be its."""
+    refuse_unfit(paths, resume=False)
+    address = paths.record_at(config.run.record)
+    require_record(address)
+    with StoreReader(address) as record:
+        if record.latest_version() is None:
+            raise StoreUnavailable(
+                f"the record {address} holds no policy version, so there is no run to resume: start one "
+                "without --resume"
+            )
+
+
+def take_over(
+    config: Config,
+    paths: RunPaths,
+    *,
+    unix_s: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Make the run directory of a run whose control node is lost. Waits up to SILENT_S to see that it is.
+
+    raises   RunDirectoryError if the control node lives, or the folder holds other files
+             StoreUnavailable if the record holds no run
+    """
+    refuse_nothing_to_take_over(config, paths)
+    address = paths.record_at(config.run.record)
+    node = read_control_node(address)
+    if node is not None:
+        _refuse_living(address, node, silent_s=unix_s() - node.seen_unix_s, sleep=sleep)
+    make_private(paths.root)
+    if node is not None and node.session:
+        session_file(paths).write_text(node.session, encoding="utf-8")
+    keep_config(paths, config.to_toml())  # last, because its presence means that the run exists
+
+
+def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
+    """Raise RunDirectoryError if another machine has taken the run of this directory over and runs it."""
+    address = paths.record_at(config.run.record)
+    if not isinstance(address, ServerAddress):
+        return
+    with suppress(StoreUnavailable):  # the start that follows says why, or migrates an older record
+        node = read_control_node(address)
+        if node is not None and node.began_unix_s != paths.lock.stat().st_mtime:
+            _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
+
+
+def _refuse_living(
+    address: RecordAddress, node: ControlNode, *, silent_s: float, sleep: Callable[[float], None]
+) -> None:
+    """Raise RunDirectoryError if a control node writes its row before it was silent for SILENT_S.
+
+    silent_s   how long it has been silent, by the clocks of both machines; it is waited for the rest
+    """
+    left_s = min(SILENT_S, SILENT_S - silent_s)
+    now: ControlNode | None = node
+    while now is not None and now.ended_unix_s is None and left_s > 0.0:
+        sleep(LOOK_S)
+        left_s -= LOOK_S
+        now = read_control_node(address)
+        if now is not None and (now.token, now.seen_unix_s) != (node.token, node.seen_unix_s):
+            raise RunDirectoryError(
+                f"the run with the record {address} is running: its control node answers at {now.address}; "
+                f"end it first, with `dartrl down --run-dir {address}`"
+            )
