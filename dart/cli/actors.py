@@ -18,7 +18,16 @@ from dart.cli.options import (
     with_actors,
     with_log,
 )
-from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, print_list, say
+from dart.cli.output import (
+    Format,
+    Output,
+    follow_up,
+    line_by_line,
+    print_data,
+    print_list,
+    say,
+    until_interrupted,
+)
 from dart.inspect.formatting import activity, age
 from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
 
@@ -184,10 +193,13 @@ def _log(name: str, run_dir: Path, lines: int, output: Format, *, follow: bool) 
     from dart.inspect import actor_table, logs
 
     actor_table.find_actor(name, actor_table.read_actors(run_dir))
-    _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
-    if follow:
+    if not follow:
+        _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
+        return
+    with until_interrupted() as ended:
+        _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
         with followed(run_dir), logs.Tail(RunPaths(run_dir), name) as tail:
-            follow_up(tail.new, lambda new: _print_lines(new, line_by_line(output)))
+            follow_up(ended, tail.new, lambda new: _print_lines(new, line_by_line(output)))
 
 
 def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:

@@ -20,7 +20,15 @@ from dart.cli.options import (
     trouble_in,
     with_log,
 )
-from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, say
+from dart.cli.output import (
+    Format,
+    Output,
+    follow_up,
+    line_by_line,
+    print_data,
+    say,
+    until_interrupted,
+)
 
 if TYPE_CHECKING:
     from dart.core.records import Event
@@ -85,11 +93,12 @@ def events(
         return
     show = partial(_print, output=line_by_line(output))
     follower = event_history.EventFollower(read)
-    found = read(since_s, lines)
-    show(found)
-    follower.has_shown(found)
-    with followed(paths.root):
-        follow_up(follower.new, show)
+    with until_interrupted() as ended:
+        found = read(since_s, lines)
+        show(found)
+        follower.has_shown(found)
+        with followed(paths.root):
+            follow_up(ended, follower.new, show)
 
 
 @reads_run

@@ -6,7 +6,8 @@ change. Standard output holds the result and nothing else.
 
 import json
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from enum import StrEnum
 from threading import Event
@@ -105,21 +106,30 @@ def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None
     console.print(Printable(drawn))
 
 
-def follow_up(
-    read_new: Callable[[], Sequence[T]], show: Callable[[Sequence[T]], None], every_s: float = FOLLOW_EVERY_S
-) -> None:
-    """Read and show new items every `every_s` seconds until Ctrl-C, which ends the loop without an error.
+@contextmanager
+def until_interrupted() -> Iterator[Event]:
+    """Yield an event that Ctrl-C sets while the block lasts.
 
     Ctrl-C is caught as a signal: a library might swallow an exception that is raised inside it.
     """
     ended = Event()
     before = signal.signal(signal.SIGINT, lambda *_: ended.set())
     try:
-        while not ended.wait(every_s):
-            if new := read_new():
-                show(new)
+        yield ended
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def follow_up(
+    ended: Event,
+    read_new: Callable[[], Sequence[T]],
+    show: Callable[[Sequence[T]], None],
+    every_s: float = FOLLOW_EVERY_S,
+) -> None:
+    """Read and show new items every `every_s` seconds until `ended` (`until_interrupted`)."""
+    while not ended.wait(every_s):
+        if new := read_new():
+            show(new)
 
 
 def line_by_line(output: Format) -> Format:

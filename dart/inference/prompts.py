@@ -1,14 +1,14 @@
 """From requests to prompts, and from sampled tokens to recorded answers, for all engines with a model."""
 
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.protocol import Unanswerable
 from dart.policy.protocols import Centres, Codec, Prompt, Screen, recorded_prompt
-from dart.store.blobs import BlobStore
+from dart.store.blobs import BlobStore, read_each
 from dart.store.errors import BlobDamage
 
 
@@ -36,7 +36,9 @@ class Prompts:
     def __init__(self, codec: Codec, screenshots: BlobStore, capacity: int = 256) -> None:
         self.codec = codec
         self._screenshots = screenshots
-        self._screen = lru_cache(maxsize=capacity)(self._read_screen)
+        self._capacity = capacity
+        self._screens: OrderedDict[str, Screen] = OrderedDict()
+        """The cache, by sha256; the screenshot that was used last at the end."""
         self._lock = threading.Lock()
 
     def pending(self, request: GenerateRequest) -> PendingRequest:
@@ -45,8 +47,11 @@ class Prompts:
         Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
         cannot read a screenshot of this size, and StoreUnavailable when no screenshot can be read.
         """
+        shown = self.codec.shown(request)
+        # Read without the lock, because other requests would wait for screenshots of another machine.
+        contents = read_each(self._screenshots, self._read, self._uncached(shown))
         with self._lock:
-            screens = tuple(self._screen(shown) for shown in self.codec.shown(request))
+            screens = tuple(self._screen(sha256, contents) for sha256 in shown)
         return PendingRequest(request, self.codec.prompt(request, screens), screens)
 
     def generation(
@@ -79,12 +84,25 @@ class Prompts:
             centres=tuple(centres),
         )
 
-    def _read_screen(self, sha256: str) -> Screen:
+    def _uncached(self, shown: Sequence[str]) -> list[str]:
+        with self._lock:
+            return [sha256 for sha256 in dict.fromkeys(shown) if sha256 not in self._screens]
+
+    def _screen(self, sha256: str, contents: Mapping[str, bytes]) -> Screen:
+        """A screenshot as pixels. It is read if it was cached a moment ago and is not any more."""
+        screen = self._screens.pop(sha256, None)
+        if screen is None:
+            screen = self.codec.screen(sha256, contents.get(sha256) or self._read(sha256))
+        self._screens[sha256] = screen
+        while len(self._screens) > self._capacity:
+            self._screens.popitem(last=False)
+        return screen
+
+    def _read(self, sha256: str) -> bytes:
         try:
-            data = self._screenshots.read(sha256)
+            return self._screenshots.read(sha256)
         except BlobDamage as damage:
             raise Unanswerable(
                 f"{damage}: an environment must store it before its request; take the screenshot again, and "
                 "check the disk that holds the run's blobs"
             ) from damage
-        return self.codec.screen(sha256, data)

@@ -21,7 +21,7 @@ from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_paused
 from dart.run.child_task import in_fresh_process
-from dart.run.shared_storage import begin_storage, fetch_newest
+from dart.run.shared_storage import begin_storage, continue_storage
 from dart.store.checkpoints import (
     DAMAGED,
     STATE_FILE,
@@ -43,7 +43,7 @@ from dart.store.record_rules import Finding
 from dart.store.run_blobs import blobs_address, remove_leftovers
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
-from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
+from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
 
 
 def begin_record(config: Config, paths: RunPaths) -> None:
@@ -55,10 +55,11 @@ def begin_record(config: Config, paths: RunPaths) -> None:
     address = paths.record_at(config.run.record)
     if is_interrupted_start(address, paths):
         database_at(address).clear()
-    if config.run.blobs:
-        in_fresh_process(partial(begin_storage, config, paths))
+    token = in_fresh_process(partial(begin_storage, config, paths)) if config.run.blobs else ""
     with Store(address) as store:
         store.add_version()
+        if token:
+            store.record_event(BLOBS_OWNED, "store", {"token": token, "blobs": config.run.blobs})
 
 
 def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
@@ -156,7 +157,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
     require_record(paths.record)
     cut = _keep_damaged_log(paths)
     if config.run.blobs:
-        in_fresh_process(partial(fetch_newest, config, paths))
+        in_fresh_process(partial(continue_storage, config, paths))
     with Store(paths.record, create=False) as store:
         newest = store.latest_version()
         if newest is None:

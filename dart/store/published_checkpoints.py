@@ -4,6 +4,7 @@ Below the address of the run's blobs::
 
     checkpoints/v000042/manifest.json     names, sizes and sha256 of the files; put last, and only created
     checkpoints/v000042/<attempt>/...     the files of the checkpoint, of the base policy for version 0
+    checkpoints/v000043/uncommitted.json  the manifest of a version that the record does not have, set aside
 
 Each attempt to publish has files of its own, so that of two trainers with one version only one publishes it,
 and the other has changed nothing. To remove a version its manifest goes first: what has none is no version.
@@ -34,6 +35,7 @@ from dart.store.served_folder import ServedFolders
 
 PREFIX = "checkpoints"
 MANIFEST = "manifest.json"
+UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
 
 TRAINERS_PARTS = ("optimizer.pt", "optimizer", "adapter")
@@ -109,15 +111,24 @@ class PublishedCheckpoints:
             attempt = published.attempt
         self._remove_files(version, but=attempt)  # of attempts that were interrupted
 
-    def discard_uncommitted(self, committed: int) -> list[int]:
-        """Remove versions newer than the newest committed one; returns them.
+    def set_aside_uncommitted(self, committed: int) -> list[int]:
+        """Set versions aside that are newer than the newest committed one; returns them.
 
+        Such a version keeps its files until it is published anew. What was published in part is removed.
         Only the trainer that holds the newest lease of the batch calls it: then no other one can commit them.
         """
-        doomed = [version for version in self._found_versions() if version > committed]
-        for version in doomed:
-            self.remove(version)
-        return doomed
+        published = [version for version in self.versions() if version > committed]
+        for version in published:
+            self._storage.put(_uncommitted_key(version), self._storage.get(_manifest_key(version)))
+            self._storage.delete(_manifest_key(version))
+        for version in self._found_versions():
+            if version > committed and not self._storage.exists(_uncommitted_key(version)):
+                self.remove(version)
+        return published
+
+    def place_of_uncommitted(self, version: int) -> str:
+        """Where the manifest of a version is that was set aside."""
+        return self._storage.place(_uncommitted_key(version))
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
         """Remove all versions but the `keep` newest and those in `protect`; returns the removed.
@@ -219,6 +230,10 @@ def _described(folder: Path) -> Iterator[PublishedFile]:
 
 def _manifest_key(version: int) -> str:
     return f"{PREFIX}/{checkpoint_name(version)}/{MANIFEST}"
+
+
+def _uncommitted_key(version: int) -> str:
+    return f"{PREFIX}/{checkpoint_name(version)}/{UNCOMMITTED}"
 
 
 def _key(manifest: Manifest, name: str) -> str:

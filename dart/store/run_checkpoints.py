@@ -5,7 +5,7 @@ from typing import Protocol
 
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
-from dart.store.checkpoints import checkpoint_name, list_checkpoints, version_of
+from dart.store.checkpoints import UNCOMMITTED, checkpoint_name, list_checkpoints, version_of
 from dart.store.run_blobs import CACHE, object_storage
 
 
@@ -30,8 +30,11 @@ class Checkpoints(Protocol):
     def versions(self) -> list[int]:
         """The versions that all machines find, oldest first. Raises StoreUnavailable."""
 
-    def discard_uncommitted(self, committed: int) -> list[int]:
-        """Remove published versions newer than the newest committed one; returns them."""
+    def set_aside_uncommitted(self, committed: int) -> list[int]:
+        """Set published versions aside that are newer than the newest committed one; returns them."""
+
+    def place_of_uncommitted(self, version: int) -> str:
+        """Where a version is that was set aside."""
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
         """Remove all published versions but the `keep` newest and those in `protect`; returns the removed."""
@@ -61,9 +64,12 @@ class LocalCheckpoints:
     def versions(self) -> list[int]:
         return [0, *map(version_of, list_checkpoints(self._parent))]
 
-    def discard_uncommitted(self, committed: int) -> list[int]:
+    def set_aside_uncommitted(self, committed: int) -> list[int]:
         """They were renamed when the trainer started."""
         return []
+
+    def place_of_uncommitted(self, version: int) -> str:
+        return str(self._parent / f"{checkpoint_name(version)}.{UNCOMMITTED}")
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
         """The trainer removes the folders that it wrote."""

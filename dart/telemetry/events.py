@@ -22,6 +22,8 @@ WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
 CHECKPOINT_RESTORED = "checkpoint_restored"
 LOG_CUT = "log_cut"
+BLOBS_OWNED = "blobs_owned"
+VERSION_SET_ASIDE = "version_set_aside"
 SIDECAR_UP = "sidecar_up"
 SIDECAR_DOWN = "sidecar_down"
 
@@ -171,6 +173,27 @@ KINDS: Mapping[str, EventKind] = {
             "damage": "what was wrong with the log, and how many transactions are lost",
             "copy": "a copy of the log as it was, in the run directory; `status` and the page show a "
             "notice until that file is removed",
+        },
+    ),
+    BLOBS_OWNED: EventKind(
+        level="info",
+        about="The run took a prefix of object storage for its blobs. Recorded when the run begins.",
+        subject="the store",
+        fields={
+            "token": "random; also in the object `owner` of the prefix, so that no other run uses it",
+            "blobs": "the address of the prefix, `run.blobs`",
+        },
+    ),
+    VERSION_SET_ASIDE: EventKind(
+        level="warning",
+        about="Object storage had a version that the record does not have: its update was not committed when "
+        "the trainer ended, or the record is a restored, older copy. The version is kept, but is none of the "
+        "run, until the run makes this version anew.",
+        subject="the trainer",
+        fields={
+            "version": "the version",
+            "committed": "the newest version of the record",
+            "place": "the list of its files in object storage; the files are beside it",
         },
     ),
     SIDECAR_UP: EventKind(

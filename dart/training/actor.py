@@ -34,7 +34,7 @@ from dart.store.run_blobs import run_blobs
 from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
-from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.events import BATCH_REFUSED, VERSION_SET_ASIDE
 from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
@@ -130,7 +130,7 @@ class TrainerActor(Actor):
                     return reply
 
     async def _update(self, batch: Batch) -> None:
-        await self._discard_uncommitted()
+        await self._set_aside_uncommitted()
         groups = await self._groups_of(batch)
         if groups is None:
             return
@@ -210,14 +210,18 @@ class TrainerActor(Actor):
         call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
         await write(self, call)
 
-    async def _discard_uncommitted(self) -> None:
-        """Remove versions that an earlier trainer published and did not commit.
+    async def _set_aside_uncommitted(self) -> None:
+        """Set versions aside that an earlier trainer published and did not commit, and say so.
 
         Called when this trainer holds its first batch, because from then on no earlier one can commit.
         """
         if self._is_first_batch:
             committed = self._learner.version
-            await self._share("checkpoints", lambda: self._published.discard_uncommitted(committed))
+            aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
+            for version in aside:
+                place = self._published.place_of_uncommitted(version)
+                data = {"version": version, "committed": committed, "place": place}
+                emit(self, VERSION_SET_ASIDE, self.identity.name, data)
             self._is_first_batch = False
 
     async def _share(self, what: str, work: Callable[[], T]) -> T:

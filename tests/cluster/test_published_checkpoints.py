@@ -1,5 +1,6 @@
 """Checkpoints in object storage: complete or absent, published once, loaded by version anywhere."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import RunPaths
 from dart.run.child_task import in_fresh_process
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.run.shared_storage import OWNER, Owner
 from dart.store import published_checkpoints
 from dart.store.blobs import STEPS, FolderBlobs
 from dart.store.checkpoints import (
@@ -25,8 +27,9 @@ from dart.store.checkpoints import (
     write_checkpoint,
 )
 from dart.store.errors import BlobMissing
+from dart.store.integrity import RecordDamaged
 from dart.store.object_storage import ObjectStorage
-from dart.store.published_checkpoints import MANIFEST, PREFIX, PublishedCheckpoints
+from dart.store.published_checkpoints import MANIFEST, PREFIX, UNCOMMITTED, PublishedCheckpoints
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
@@ -133,7 +136,7 @@ def test_a_version_without_its_manifest_is_none(
         CorruptCheckpoint, match=r"manifest\.json is corrupt: expected an object, got nothing"
     ):
         machine("engines").checkpoints.policy(7)
-    assert trainer.checkpoints.discard_uncommitted(6) == [7]
+    assert trainer.checkpoints.set_aside_uncommitted(6) == []
     assert ObjectStorage(storage_address).entries(PREFIX) == []
 
 
@@ -156,7 +159,8 @@ def test_an_uncommitted_version_goes_and_old_ones_but_what_engines_serve(
     trainer = machine("trainer")
     for version in range(6):
         trainer.publish(version)
-    assert trainer.checkpoints.discard_uncommitted(4) == [5]
+    assert trainer.checkpoints.set_aside_uncommitted(4) == [5]
+    assert trainer.checkpoints.versions() == [0, 1, 2, 3, 4]
     assert trainer.checkpoints.prune(2, protect=frozenset({1})) == [2]
     assert trainer.checkpoints.versions() == [0, 1, 3, 4]
     assert machine("engines").checkpoints.policy(1).is_dir()
@@ -261,8 +265,8 @@ def test_a_trainer_that_is_killed_while_it_publishes_leaves_no_part_of_a_version
         if trainer.checkpoints.versions():
             found = machine(f"engines-{number}").checkpoints.policy(1)
             assert len(list(found.glob("part-*"))) == 40
-        trainer.checkpoints.discard_uncommitted(0)
-        assert trainer.checkpoints._found_versions() == []
+        trainer.checkpoints.set_aside_uncommitted(0)
+        assert trainer.checkpoints.versions() == []
 
 
 # ---- a run ----
@@ -295,6 +299,68 @@ def test_a_prefix_belongs_to_one_run(s3: str, policy: Path, tmp_path: Path) -> N
     begun(tmp_path / "first", s3, policy)
     with pytest.raises(RunDirectoryError, match=r"holds the blobs of the run .*first: name an empty prefix"):
         begun(tmp_path / "second", s3, policy)
+
+
+def test_a_version_that_was_set_aside_keeps_its_files_until_it_is_published_anew(
+    machine: Callable[[str], Machine],
+) -> None:
+    trainer = machine("trainer")
+    trainer.publish(1)
+    storage = trainer.checkpoints._storage
+
+    def kept() -> list[str]:
+        keys = [entry.key for entry in storage.entries(f"{PREFIX}/v000001")]
+        return sorted(key.rpartition("/")[2] for key in keys)
+
+    files = kept()
+    assert trainer.checkpoints.set_aside_uncommitted(0) == [1]
+    assert kept() == sorted([UNCOMMITTED, *(name for name in files if name != MANIFEST)])
+    assert trainer.checkpoints.set_aside_uncommitted(0) == []
+    assert UNCOMMITTED in kept()
+    machine("next").publish(1, "other weights")
+    assert kept() == files
+    assert (machine("engines").checkpoints.policy(1) / WEIGHTS).read_text() == "other weights of 1"
+
+
+def test_a_copy_of_a_run_is_refused_beside_its_original_which_goes_on(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    copied = RunPaths(tmp_path / "copy")
+    shutil.copytree(paths.root, copied.root)
+    copied_config = config_of(copied.root, s3, policy)
+    with pytest.raises(RunDirectoryError, match=r"run/?, and .*copy is a copy: continue only one of the two"):
+        prepare_record(copied_config, copied)
+    assert prepare_record(config, paths) == 0
+
+    ObjectStorage(s3).delete(OWNER)
+    assert prepare_record(copied_config, copied) == 0
+    with pytest.raises(RunDirectoryError, match=r"run is a copy: continue only one of the two"):
+        prepare_record(config, paths)
+
+
+def test_a_run_is_not_continued_with_the_blobs_of_another_one_in_its_prefix(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    storage = ObjectStorage(s3)
+    other = Owner.of(paths, "another token")
+    storage.put(OWNER, other.to_bytes())
+    with pytest.raises(RunDirectoryError, match="holds the blobs of another run"):
+        prepare_record(config, paths)
+    assert Owner.of_bytes(storage.get(OWNER)) == other
+
+
+def test_versions_that_are_ahead_of_a_restored_record_are_named_and_kept(
+    s3: str, policy: Path, tmp_path: Path
+) -> None:
+    config, paths = begun(tmp_path / "run", s3, policy)
+    trainer = Machine(paths.root, s3)
+    for version in (1, 2, 3):
+        trainer.publish(version)
+    with pytest.raises(RecordDamaged, match=r"ends at version 0, and .* has v000002, v000003: put the newer"):
+        prepare_record(config, paths)
+    assert trainer.checkpoints.versions() == [0, 1, 2, 3]
 
 
 def test_the_base_policy_of_a_new_run_is_version_0_for_every_machine(

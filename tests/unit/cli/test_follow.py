@@ -1,8 +1,17 @@
 """Following ends with Ctrl-C, wherever it is in its work."""
 
+import contextlib
 import signal
+from pathlib import Path
+from typing import Any
 
-from dart.cli.output import Format, follow_up, line_by_line
+import pytest
+from typer.testing import CliRunner
+
+from dart.cli.main import app
+from dart.cli.output import Format, follow_up, line_by_line, until_interrupted
+from dart.inspect import event_history
+from dart.store.store import Store
 
 
 def test_what_is_new_is_shown_until_ctrl_c_which_waits_for_the_look_it_comes_in() -> None:
@@ -16,10 +25,28 @@ def test_what_is_new_is_shown_until_ctrl_c_which_waits_for_the_look_it_comes_in(
             signal.raise_signal(signal.SIGINT)
         return new
 
-    follow_up(read_new, shown.extend, every_s=0.0)
+    with until_interrupted() as ended:
+        follow_up(ended, read_new, shown.extend, every_s=0.0)
 
     assert shown == ["a", "b", "c"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_ends_events_before_they_were_read_once_even_if_a_library_swallows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swallow(*_: Any, **__: Any) -> list[Any]:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return []
+
+    with Store(tmp_path / "store.db") as store:
+        store.add_version()
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(event_history, "read_events", swallow)
+    ran = CliRunner().invoke(app, ["events", "--follow", "--run-dir", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
 
 
 def test_what_is_endless_is_no_single_value() -> None:
