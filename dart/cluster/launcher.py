@@ -143,6 +143,7 @@ class Launcher:
         others = [agent for agent in started if not agent.node.is_control]
         for agent in others:
             self._follow(agent, 1)
+            self._say_joined(agent)
         self._membership.started([agent.node for agent in others], time.monotonic())
         self._require_gpus()
         return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
@@ -211,6 +212,11 @@ class Launcher:
         )
         self._ends[agent.node.name] = number, agent.handle.run.remote(spec, forwarded(self.run, os.environ))
 
+    def _say_joined(self, agent: Agent) -> None:
+        """Log where the logs and reports of a node's actors are."""
+        node = agent.node
+        self.log.info("node_joined", host=node.name, address=node.address, folder=self._folder(node))
+
     def _report(self, news: ReportGone) -> None:
         self.log.warning("node_gone", host=news.host, reason=news.reason)
         self._ends.pop(news.host, None)
@@ -237,7 +243,7 @@ class Launcher:
             self.agents[host] = agent
             introduce(self.agents.values())
             self._follow(agent, order.number)
-            self.log.info("node_joined", host=host, address=agent.node.address)
+            self._say_joined(agent)
         return failed
 
     def _collect_ends(self) -> list[tuple[str, int, str]]:

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 USER = "postgres"
 """The superuser of the databases, and the operating system's user as which root runs the server."""
@@ -105,12 +107,16 @@ class PostgresqlServer:
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
-        if number is signal.SIGKILL:
-            os.killpg(self._process.pid, number)
-        else:
-            self._process.send_signal(number)
+        server = psutil.Process(self._process.pid)
+        backends = server.children(recursive=True)  # each in a process group of its own
+        server.send_signal(number)
         self._process.wait(STOP_DEADLINE_S)
         self._process = None
+        if number is signal.SIGKILL:
+            for backend in backends:
+                with suppress(psutil.NoSuchProcess):
+                    backend.kill()
+            _await_end(backends)
 
     def make_database(self, name: str, template: str = "template0") -> str:
         """Make a database as a copy of the database `template`, and return its address.
@@ -172,6 +178,20 @@ def server_programs() -> Path:
             "in PATH; on Debian: apt-get install postgresql"
         )
     return Path(on_path).resolve().parent
+
+
+def _await_end(processes: Iterable[psutil.Process]) -> None:
+    """Wait until processes have ended, reaped or not: the next server needs their shared memory."""
+    give_up_s = time.monotonic() + STOP_DEADLINE_S
+    while any(_runs(process) for process in processes) and time.monotonic() < give_up_s:
+        time.sleep(POLL_S)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _as_user() -> dict[str, Any]:

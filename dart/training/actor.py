@@ -220,8 +220,12 @@ class TrainerActor(Actor):
             aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
             for version in aside:
                 place = self._published.place_of_uncommitted(version)
-                data = {"version": version, "committed": committed, "place": place}
-                emit(self, VERSION_SET_ASIDE, self.identity.name, data)
+                emit(
+                    self,
+                    VERSION_SET_ASIDE,
+                    self.identity.name,
+                    {"version": version, "committed": committed, "place": place},
+                )
             self._is_first_batch = False
 
     async def _share(self, what: str, work: Callable[[], T]) -> T:

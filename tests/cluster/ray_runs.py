@@ -13,6 +13,7 @@ import psutil
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
+from tests.patience import slowness
 
 WAIT_S = 240.0
 SECRET = "hunter2-of-the-database"
@@ -36,7 +37,7 @@ needs = {{ player = 0 }}
 enabled = false
 
 [set.environments]
-count = 6
+count = 4
 
 [set.curation]
 rollouts_per_group = 4
@@ -77,7 +78,7 @@ class Run:
         return (self.folder / "output").read_text()
 
     def await_version(self, number: int) -> None:
-        give_up_s = time.monotonic() + WAIT_S
+        give_up_s = time.monotonic() + WAIT_S * slowness()
         while (newest := self.newest()) is None or newest.version < number:
             assert self.process is not None
             assert self.process.poll() is None, self.output()
@@ -92,11 +93,13 @@ class Run:
 
     def end(self) -> int:
         assert self.process is not None
-        return self.process.wait(WAIT_S)
+        return self.process.wait(WAIT_S * slowness())
 
     def is_sound(self) -> bool:
         command = [sys.executable, "-m", "dart", "doctor", "--data", "--run-dir", str(self.paths.root)]
-        checked = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        checked = subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_S * slowness(), check=False
+        )
         assert checked.returncode == 0, checked.stdout + checked.stderr
         return "the data is sound" in checked.stdout
 
@@ -166,7 +169,7 @@ def await_end(processes: Iterable[psutil.Process]) -> float:
     began_s = time.monotonic()
     left = list(processes)
     while left := [one for one in left if lives(one)]:
-        assert time.monotonic() < began_s + WAIT_S, f"{left} have not ended"
+        assert time.monotonic() < began_s + WAIT_S * slowness(), f"{left} have not ended"
         time.sleep(0.1)
     return time.monotonic() - began_s
 

@@ -7,9 +7,9 @@ import pytest
 from dart.cluster.local_cluster import local_cluster
 from tests.cluster.ray_runs import Run, await_end, cluster_file, ended_at_last
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(1200)
 
-UPDATES = 6
+UPDATES = 4
 
 
 def test_another_node_resumes_a_run_whose_control_node_is_lost_with_the_head_of_ray(

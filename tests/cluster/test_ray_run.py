@@ -17,7 +17,7 @@ from dart.core.errors import NotRunningError
 from dart.core.run_directory import holder
 from tests.cluster.ray_runs import SECRET, WAIT_S, Run, await_end, cluster_file, command_lines, ended_at_last
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(1200)
 
 UPDATES = 6
 

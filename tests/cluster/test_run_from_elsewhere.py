@@ -58,12 +58,16 @@ class Elsewhere:
 
 
 @contextmanager
-def running_at(database: str, folder: Path) -> Iterator[Daemon]:
-    """A run with its record in a database, once it has announced itself there."""
+def running_at(database: str, folder: Path, more: str = "") -> Iterator[Daemon]:
+    """A run with its record in a database, once it has announced itself there.
+
+    more   more of its configuration
+    """
     folder.mkdir()
     (folder / "blobs").mkdir()
     addresses = {"record": database, "blobs": f"file://{folder}/blobs"}
-    started = Daemon(folder, "".join(f"run.{name} = {json.dumps(at)}\n" for name, at in addresses.items()))
+    places = "".join(f"run.{name} = {json.dumps(at)}\n" for name, at in addresses.items())
+    started = Daemon(folder, places + more)
     try:
         started.wait_until(lambda: read_control_node(ServerAddress(database)) is not None, "its announcement")
         yield started

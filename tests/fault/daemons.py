@@ -19,6 +19,7 @@ from dart.inspect.signals import read
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping, Request
 from dart.run.control_socket import request
 from dart.store.integrity import check
+from dart.store.patience import Patience
 from dart.store.reader import StoreReader
 from tests.patience import slowness
 
@@ -93,8 +94,11 @@ class Daemon:
         board.close()
         return row
 
+    def reader(self) -> StoreReader:
+        return StoreReader(self.paths.record, Patience(open_s=DEADLINE_S, read_s=DEADLINE_S))
+
     def trajectories(self) -> int:
-        with StoreReader(self.paths.store) as reader:
+        with self.reader() as reader:
             return reader.totals().trajectories
 
     def plays_on(self, more: int = 3) -> None:
