@@ -24,7 +24,7 @@ TOKEN_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class PrefixOwner:
     """The run that has a prefix."""
 
     run: str
@@ -61,11 +61,11 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
     """
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
-    own = Owner.of(paths, secrets.token_hex(TOKEN_BYTES))
+    own = PrefixOwner.of(paths, secrets.token_hex(TOKEN_BYTES))
     try:
         storage.put(OWNER, own.to_bytes(), only_create=True)
     except module.Exists as exists:
-        owner = Owner.of_bytes(storage.get(OWNER))
+        owner = PrefixOwner.of_bytes(storage.get(OWNER))
         if owner.run != own.run or run_checkpoints(config, paths.root).versions() not in ([], [0]):
             raise RunDirectoryError(
                 f"{config.run.blobs} holds the blobs of the run {owner.run}: name an empty prefix in "
@@ -102,9 +102,9 @@ def _keep_owner(config: Config, paths: RunPaths, token: str) -> None:
     """Refuse the prefix of another run; else note the directory from which the run goes on."""
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
-    own = Owner.of(paths, token)
+    own = PrefixOwner.of(paths, token)
     try:
-        owner = Owner.of_bytes(storage.get(OWNER))
+        owner = PrefixOwner.of_bytes(storage.get(OWNER))
     except module.Missing:
         owner = own
     if owner.token != own.token:

@@ -189,7 +189,7 @@ def _await_end(processes: Iterable[psutil.Process]) -> None:
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -16,7 +16,7 @@ from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import RunPaths
 from dart.run.child_task import in_fresh_process
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.run.shared_storage import OWNER, Owner
+from dart.run.shared_storage import OWNER, PrefixOwner
 from dart.store import published_checkpoints
 from dart.store.blobs import STEPS, FolderBlobs
 from dart.store.checkpoints import (
@@ -344,11 +344,11 @@ def test_a_run_is_not_continued_with_the_blobs_of_another_one_in_its_prefix(
 ) -> None:
     config, paths = begun(tmp_path / "run", s3, policy)
     storage = ObjectStorage(s3)
-    other = Owner.of(paths, "another token")
+    other = PrefixOwner.of(paths, "another token")
     storage.put(OWNER, other.to_bytes())
     with pytest.raises(RunDirectoryError, match="holds the blobs of another run"):
         prepare_record(config, paths)
-    assert Owner.of_bytes(storage.get(OWNER)) == other
+    assert PrefixOwner.of_bytes(storage.get(OWNER)) == other
 
 
 def test_versions_that_are_ahead_of_a_restored_record_are_named_and_kept(

@@ -59,7 +59,7 @@ def shows_itself(daemon: Daemon) -> None:
     assert "trainer" in output_of(daemon, "top")
     assert "env-000" in output_of(daemon, "events", "--kind", "child_terminated")
     assert "dartrl_updates_total" in output_of(daemon, "metrics")
-    assert "simulated/0" in output_of(daemon, "tasks")
+    assert "simulated task" in output_of(daemon, "tasks", "list")
     assert json.loads(output_of(daemon, "trajectories", "list", "-o", "json"))
     assert "the data is sound" in output_of(daemon, "doctor", "--data")
 
