@@ -9,6 +9,12 @@ again, the program goes on with the seeds that have no report; a run that was in
 
 At the end: the table, OUT/laptop_seeds.json and OUT/laptop_seeds.md. Its intervals are over runs, not over
 the episodes of one run: runs differ by more than their episodes.
+
+With two files after --config, each seed is run with both, one after the other, below OUT/NAME of each file.
+OUT/comparison.md and .json then hold the differences of the second from the first, paired by seed:
+
+    python -m benchmarks.laptop_seeds --config configs/laptop.toml configs/laptop-pointer.toml \\
+        --out benchmarks/results/laptop_pointer
 """
 
 import argparse
@@ -105,7 +111,9 @@ class Spread:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=None, help="default: 0 1 2 3 4")
-    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument(
+        "--config", type=Path, nargs="+", default=[CONFIG], help="one file, or two to compare"
+    )
     parser.add_argument("--out", type=Path, default=None, help="default: benchmarks/results/laptop_seeds")
     parser.add_argument("--report", action="store_true", help="run nothing: the table of what is there")
     parser.add_argument(
@@ -117,19 +125,31 @@ def main() -> int:
     overrides = QUICK if options.quick else {}
     if out == QUICK_OUT and not options.report:
         shutil.rmtree(out, ignore_errors=True)  # to see it work, it has to run
+    if len(options.config) > 2:
+        parser.error(f"expected one or two files after --config, got {len(options.config)}")
+    folders = folders_of(out, options.config)
     try:
         for seed in seeds:
-            if not options.report and not _report_of(out, seed).exists():
-                run(out, options.config, seed, overrides)
+            for config, folder in folders.items():
+                if not options.report and not _report_of(folder, seed).exists():
+                    run(folder, config, seed, overrides)
     except RunFailed as failure:
         print(f"{failure}\nThe same command goes on with the seeds that have no report.", file=sys.stderr)
         return 1
-    reports = read(out, seeds)
-    if not reports:
-        print(f"no report of the seeds {seeds} in {out}", file=sys.stderr)
-        return 1
-    publish(out, reports)
-    return 0 if len(reports) == len(seeds) else 1
+    found = {config.stem: read(folder, seeds) for config, folder in folders.items()}
+    for folder, reports in zip(folders.values(), found.values(), strict=True):
+        if not reports:
+            print(f"no report of the seeds {seeds} in {folder}", file=sys.stderr)
+            return 1
+        publish(folder, reports)
+    if len(found) == 2:
+        publish_comparison(out, found)
+    return 0 if all(len(reports) == len(seeds) for reports in found.values()) else 1
+
+
+def folders_of(out: Path, configs: Sequence[Path]) -> dict[Path, Path]:
+    """The folder of each file's reports: OUT itself for a single file."""
+    return {configs[0]: out} if len(configs) == 1 else {config: out / config.stem for config in configs}
 
 
 def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> None:
@@ -284,6 +304,58 @@ def publish(out: Path, reports: Reports) -> None:
     (out / "laptop_seeds.json").write_text(json.dumps(to_json(reports, failures), indent=1) + "\n")
     (out / "laptop_seeds.md").write_text(text)
     print(text)
+
+
+# ---- two files side by side ----
+
+
+def differences(found: Mapping[str, Reports]) -> dict[str, dict[str, Any]]:
+    """Second file minus first, paired by the seeds that both have: success of the mean over tasks."""
+    first, second = found.values()
+    seeds = [seed for seed in first if seed in second]
+    made: dict[str, dict[str, Any]] = {}
+    for answers in ANSWERS:
+        for side in (*SIDES, "change"):
+            one, two = (
+                spread({seed: reports[seed] for seed in seeds}, answers, MEAN, side)
+                for reports in (first, second)
+            )
+            if one is not None and two is not None and seeds:
+                gaps = Spread(tuple(b - a for a, b in zip(one.values, two.values, strict=True)))
+                made[f"{answers} {side}"] = {
+                    "first": one.to_json(),
+                    "second": two.to_json(),
+                    "difference": gaps.to_json(),
+                }
+    return made
+
+
+def comparison(found: Mapping[str, Reports]) -> str:
+    """The table of two files: means over the seeds, and the paired differences with their intervals."""
+    first, second = found
+    lines = [f"| success in % | {first} | {second} | difference (95 % interval) |", "|---|---|---|---|"]
+    for name, row in differences(found).items():
+        one, two, gap = (row[key] for key in ("first", "second", "difference"))
+        ends = gap["interval_of_mean"]
+        interval = "one run" if ends is None else f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}"
+        lines.append(
+            f"| {name} | {100 * one['mean']:.1f} | {100 * two['mean']:.1f} "
+            f"| {100 * gap['mean']:+.1f} ({interval}) |"
+        )
+    for name in ("updates", "trajectories", "seconds"):
+        means = [statistics.fmean(float(one[name]) for one in reports.values()) for reports in found.values()]
+        lines.append(
+            f"| {name} of a run, mean | {means[0]:.0f} | {means[1]:.0f} | {means[1] - means[0]:+.0f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def publish_comparison(out: Path, found: Mapping[str, Reports]) -> None:
+    """Print the comparison, and write it down."""
+    rows = {"files": list(found), **differences(found)}
+    (out / "comparison.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (out / "comparison.md").write_text(comparison(found))
+    print(comparison(found))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`dartrl train`, `eval` and `pretrain`: make a policy and measure it, with the terminal as the view."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import say
+from dart.policy.vocabulary import Coordinates
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -122,6 +124,10 @@ def pretrain(
     updates: Annotated[
         int | None, typer.Option(min=1, help="Optimizer updates; more make a better policy.")
     ] = None,
+    coordinates: Annotated[
+        Coordinates,
+        typer.Option(help="How the policy writes points: as bins, or by a pointer head as patches."),
+    ] = "bins",
     demonstrations: Annotated[
         Path | None, typer.Option(help="Folder of demonstrations made before. Default: the oracles play now.")
     ] = None,
@@ -141,7 +147,5 @@ def pretrain(
     require_installation(Config(), checks=(missing_packages, missing_browser))
     import dart.imitation.pretrain as job
 
-    chosen = (
-        job.PretrainConfig(seed=seed) if updates is None else job.PretrainConfig(seed=seed, updates=updates)
-    )
-    job.main_job(chosen, out, demonstrations, say)
+    chosen = job.PretrainConfig(seed=seed, coordinates=coordinates)
+    job.main_job(chosen if updates is None else replace(chosen, updates=updates), out, demonstrations, say)

@@ -84,3 +84,29 @@ def test_seeds_that_have_a_report_are_not_run_again(
     assert ran == [0, 3, 4]
     assert json.loads((tmp_path / "laptop_seeds.json").read_text())["seeds"] == [0, 3, 4]
     assert "median of 3 runs" in capsys.readouterr().out
+
+
+def test_two_files_are_compared_seed_by_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, int]] = []
+    successes = {("a", 0): 20, ("b", 0): 30, ("a", 1): 10, ("b", 1): 24}
+
+    def run(out: Path, config: Path, seed: int, overrides: Any) -> None:
+        ran.append((config.stem, seed))
+        about = {"updates": 9, "trajectories": 90, "seconds": 700.0}
+        made = report(10, successes[config.stem, seed]) | about
+        folder = out / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        (folder / "report.json").write_text(json.dumps(made))
+
+    monkeypatch.setattr(laptop_seeds, "run", run)
+    out = str(tmp_path)
+    argv = ["laptop_seeds", "--config", "a.toml", "b.toml", "--out", out, "--seeds", "0", "1"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert laptop_seeds.main() == 0
+    assert ran == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert found["files"] == ["a", "b"]
+    assert found["sampled after"]["difference"]["runs"] == pytest.approx([0.2, 0.28])
+    assert "| sampled after | 30.0 | 54.0 | +24.0 (-26.8 to +74.8) |" in capsys.readouterr().out

@@ -72,9 +72,19 @@ def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> Non
     assert (config.curation.step_cap, config.training.kl_beta) == (1, 0.0)
 
 
+def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_its_policy_alone() -> None:
+    one, two = load_config(CONFIGS / "laptop.toml"), load_config(CONFIGS / "laptop-pointer.toml")
+    run, training = {"dir": two.run.dir}, {"policy": two.training.policy}
+    changed = {
+        "run": one.run.model_copy(update=run),
+        "training": one.training.model_copy(update=training),
+    }
+    assert one.model_copy(update=changed) == two
+
+
 def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_the_usual_ones() -> None:
     files = [path for path in CONFIGS.glob("*.toml") if not is_cluster_file(path)]
     betas = {path.name: load_config(path).training.betas for path in files}
     measured = {name for name, pair in betas.items() if pair == (0.9, 0.99)}
-    assert measured == {"laptop.toml", "hard.toml", "tiny-vlm.toml"}
+    assert measured == {"laptop.toml", "laptop-pointer.toml", "hard.toml", "tiny-vlm.toml"}
     assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}
