@@ -6,6 +6,14 @@ from typing import ClassVar
 
 from dart.core.types import GenerateRequest, Generation
 
+NO_POINTER_ON_VLLM = (
+    "the checkpoint has a pointer head, and vLLM cannot serve one: a patch is drawn from the hidden state of "
+    "<pointer> before the next token, and vLLM returns no hidden state while it generates (its "
+    "extract_hidden_states writes states without the final norm to a file when a request has ended); set "
+    "rollout.engine = 'transformers'"
+)
+"""Why a policy with a pointer head needs the other engine. As of vLLM 0.32."""
+
 
 class Unanswerable(Exception):
     """A request that no engine of this policy can answer; the engine still answers other requests.

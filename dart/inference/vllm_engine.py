@@ -49,12 +49,13 @@ from dart.inference.engine_processes import (
     why_wedged,
 )
 from dart.inference.prompts import PendingRequest, Prompts
-from dart.inference.protocol import Engine, EngineError, Unanswerable
+from dart.inference.protocol import NO_POINTER_ON_VLLM, Engine, EngineError, Unanswerable
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import published_hashes
 
@@ -99,7 +100,10 @@ class VllmEngine(Engine):
         """
         verify_policy(folder, version)
         self._rollout = rollout
-        self._prompts = Prompts(load_codec(folder, prompt_spec), screenshots)
+        codec = load_codec(folder, prompt_spec)
+        if codec.pointer is not None:
+            raise UnsupportedCheckpoint(NO_POINTER_ON_VLLM)
+        self._prompts = Prompts(codec, screenshots)
         self._answer_tokens = prompt_spec.context.answer_tokens
         self._layout = layout_of(folder)
         self._log = log

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dart.policy.load import SMALL_POLICY, CheckpointError, load, model_type
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
-from dart.policy.vlm_codec import POINTER_KEY
-from dart.policy.vocabulary import POINTER
+from dart.policy.vocabulary import POINTER, POINTER_KEY
 
 
 def add_pointer(base: Path, out: Path, seed: int = 0) -> None:

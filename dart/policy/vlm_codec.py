@@ -55,9 +55,7 @@ from dart.policy.uitars import (
 from dart.policy.vlm_chat import MARK, ChatTemplate
 from dart.policy.vlm_images import ImageEncoder, ImageTokens
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
-
-POINTER_KEY = "pointer_pad_token_id"
-"""Key of a checkpoint's config.json that names the token `<pointer>`; checkpoints without a head lack it."""
+from dart.policy.vocabulary import POINTER_KEY
 
 _POINT_IN_ANSWER = re.compile(r"\(\d+,\d+\)")
 """Matches a point in the text of an action."""

@@ -35,6 +35,11 @@ STEP_COUNTERS = 16
 
 PAD, EOS, IMAGE, ANSWER = "<pad>", "<eos>", "<image>", "<answer>"
 POINTER = "<pointer>"
+
+POINTER_KEY = "pointer_pad_token_id"
+"""Key of a vision-language checkpoint's config.json that names the token `<pointer>`; checkpoints without a
+pointer head lack it. GUI-Actor's checkpoints have the same key."""
+
 ACTIONS = ("click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished")
 DIRECTIONS = ("up", "down", "left", "right")
 

@@ -23,7 +23,9 @@ from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.miniwob.pages import miniwob_html_dir
+from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import OtherLayout, weight_files
+from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
@@ -191,6 +193,22 @@ def missing_policy(config: Config) -> Iterator[str]:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
 
 
+def pointer_on_vllm(config: Config) -> Iterator[str]:
+    """Yield a message if vLLM would have to serve a policy with a pointer head."""
+    folder = config.training.policy
+    if config.rollout.engine == "vllm" and has_pointer(folder):
+        yield f"{folder}: {NO_POINTER_ON_VLLM}"
+
+
+def has_pointer(folder: Path) -> bool:
+    """Whether the configuration of a checkpoint names a pointer token. False for a damaged one."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and (found.get(POINTER_KEY) is not None or "pointer_token_id" in found)
+
+
 def shared_gpus(config: Config) -> Iterator[str]:
     """Yield a message if this machine has too few GPUs for engines and trainer."""
     for keys, text in shared_gpu_problems(config, gpus_here()):
@@ -241,6 +259,7 @@ def require_installation(
         missing_browser,
         missing_policy,
         policy_without_hints,
+        pointer_on_vllm,
         missing_trackers,
         shared_gpus,
     ),

@@ -21,8 +21,9 @@ from dart.policy.pointer_checkpoint import add_pointer
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt, Screen, UnsupportedCheckpoint
 from dart.policy.vlm import VisionLanguagePolicy
-from dart.policy.vlm_codec import POINTER_KEY, load_vlm_codec
+from dart.policy.vlm_codec import load_vlm_codec
 from dart.policy.vlm_pointer import head_tensors
+from dart.policy.vocabulary import POINTER_KEY
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
 from dart.training.learner import Learner, LearnerConfig

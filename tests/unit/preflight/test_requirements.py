@@ -16,6 +16,7 @@ from dart.preflight.requirements import (
     missing_browser,
     missing_packages,
     missing_policy,
+    pointer_on_vllm,
     policy_without_hints,
     require_installation,
 )
@@ -227,3 +228,16 @@ def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         "Xvfb (Debian package xvfb): install them through apt and pip, or run `make desktop` in a clone"
         in message
     )
+
+
+@pytest.mark.parametrize(
+    "text", ['{"pointer_pad_token_id": 512}', '{"pointer_token_id": 37}', "{}", "no JSON"]
+)
+def test_a_policy_with_a_pointer_head_is_refused_on_vllm_with_the_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    policy = f"training.policy={tmp_path}"
+    on_vllm = load_config(None, [policy, "rollout.engine=vllm"])
+    said = list(pointer_on_vllm(on_vllm))
+    assert len(said) == ("pointer" in text)
+    assert all("rollout.engine = 'transformers'" in one for one in said)
+    assert not list(pointer_on_vllm(load_config(None, [policy])))
