@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -75,11 +75,14 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
         ray.shutdown()
 
 
-def living_nodes() -> list[ClusterNode]:
-    """The living nodes of the cluster to which this process is connected."""
+def living_nodes(known: Mapping[str, str] | None = None) -> list[ClusterNode]:
+    """The living nodes of the cluster to which this process is connected.
+
+    known   the names that nodes have had so far, by Ray's ids
+    """
     import ray
 
-    return cluster_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
+    return cluster_nodes(ray.nodes(), ray.get_runtime_context().get_node_id(), known)
 
 
 def answers_without_token(address: str) -> bool:

@@ -8,7 +8,6 @@ standard input    a `LaunchJob` as one line of JSON; then its end, at which the 
 standard output   one line of JSON: `Joined`, or the error that a person can fix
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -116,6 +115,8 @@ class Launcher:
     plan: ClusterPlan = field(init=False)
     agents: dict[str, Agent] = field(default_factory=dict)
     """By host, the control node's included."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """Of the living nodes, by Ray's ids. A node has one name as long as it lives."""
     _membership: Membership = field(default_factory=Membership)
     _ends: dict[str, tuple[int, Any]] = field(default_factory=dict)
     """By host: the number of its agent, and Ray's reference to the end of its actor system."""
@@ -144,6 +145,7 @@ class Launcher:
         for agent in others:
             self._follow(agent, 1)
             self._say_joined(agent)
+        self._names = {node.node_id: node.name for node in nodes}
         self._membership.started([agent.node for agent in others], time.monotonic())
         self._require_gpus()
         return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
@@ -151,7 +153,9 @@ class Launcher:
     def look(self) -> None:
         """See who has come, gone or ended, and do what is due."""
         now_s = time.monotonic()
-        actions = list(self._membership.seen(living_nodes(), now_s))
+        living = living_nodes(self._names)
+        self._names = {node.node_id: node.name for node in living}
+        actions = list(self._membership.seen(living, now_s))
         for host, number, reason in [*self._collect_starts(), *self._collect_ends()]:
             self.log.warning("node_ended", host=host, reason=reason)
             actions += self._membership.ended(host, number, reason, now_s)
@@ -220,7 +224,8 @@ class Launcher:
     def _report(self, news: ReportGone) -> None:
         self.log.warning("node_gone", host=news.host, reason=news.reason)
         self._ends.pop(news.host, None)
-        self.agents.pop(news.host, None)
+        if agent := self.agents.pop(news.host, None):
+            _kill(agent)
         self.control.handle.gone.remote(news.host)
 
     def _start(self, order: StartAgent) -> None:
@@ -240,6 +245,9 @@ class Launcher:
                 failed.append((host, order.number, str(error)))
                 continue
             (agent,) = starting.result()
+            if not self._membership.expects(order):
+                _kill(agent)
+                continue
             self.agents[host] = agent
             introduce(self.agents.values())
             self._follow(agent, order.number)
@@ -254,18 +262,26 @@ class Launcher:
         if not running:
             return []
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-        return [(host := running[one], self._ends[host][0], self._why(host, one)) for one in done]
+        ends = [(host := running[one], *self._ends.pop(host)) for one in done]
+        return [(host, number, _why_ended(reference)) for host, number, reference in ends]
 
-    def _why(self, host: str, reference: Any) -> str:
-        import ray
 
-        try:
-            end: FollowerEnd = ray.get(reference)
-        except ray.exceptions.RayError as error:
-            return f"its agent ended: {str(error).splitlines()[0]}"
-        with contextlib.suppress(KeyError):
-            ray.kill(self.agents[host].handle)
-        return f"its actor system ended with exit code {end.code}: {end.words or 'it said nothing'}"
+def _why_ended(reference: Any) -> str:
+    """Why the actor system ended for whose end Ray has the reference."""
+    import ray
+
+    try:
+        end: FollowerEnd = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return f"its agent ended: {str(error).splitlines()[0]}"
+    return f"its actor system ended with exit code {end.code}: {end.words or 'it said nothing'}"
+
+
+def _kill(agent: Agent) -> None:
+    """End an agent, and by that its actor system, if it still lives. A dead node's may: Ray reaps late."""
+    import ray
+
+    ray.kill(agent.handle)
 
 
 def main() -> int:

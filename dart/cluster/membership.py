@@ -76,6 +76,15 @@ class Membership:
                 known.is_up, known.since_s = True, now_s
                 yield StartAgent(node, known.number)
 
+    def expects(self, order: StartAgent) -> bool:
+        """Whether the agent of an order is still wanted: its node may have gone while the agent started."""
+        member = self._members.get(order.node.name)
+        return (
+            member is not None
+            and (member.node.node_id, member.number) == (order.node.node_id, order.number)
+            and member.is_up
+        )
+
     def ended(self, host: str, number: int, reason: str, now_s: float) -> Iterator[MembershipAction]:
         """Take the end of an agent, or of its actor system; it is started anew after a wait."""
         member = self._members.get(host)

@@ -22,20 +22,24 @@ Described = Mapping[str, Any]
 """One entry of `ray.nodes()`."""
 
 
-def cluster_nodes(described: Sequence[Described], control_id: str) -> list[ClusterNode]:
+def cluster_nodes(
+    described: Sequence[Described], control_id: str, known: Mapping[str, str] | None = None
+) -> list[ClusterNode]:
     """The living nodes of a cluster.
 
     control_id   Ray's id of the node on which `dartrl up` runs
+    known        the names that nodes have had so far, by Ray's ids; they keep them
 
     A node has the name of its label `dartrl-node`, or else that of its machine. Both stay the same when Ray
     is started anew there, so a node that comes and goes is known again. Nodes of the same name, such as
-    several on one machine, get letters of their ids behind the name.
+    several on one machine, get letters of their ids behind the name. So does a node that was started anew
+    before Ray noticed the end of the one before it.
     """
     living = [one for one in described if one["Alive"]]
-    names = Counter(_given_name(one) for one in living)
+    names, known = Counter(_given_name(one) for one in living), known or {}
     return [
         ClusterNode(
-            name=_own_name(one, is_shared=names[_given_name(one)] > 1),
+            name=known.get(one["NodeID"]) or _own_name(one, is_shared=names[_given_name(one)] > 1),
             node_id=one["NodeID"],
             address=one["NodeManagerAddress"],
             gpus=int(one["Resources"].get("GPU", 0)),

@@ -41,6 +41,17 @@ def test_a_node_that_joins_gets_an_agent() -> None:
     assert seen(members, B, C, late, now_s=2.0) == []
 
 
+def test_an_agent_is_not_wanted_any_more_when_its_node_went_while_it_started() -> None:
+    members, late = launched(), ClusterNode(name="d", node_id="d1")
+    (order,) = seen(members, B, C, late, now_s=1.0)
+    assert isinstance(order, StartAgent)
+    assert members.expects(order)
+    seen(members, B, C, replace(late, node_id="d2"), now_s=2.0)
+    assert not members.expects(order)
+    seen(members, B, C, now_s=3.0)
+    assert not members.expects(order)
+
+
 def test_ray_started_anew_on_a_node_is_a_loss_and_a_new_agent() -> None:
     again = replace(B, node_id="b2")
     assert seen(launched(), again, C, now_s=1.0) == [

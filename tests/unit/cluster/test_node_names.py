@@ -35,6 +35,16 @@ def test_nodes_of_one_machine_are_told_apart() -> None:
     assert names(described("aaaaaaaa"), described("bbbbbbbb")) == ["host-aaaaaa", "host-bbbbbb"]
 
 
+def test_a_node_that_came_before_ray_noticed_a_loss_keeps_its_name_when_ray_does() -> None:
+    before, anew = described("aaaaaaaa"), described("bbbbbbbb")
+    known = {"aaaaaaaa": "host"}
+    first = cluster_nodes([before, anew], "", known)
+    assert [node.name for node in first] == ["host", "host-bbbbbb"]
+    known = {node.node_id: node.name for node in first}
+    (left,) = cluster_nodes([described("aaaaaaaa", alive=False), anew], "", known)
+    assert left.name == "host-bbbbbb"
+
+
 def test_a_name_is_never_longer_than_a_host_may_be_and_has_no_at() -> None:
     (one,) = names(described("aaaa", "a@b" + "x" * 100))
     assert len(one) == NAME_BYTES_MOST
