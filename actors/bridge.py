@@ -81,6 +81,9 @@ FRAMES_PER_TURN = 256
 FRAMES_S = 0.1
 """Then mail and timers get their turn, however much another host sends."""
 
+SESSIONS_GAUGE, LATE_GAUGE = 0, 1
+"""Gauges of a bridge: its open sessions, and the frames that it refused because their session was over."""
+
 LINGER_S = 0.2
 """How long a bridge that stops waits for its last word to leave."""
 
@@ -338,7 +341,7 @@ class Bridge(Actor):
         for each in self.sessions.values():
             if each.is_beat_due(now_s):
                 self.say(each, Beat())
-        self.set_gauges({0: len(self.sessions)})
+        self.set_gauges({SESSIONS_GAUGE: len(self.sessions), LATE_GAUGE: self.late})
         self._ticked_s = self.clock.monotonic_s()
 
     def drain(self) -> None:

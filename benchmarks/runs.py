@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from benchmarks.peers.protocol import MARK, marked_pids
 from benchmarks.utilisation import FinishedEpisode, Utilisation, utilisation
+from dart.core.record_address import RecordAddress
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths, mail_dir
 from dart.inspect.utilisation import TimeWindow
@@ -200,7 +201,7 @@ def figures_of(store: Path, window: TimeWindow, *, environments: int, engines: i
     )
 
 
-def audit(store: Path, staleness_bound: int | None = None) -> dict[str, Any]:
+def audit(store: RecordAddress, staleness_bound: int | None = None) -> dict[str, Any]:
     """The books: lost and doubled rollouts, and every contradiction the record's own audit finds.
 
     Doubled is counted from two sides that know nothing of each other: where rollouts are, and how many

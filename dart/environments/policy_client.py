@@ -7,7 +7,7 @@ requests is therefore sent again, to the same engine or to another one.
 from collections.abc import Sequence
 
 from actors.actor import Actor
-from actors.board import ActorState
+from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from actors.future import Future
 from dart.config.config import Config
@@ -75,15 +75,17 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready engine with the fewest requests; None when no engine is ready.
-
-        Engines without a recent heartbeat are left out: the board shows a stopped process as ready for ever.
-        """
+        """Return the ready engine with the fewest requests; None when no engine is ready."""
         board = self._actor.board
         rows = [board.vitals(slot) for engine in self._engines if (slot := board.find(engine)) is not None]
-        ready = [
-            row
-            for row in rows
-            if row.state is ActorState.RUNNING and row.ready and (row.beat_age_s or 0.0) <= ENGINE_SILENT_S
-        ]
+        ready = [row for row in rows if takes_requests(row)]
         return min(ready, key=lambda row: row.gauges[Gauge.IN_FLIGHT]).name if ready else None
+
+
+def takes_requests(engine: Vitals) -> bool:
+    """Whether requests go to an engine, by its row on the board of the environment's machine.
+
+    An engine without a recent heartbeat gets none: the board shows a stopped process as ready for ever.
+    """
+    is_silent = (engine.beat_age_s or 0.0) > ENGINE_SILENT_S
+    return engine.state is ActorState.RUNNING and engine.ready and not is_silent

@@ -35,8 +35,9 @@ class PostgresqlServer:
     """A PostgreSQL server whose data, socket and log are in `folder`, which must not exist yet.
 
     settings   settings of postgresql.conf, as `name=value`
-    port       TCP port on which the server also listens; None for no port. The server asks for no password,
-               so give a port only on a machine of your own. Only its user and root can open the socket.
+    port       TCP port on which the server also listens; None for no port. The server asks this machine and
+               the networks that it is in for no password, so give a port only on networks of your own. Only
+               its user and root can open the socket.
     """
 
     def __init__(self, folder: Path, settings: Sequence[str] = FAST, port: int | None = None) -> None:
@@ -62,6 +63,9 @@ class PostgresqlServer:
             "--no-sync",
         )
         self._run(*map(str, initdb))
+        if port is not None:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
 
     @property
     def _data(self) -> Path:

@@ -17,6 +17,8 @@ START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 POLL_S = 0.05
 
+LOOPBACK = "127.0.0.1"
+
 BUCKET = "dartrl-tests"
 
 CREDENTIALS = {
@@ -27,15 +29,19 @@ CREDENTIALS = {
 
 
 class S3Server:
-    """An S3 server on a free port of this machine, whose objects live as long as it runs."""
+    """An S3 server on a free port of this machine, whose objects live as long as it runs.
 
-    def __init__(self) -> None:
-        self.port = _free_port()
+    host   the address of this machine at which it listens
+    """
+
+    def __init__(self, host: str = LOOPBACK) -> None:
+        self.host = host
+        self.port = _free_port(host)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -45,7 +51,7 @@ class S3Server:
     def start(self) -> None:
         """Start the server with an empty bucket. Raises TimeoutError if it does not answer in time."""
         self._process = subprocess.Popen(
-            [str(server_program()), "-H", "127.0.0.1", "-p", str(self.port)],
+            [str(server_program()), "-H", self.host, "-p", str(self.port)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -83,9 +89,9 @@ def server_program() -> Path:
 
 
 @contextmanager
-def running_s3_server() -> Iterator[S3Server]:
+def running_s3_server(host: str = LOOPBACK) -> Iterator[S3Server]:
     """An S3 server while the block lasts."""
-    server = S3Server()
+    server = S3Server(host)
     try:
         server.start()
         yield server
@@ -93,8 +99,8 @@ def running_s3_server() -> Iterator[S3Server]:
         server.stop()
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port

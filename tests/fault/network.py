@@ -1,14 +1,18 @@
 """Machines that are network namespaces on one switch, with links that can be cut, healed and made deaf."""
 
+import ctypes
 import os
 import shutil
 import subprocess
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NAMES = Path("/var/run/netns")
 PREFIX = "dartrl-test"
 SWITCH_ADDRESS = "10.77.0.254"
+CLONE_NEWNET = 0x40000000
 
 
 def why_not() -> str:
@@ -58,6 +62,26 @@ class Network:
         assert ip is not None, "looked for by why_not()"
         return [ip, "netns", "exec", self.namespace(host), *command]
 
+    @contextmanager
+    def inside(self, host: str) -> Iterator[None]:
+        """This thread, and the processes that it starts, are on that host while the block lasts."""
+        with Path("/proc/thread-self/ns/net").open() as own, (NAMES / self.namespace(host)).open() as there:
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(own.fileno())
+
+    def pids(self, host: str) -> list[int]:
+        """All processes on that host."""
+        there = (NAMES / self.namespace(host)).stat()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                if os.path.samestat((process / "ns" / "net").stat(), there):
+                    found.append(int(process.name))
+        return found
+
     def cut(self, host: str) -> None:
         """The plug is pulled: the host sees that its link is down."""
         _run("-n", self.switch, "link", "set", f"to-{host}", "down")
@@ -83,6 +107,13 @@ class Network:
             _run("-n", inside, "link", "set", "eth0", "up")
             _run("-n", inside, "link", "set", "lo", "up")
             self.heal(host)
+
+
+def _enter(namespace: int) -> None:
+    """Move this thread into a network namespace, by a file descriptor (setns(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _ip() -> str | None:
