@@ -57,14 +57,9 @@ from tests.fault.network import Network
 OUT = Path(__file__).parent / "out" / "cluster.json"
 
 KILL, FREEZE, CUT, STALE = "kill", "freeze", "cut", "stale"
-LOSSES = (KILL, FREEZE, CUT)
+LOSSES = (FREEZE, CUT, KILL)
 
 NOTICED_GOAL_S, UNROUTED_GOAL_S, SERVING_GOAL_S = 4.0, 3.0, 10.0
-
-PLACES, QUICK_PLACES = ("b", "c", "d"), ("b", "c")
-ENVIRONMENTS, QUICK_ENVIRONMENTS = 12, 4
-AWAY_S, QUICK_AWAY_S = (4.0, 25.0), (4.0, 6.0)
-"""Range of the time for which a node is frozen or cut off. Ray itself calls it dead after 13 to 15 s."""
 
 ROUNDS, STALE_ROUNDS = 20, 5
 LOSSES_PER_NAME = HOST_BREAKER.max_failures - 1
@@ -78,7 +73,6 @@ STEADY_S = 2.0
 LEAVES_S = 20.0
 """Time for the processes of a Ray node that has ended to end with it."""
 
-STALE_FOR_S = 8.0
 SETTLED_S = 1.5
 """Longer than it takes a gauge to reach another node, and an engine to record what it answered."""
 
@@ -110,18 +104,47 @@ enabled = false
 count = {environments}
 
 [set.environments.latency]
-scale = 0.2
+scale = {latency_scale}
 
 [set.rollout]
 count = {engines}
 
 [set.curation]
-rollouts_per_group = 4
+rollouts_per_group = {rollouts}
 poll_s = 0.2
 
 [set.training]
 updates = 0
+groups_per_update = {groups}
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a cluster and its run are, and how long things take."""
+
+    places: tuple[str, ...] = ("b", "c", "d")
+    environments: int = 12
+    away_s: tuple[float, float] = (4.0, 25.0)
+    """Range of the time for which a node is frozen or cut off. Ray itself calls it dead after 13 to 15 s."""
+    stale_for_s: float = 8.0
+    """How long a stale engine is watched."""
+    latency_scale: float = 0.2
+    rollouts: int = 4
+    """Of a group."""
+    groups: int = 2
+    """Of an update."""
+
+
+QUICK = Size(
+    places=("b", "c"),
+    environments=4,
+    away_s=(4.0, 5.0),
+    stale_for_s=3.0,
+    latency_scale=0.1,
+    rollouts=2,
+    groups=1,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +191,7 @@ class Trial:
     def __str__(self) -> str:
         carried = f"{len(self.engines)} engines, {len(self.environments)} environments"
         if self.kind == STALE:
-            told = [f"0 of its boards route to it, {self.answered} requests answered"]
+            told = [f"{len(self.routed_to)} boards route to it", f"{self.answered} requests answered"]
         else:
             times = ("noticed", "unrouted", "serving")
             told = [f"{time} {_seconds(getattr(self, f'{time}_s'))}" for time in times]
@@ -190,7 +213,7 @@ def _seconds(value: float | None) -> str:
 class ClusterRun:
     """One `dartrl up` on the control node, while nodes come and go."""
 
-    def __init__(self, nodes: Nodes, folder: Path, record: str, environments: int) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, record: str, size: Size) -> None:
         self.nodes = nodes
         self.paths = RunPaths(folder / "run")
         self._node_dir = folder / "nodes"
@@ -206,8 +229,11 @@ class ClusterRun:
                 address=nodes.address,
                 node_dir=self._node_dir,
                 resource=RESOURCE,
-                environments=environments,
+                environments=size.environments,
                 engines=len(nodes.workers),
+                latency_scale=size.latency_scale,
+                rollouts=size.rollouts,
+                groups=size.groups,
             )
         )
         self._process: subprocess.Popen[bytes]
@@ -241,10 +267,17 @@ class ClusterRun:
             time.sleep(0.1)
         self.watch.forget_boards()
 
-    def renew(self, node: Node) -> None:
-        """Give a place that was lost often a new name."""
-        if self.watch.losses(node.name) >= LOSSES_PER_NAME:
+    def renew_names(self) -> None:
+        """Give every place that was lost often a new name. Needs a settled run, and leaves one."""
+        often = [node for node in self.nodes.workers.values() if self._is_lost_often(node)]
+        for node in often:
             self.nodes.start_again(node, is_renamed=True)
+        if often:
+            self.settle()
+
+    def start_again(self, node: Node) -> None:
+        """Start Ray again where it has ended."""
+        self.nodes.start_again(node, is_renamed=self._is_lost_often(node))
 
     def names(self, but: str = "") -> list[str]:
         """The names of the worker nodes."""
@@ -273,11 +306,13 @@ class ClusterRun:
         for node in self.nodes.workers.values():
             if node.has_ended:
                 self._await_followers_end(node)
-                renamed = self.watch.losses(node.name) >= LOSSES_PER_NAME
-                self.nodes.start_again(node, is_renamed=renamed)
+                self.start_again(node)
             if not self.watch.is_there(node.name):
                 return f"node {node.name} is not there"
         return self.watch.why_not_up(self._shards)
+
+    def _is_lost_often(self, node: Node) -> bool:
+        return self.watch.losses(node.name) >= LOSSES_PER_NAME
 
     def _await_followers_end(self, node: Node) -> None:
         """Note it if the actor system of a Ray node outlives that node."""
@@ -320,16 +355,17 @@ class ClusterRun:
 class Trials:
     """Makes faults one after another, each on a run that is as it should be."""
 
-    def __init__(self, run: ClusterRun, seed: int, away_s: tuple[float, float]) -> None:
+    def __init__(self, run: ClusterRun, seed: int, size: Size) -> None:
         self._run = run
         self._nodes = run.nodes
         self._draw = random.Random(seed)
-        self._away_s = away_s
+        self._size = size
         self._number = 0
 
     def make(self, kind: str) -> Trial:
         """Make one trial of a kind."""
         self._run.settle()
+        self._run.renew_names()
         self._number += 1
         node, carried = self._victim()
         trial = Trial(
@@ -358,8 +394,9 @@ class Trials:
 
     def _lose(self, trial: Trial, node: Node, carried: Carried) -> None:
         watch = self._run.watch
-        trial.away_s = self._draw.uniform(*self._away_s)
+        trial.away_s = self._draw.uniform(*self._size.away_s)
         late, fenced = watch.late_frames(), watch.fenced()
+        self._await_routed(trial.engines)
         losses, began_s = watch.losses(node.name), time.monotonic()
         self._fault(trial.kind, node)
         held = {name: lease for name, lease in watch.leases().items() if name in carried.environments}
@@ -373,8 +410,14 @@ class Trials:
         trial.late_taken = len(watch.stored_since(back_unix_s) & set(held.values()))
         trial.late_frames = watch.late_frames() - late
         trial.fenced = watch.fenced() - fenced
-        self._run.settle()
-        self._run.renew(node)
+
+    def _await_routed(self, engines: Sequence[str]) -> None:
+        """Wait until requests go to engines: for a moment they do not, while a version is loaded."""
+        watch = self._run.watch
+        rows = [row for engine in engines if (row := watch.row(engine))]
+        now = {row.name: row.incarnation for row in rows}
+        if wait_for(lambda: len(watch.routable_on(now, [])) == len(engines), FAULT_DEADLINE_S) is None:
+            raise RuntimeError(f"{', '.join(engines)} took no requests within {FAULT_DEADLINE_S:g} s")
 
     def _fault(self, kind: str, node: Node) -> None:
         if kind == CUT:
@@ -388,8 +431,7 @@ class Trials:
         elif kind == FREEZE:
             self._nodes.signal_all(node.place, signal.SIGCONT)
         else:
-            renamed = self._run.watch.losses(node.name) >= LOSSES_PER_NAME
-            self._nodes.start_again(node, is_renamed=renamed)
+            self._run.start_again(node)
 
     def _watch_loss(
         self, trial: Trial, carried: Carried, losses: int, held: Mapping[str, Lease], began_s: float
@@ -446,7 +488,7 @@ class Trials:
         watch = self._run.watch
         row = watch.row(engine)
         assert row is not None, "it was stale a moment ago"
-        before, until_s = watch.answered(engine), time.monotonic() + STALE_FOR_S
+        before, until_s = watch.answered(engine), time.monotonic() + self._size.stale_for_s
         routed: set[str] = set()
         while time.monotonic() < until_s:
             routed |= set(watch.routable_on({engine: row.incarnation}, nodes))
@@ -460,31 +502,30 @@ class Trials:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All trials and the end of the run."""
-    places = QUICK_PLACES if options.quick else PLACES
+    size = QUICK if options.quick else Size()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
-    losses = list(LOSSES) * rounds
-    random.Random(options.seed).shuffle(losses)
+    losses = [kind for _ in range(rounds) for kind in LOSSES]
+    if not options.quick:  # there a node that was killed need not be waited for in the end
+        random.Random(options.seed).shuffle(losses)
     kinds = [STALE] * min(rounds, STALE_ROUNDS) + losses
     trials: list[Trial] = []
     with (
-        Network(CONTROL, *places) as net,
+        Network(CONTROL, *size.places) as net,
         net.inside(CONTROL),
         running_s3_server(net.address(CONTROL)) as s3,
         running_server(port=5432) as postgresql,
-        running_nodes(net, places, folder) as nodes,
+        running_nodes(net, size.places, folder) as nodes,
     ):
         os.environ.update(nodes.environment | dict(s3.variables))
         postgresql.make_database("trials")
         record = postgresql.address("trials", net.address(CONTROL))
-        environments = QUICK_ENVIRONMENTS if options.quick else ENVIRONMENTS
-        run = ClusterRun(nodes, folder, record, environments)
+        run = ClusterRun(nodes, folder, record, size)
         try:
             run.start()
-            making = Trials(run, options.seed, QUICK_AWAY_S if options.quick else AWAY_S)
+            making = Trials(run, options.seed, size)
             for kind in kinds:
                 trials.append(making.make(kind))
                 print(trials[-1], flush=True)
-            run.settle()
             problems = [f"trial {trial.number}: {why}" for trial in trials for why in trial.problems()]
             return {
                 "trials": [asdict(trial) for trial in trials],
