@@ -29,6 +29,9 @@ RESOURCE = "player"
 START_S = "240"
 """Longest time for a raylet to start; it decides nothing about a node that runs."""
 
+TIED = ("setpriv", "--pdeathsig", "TERM", "--")
+"""Before a command: it is told to end when the benchmark dies."""
+
 END_DEADLINE_S = 20.0
 POLL_S = 0.05
 
@@ -129,7 +132,7 @@ class Nodes:
         known_as = ("--labels", f"{NAME_LABEL}={name}")
         with (self._folder / f"ray-{place}.output").open("ab") as output:
             return subprocess.Popen(
-                self.net.command(place, *ray, *own, *known_as),
+                self.net.command(place, *TIED, *ray, *own, *known_as),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -17,6 +17,9 @@ START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
 POLL_S = 0.05
 
+TIED = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Before a command: it ends when the process that started it dies."""
+
 LOOPBACK = "127.0.0.1"
 
 BUCKET = "dartrl-tests"
@@ -51,7 +54,7 @@ class S3Server:
     def start(self) -> None:
         """Start the server with an empty bucket. Raises TimeoutError if it does not answer in time."""
         self._process = subprocess.Popen(
-            [str(server_program()), "-H", self.host, "-p", str(self.port)],
+            [*TIED, str(server_program()), "-H", self.host, "-p", str(self.port)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
