@@ -10,7 +10,7 @@ import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
-from actors.bridge import FRAMES_S
+from actors.bridge import FRAMES_S, LATE_GAUGE
 from actors.bridge_messages import Export, Exported, LinkDown, Links, LinkUp, WhichLinks
 from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
 from actors.directory import PART_OF_ONE_HOST, KnownName
@@ -271,6 +271,7 @@ def test_what_a_lost_host_sent_arrives_late_and_is_refused_and_counted(three: Ma
     three.run(0.2)
     assert three.benches["a"].actor("here").heard == []
     assert links(three).late > 0
+    assert three.benches["a"].row("bridge").gauges[LATE_GAUGE] > 0, "for all who read the board"
     three.run(5 * LEASE_S)
     assert epoch(three, "b") > old
     assert three.benches["a"].actor("here").heard == [], "and it never comes"
