@@ -16,7 +16,7 @@ from dart.core.run_directory import RunPaths
 from dart.environments.policy_client import takes_requests
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.load_meter import LOAD
-from supervision.hosts import BRIDGE, PLACED
+from supervision.host_messages import BRIDGE, PLACED
 
 POOLS = ("environment_pool-", "rollout_pool-")
 ENGINE, ENVIRONMENT = "rollout-", "env-"
