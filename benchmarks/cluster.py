@@ -62,6 +62,9 @@ LOSSES = (FREEZE, CUT, KILL)
 NOTICED_GOAL_S, UNROUTED_GOAL_S, SERVING_GOAL_S = 4.0, 3.0, 10.0
 
 ROUNDS, STALE_ROUNDS = 20, 5
+STALENESS = 1000
+"""So wide that the curator has work for every environment: one that waits for a slow group serves, too."""
+
 LOSSES_PER_NAME = HOST_BREAKER.max_failures - 1
 
 UP_DEADLINE_S = 600.0
@@ -112,6 +115,7 @@ count = {engines}
 [set.curation]
 rollouts_per_group = {rollouts}
 poll_s = 0.2
+staleness = {staleness}
 
 [set.training]
 updates = 0
@@ -233,6 +237,7 @@ class ClusterRun:
                 latency_scale=size.latency_scale,
                 rollouts=size.rollouts,
                 groups=size.groups,
+                staleness=STALENESS,
             )
         )
         self._process: subprocess.Popen[bytes]
