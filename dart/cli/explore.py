@@ -33,6 +33,12 @@ def explore(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the exploration in the run directory.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write grounding data of the explored screens to, in ScreenSpot's format."
+        ),
+    ] = None,
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
 ) -> None:
@@ -46,6 +52,7 @@ def explore(
     * `dartrl explore miniwob/navigate-tree --actions 200`
     * `dartrl explore sites/shop --explorers 2 --run-dir runs/shop`
     * `dartrl explore --resume --run-dir runs/shop --actions 1600`
+    * `dartrl explore --resume --run-dir runs/shop --data data/shop`
     """
     if site is None and not resume:
         end("name the site to explore, as in `dartrl explore sites/shop`", ExitCode.USAGE)
@@ -53,6 +60,8 @@ def explore(
     settings = _config(config, [*(overrides or []), *chosen], run_dir, resume=resume)
     with errors_as_exit_codes(settings.run.dir):
         _explore(settings, resume=resume)
+        if data is not None:
+            _write_data(settings, data)
 
 
 def _chosen(site: str | None, actions: int | None, explorers: int | None, run_dir: Path | None) -> list[str]:
@@ -126,6 +135,27 @@ def _explore(config: "Config", *, resume: bool) -> None:
         )
     if result.stopped_by:
         end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
+
+
+def _write_data(config: "Config", folder: Path) -> None:
+    """Write grounding data of every explored task, a folder for each if there are several."""
+    from dart.core.run_directory import RunPaths
+    from dart.exploration.dataset_files import write_dataset
+    from dart.exploration.follower import GraphFollower
+    from dart.store.reader import StoreReader
+    from dart.store.run_blobs import blobs_of
+
+    paths, tasks = RunPaths(config.run.dir), config.exploration.tasks or config.tasks.train
+    seed = config.exploration.seed
+    with StoreReader(paths.record) as reader:
+        for task_id in tasks:
+            follower = GraphFollower(reader, task_id, seed)
+            follower.follow()
+            place = folder if len(tasks) == 1 else folder / task_id.replace("/", "-")
+            screenshots = blobs_of(paths).screenshots
+            written = write_dataset(place, follower.graph, task_id, seed, screenshots, paths.title)
+            parts = ", ".join(f"{count} in {place / split.value}" for split, count in written.items())
+            typer.echo(f"{task_id}: {parts}")
 
 
 def progress_line(progress: tuple[Any, ...]) -> str:

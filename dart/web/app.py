@@ -5,6 +5,7 @@
 /actor        one actor           /compare        two trajectories side by side
 /tasks        all tasks           /export         one trajectory, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
+/exploration  the graph of what was explored
 /stream       what changes on a page, as server-sent events
 /confirm, /do asks for a confirmation; does what the command line would do
 /metrics, /livez, /readyz   for scrapers and health checks (`dart.web.scrape_pages`)

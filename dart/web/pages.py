@@ -23,7 +23,7 @@ from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
-from dart.web import charts, trajectory_pages
+from dart.web import charts, exploration_pages, trajectory_pages
 from dart.web.actor_view import view_of
 from dart.web.charts import Bins, Chart, Dot, EpisodeCounts, Series
 from dart.web.render import render
@@ -335,6 +335,9 @@ PAGES: Mapping[str, WebPage] = {
             PagePart("decisions", 3.0, _task_decisions),
             PagePart("played", 3.0, _task_trajectories),
         ),
+    ),
+    "exploration": WebPage(
+        "Exploration", "exploration", (PagePart("graph", 3.0, exploration_pages.exploration),)
     ),
     "trajectories": WebPage(
         "Trajectories", "trajectories", (PagePart("list", STILL, trajectory_pages.trajectories),)

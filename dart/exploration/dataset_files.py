@@ -1,0 +1,65 @@
+"""Writes grounding data from an exploration in ScreenSpot's format, a folder for each split."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dart.core.boxes import Box
+from dart.core.errors import UsageError
+from dart.core.screenspot import GroundingSample, save_image, write_screenspot
+from dart.exploration.dataset import Query, Split, queries_of, split_of_shapes, targets
+from dart.exploration.graph import Graph
+from dart.store.blobs import BlobStore
+
+
+def write_dataset(
+    folder: Path, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
+) -> Mapping[Split, int]:
+    """Write the samples of a graph below a folder; returns how many each split has.
+
+    run   what the provenance calls the run
+    Raises UsageError for a graph without samples, and BlobDamage for a screenshot that is lost.
+    """
+    queries = queries_of(graph)
+    if not queries:
+        raise UsageError(
+            f"the exploration graph of {task_id} gives no samples: it has {len(graph.nodes)} screens; "
+            "explore with more actions, and with exploration.confirm_share above 0 for outcome queries"
+        )
+    shapes = (graph.nodes[query.screen_id].screen.shape for query in queries)
+    split = split_of_shapes(shapes, seed)
+    written: dict[Split, int] = {}
+    for part in Split:
+        own = [query for query in queries if split[graph.nodes[query.screen_id].screen.shape] is part]
+        if own:
+            place = folder / part.value
+            samples = [_sample(place, query, graph, task_id, seed, screenshots, run) for query in own]
+            written[part] = write_screenspot(place, samples)
+    return written
+
+
+def _sample(
+    folder: Path, query: Query, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
+) -> GroundingSample:
+    screen = graph.nodes[query.screen_id].screen
+    provenance = {
+        "run": run,
+        "task": task_id,
+        "seed": seed,
+        "screen": query.screen_id,
+        "shape": screen.shape,
+        "target": query.target_id,
+        "step": query.step_id,
+    }
+    return GroundingSample(
+        image=save_image(folder, screenshots.read(screen.screenshot_sha256)),
+        width_px=screen.width,
+        height_px=screen.height,
+        instruction=query.instruction,
+        box=Box(*query.element.box),
+        element_type="text" if query.element.has_text else "icon",
+        source=task_id,
+        kind=query.element.role,
+        query=query.kind.value,
+        elements=tuple(Box(*one.box) for one in targets(screen)),
+        provenance=provenance,
+    )

@@ -1,0 +1,175 @@
+"""The page of the exploration graph: screens as thumbnails, edges, frontier and coverage curve.
+
+Screens lie in columns by the number of actions from the start screen, as the shortest known way has it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dart.core.errors import UsageError
+from dart.core.exploration import PathHop, ScreenNode
+from dart.exploration.coverage import CoveragePoint
+from dart.exploration.follower import GraphFollower
+from dart.exploration.frontier import depths
+from dart.exploration.graph import Graph
+from dart.exploration.planning import frontier
+from dart.web.charts import figure, path, tick_step
+from dart.web.render import render
+from dart.web.run_view import RunView
+
+SHOWN_MOST = 200
+"""Screens that are drawn; of a larger graph those that were found first."""
+
+NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y = 120, 96, 60, 26
+
+CURVE_WIDTH, CURVE_HEIGHT = 1000.0, 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnScreen:
+    """A screen with its place in the drawing."""
+
+    node: ScreenNode
+    x: int
+    y: int
+    untried: int
+    """Actions on it that were not tried."""
+    is_held: bool
+    """Whether an explorer holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnEdge:
+    """An action that leads from one screen to another, as an SVG path."""
+
+    hop: PathHop
+    d: str
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurveLine:
+    """One line of the coverage curve."""
+
+    name: str
+    colour: str
+    d: str
+    last: int
+
+
+def exploration(run: RunView, values: Mapping[str, str]) -> str:
+    """Render the graph of one task; a run without exploration says so."""
+    known = run.store.explorations()
+    if not known:
+        return render("_exploration.html", known=(), chosen="")
+    chosen = values.get("id") or f"{known[0][0]} {known[0][1]}"
+    task_id, _, seed = chosen.rpartition(" ")
+    if not seed.isdigit() or (task_id, int(seed)) not in known:
+        names = ", ".join(f"{one} {number}" for one, number in known)
+        raise UsageError(f"the run has not explored {chosen!r}; it has explored {names}")
+    follower = GraphFollower(run.store, task_id, int(seed))
+    follower.follow()
+    return render("_exploration.html", **drawing(run, follower.graph), known=known, chosen=chosen)
+
+
+def drawing(run: RunView, graph: Graph) -> dict[str, object]:
+    """The values of the template for a graph."""
+    held = {one.screen_id: one.explorer for one in run.store.held_leases()}
+    open_screens = frontier(graph, (), run.config.exploration.max_depth)
+    screens = placed(graph, open_screens, held)
+    place_of = {one.node.screen_id: one for one in screens}
+    curve = graph.curve()
+    return {
+        "screens": screens,
+        "edges": edges_between(graph, place_of),
+        "width": max((one.x for one in screens), default=0) + NODE_WIDTH + 10,
+        "height": max((one.y for one in screens), default=0) + NODE_HEIGHT + GAP_Y,
+        "node_width": NODE_WIDTH,
+        "node_height": NODE_HEIGHT,
+        "left_out": max(0, len(graph.nodes) - SHOWN_MOST),
+        "actions": graph.actions,
+        "num_screens": len(graph.nodes),
+        "num_shapes": len(graph.shapes),
+        "num_edges": sum(1 for _ in graph.edges()),
+        "num_open": len(open_screens),
+        "num_untried": sum(open_screens.values()),
+        "curve": lines_of(curve),
+        "ticks": ticks_of(curve),
+        "held": sorted(explorer for screen, explorer in held.items() if screen in graph.nodes),
+    }
+
+
+def placed(
+    graph: Graph, open_screens: Mapping[int, int], held: Mapping[int | None, str]
+) -> list[DrawnScreen]:
+    """Screens in columns by depth, each column in the order in which its screens were found."""
+    depth_of = depths(graph)
+    columns: defaultdict[int, int] = defaultdict(int)
+    drawn = []
+    for screen_id, node in list(graph.nodes.items())[:SHOWN_MOST]:
+        depth = depth_of.get(screen_id, node.depth)
+        drawn.append(
+            DrawnScreen(
+                node=node,
+                x=10 + depth * (NODE_WIDTH + GAP_X),
+                y=20 + columns[depth] * (NODE_HEIGHT + GAP_Y),
+                untried=open_screens.get(screen_id, 0),
+                is_held=screen_id in held,
+            )
+        )
+        columns[depth] += 1
+    return drawn
+
+
+def edges_between(graph: Graph, place_of: Mapping[int, DrawnScreen]) -> list[DrawnEdge]:
+    """One curve for each pair of screens between which an action leads; the first action names it."""
+    drawn: dict[tuple[int, int], DrawnEdge] = {}
+    for hop, targets in graph.edges():
+        pair = hop.source_id, hop.target_id
+        if pair not in drawn and hop.source_id in place_of and hop.target_id in place_of:
+            d = curve_between(place_of[hop.source_id], place_of[hop.target_id])
+            drawn[pair] = DrawnEdge(hop=hop, d=d, tries=targets.total())
+    return list(drawn.values())
+
+
+def curve_between(source: DrawnScreen, target: DrawnScreen) -> str:
+    """An SVG path from the right side of a screen to the left side of another, or around to it."""
+    x0, y0 = source.x + NODE_WIDTH, source.y + NODE_HEIGHT // 2
+    x1, y1 = target.x, target.y + NODE_HEIGHT // 2
+    if target.x > source.x:
+        middle = (x0 + x1) // 2
+        return f"M{x0} {y0}C{middle} {y0} {middle} {y1} {x1} {y1}"
+    y0, y1 = source.y, target.y
+    x0, x1 = source.x + NODE_WIDTH // 2, target.x + NODE_WIDTH // 2
+    return f"M{x0} {y0}C{x0} {y0 - GAP_Y} {x1} {y1 - GAP_Y} {x1} {y1}"
+
+
+def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
+    """The lines of screens and shapes over actions, in a box of 1000 x 1000."""
+    most_actions = max(1, curve[-1].actions)
+    most = max(1, curve[-1].screens)
+
+    def line(name: str, colour: str, counts: Sequence[int]) -> CurveLine:
+        points: list[tuple[float, float | None]] = []
+        for point, count in zip(curve, counts, strict=True):
+            x = CURVE_WIDTH * point.actions / most_actions
+            if points:
+                points.append((x, points[-1][1]))
+            points.append((x, CURVE_HEIGHT * (1 - count / most)))
+        return CurveLine(name, colour, path(points), counts[-1])
+
+    return [
+        line("screens", "c1", [point.screens for point in curve]),
+        line("shapes", "c2", [point.shapes for point in curve]),
+    ]
+
+
+def ticks_of(curve: Sequence[CoveragePoint]) -> list[tuple[float, str]]:
+    """The number of screens at each grid line, with its height in thousandths from the top."""
+    most = max(1, curve[-1].screens)
+    step = tick_step(float(most))
+    return [
+        (CURVE_HEIGHT * (1 - number * step / most), figure(number * step))
+        for number in range(int(most / step + 1e-9) + 1)
+    ]

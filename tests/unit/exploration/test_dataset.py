@@ -1,0 +1,162 @@
+"""Queries from an exploration graph: what is ambiguous, hidden, doubled or seen once is left out."""
+
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dart.core.errors import UsageError
+from dart.core.exploration import Effect, ExploreAct, PageElement
+from dart.core.screenspot import read_screenspot
+from dart.exploration.dataset import (
+    MOST_EACH,
+    QueryKind,
+    Split,
+    appears,
+    distinct_screens,
+    queries_of,
+    split_of_shapes,
+    targets,
+)
+from dart.exploration.dataset_files import write_dataset
+from dart.exploration.graph import Graph
+from dart.store.run_blobs import local_blobs
+from tests.unit.exploration.screens import SEED, TASK, button, chain, click, node, screen, step
+
+
+def heading(text: str) -> PageElement:
+    return PageElement(role="heading", text=text, box=(0, 90, 90, 99))
+
+
+def graph_of_two(tries: int, *, other_way: bool = False) -> Graph:
+    """`Cart` leads from the first screen to one with a heading; with `other_way` `Basket` does, too."""
+    graph = Graph()
+    graph.add_node(node(1, screen("home", elements=(button("Cart"), button("Basket", 1)))))
+    graph.add_node(node(2, screen("cart", elements=(button("Cart"), heading("Shopping cart")))))
+    graph.add_step(step(1, None, "", Effect.NEW_SHAPE, 1))
+    for number in range(tries):
+        graph.add_step(step(2 + number, 1, click("Cart").key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+        if other_way:
+            key = click("Basket", 1).key
+            graph.add_step(step(20 + number, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    return graph
+
+
+def kinds(graph: Graph) -> Counter[QueryKind]:
+    return Counter(query.kind for query in queries_of(graph))
+
+
+def test_an_outcome_is_named_by_the_heading_that_appeared() -> None:
+    (outcome,) = (one for one in queries_of(graph_of_two(2)) if one.kind is QueryKind.OUTCOME)
+    assert outcome.instruction == 'open "Shopping cart"'
+    assert (outcome.element.text, outcome.target_id, outcome.step_id) == ("Cart", 2, 2)
+
+
+def test_an_outcome_that_was_seen_once_or_changed_is_not_relied_on() -> None:
+    assert kinds(graph_of_two(1))[QueryKind.OUTCOME] == 0
+    changed = graph_of_two(3)
+    changed.add_step(step(50, 1, click("Cart").key, Effect.NO_CHANGE, 1, is_expansion=False))
+    assert kinds(changed)[QueryKind.OUTCOME] == 0
+
+
+def test_an_outcome_that_two_elements_have_is_ambiguous() -> None:
+    assert kinds(graph_of_two(2, other_way=True))[QueryKind.OUTCOME] == 0
+
+
+def test_what_appears_is_a_heading_then_a_title_then_a_new_text() -> None:
+    before = screen("same", elements=(button("Old"),))
+    after = screen("same", elements=(button("Old"), button("New", 1)))
+    assert appears(before, after) == "New"
+    assert appears(before, replace(after, title="Titled")) == "Titled"
+    assert appears(before, replace(after, title="Titled", elements=(heading("Headed"),))) == "Headed"
+    assert appears(before, before) == ""
+
+
+def test_equal_texts_are_told_apart_by_their_order() -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("list", elements=(button("Delete", 1), button("Delete", 0)))))
+    found = {query.instruction: query.element.box[1] for query in queries_of(graph)}
+    assert found == {
+        'click the first "Delete" button from the top': 10,
+        'click the second "Delete" button from the top': 22,
+    }
+
+
+def test_equal_texts_of_different_kinds_give_no_query() -> None:
+    link = PageElement(role="link", text="Delete", box=(60, 60, 80, 70), acts=(ExploreAct.CLICK,))
+    graph = Graph()
+    graph.add_node(node(1, screen("list", elements=(button("Delete"), link))))
+    assert queries_of(graph) == []
+
+
+def test_hidden_nameless_and_huge_elements_are_no_targets() -> None:
+    seen = button("Seen")
+    shown = screen(
+        "a",
+        elements=(
+            seen,
+            replace(button("Covered", 1), is_clear=False),
+            replace(button("Read only", 2), acts=()),
+            button("", 3),
+            replace(button("Everything", 4), box=(0, 0, 100, 99)),
+        ),
+    )
+    assert targets(shown) == [seen]
+
+
+def test_no_screen_and_no_text_has_more_samples_than_the_bound() -> None:
+    graph = Graph()
+    for number in range(12):
+        many = [button(f"Item {number}-{row}", row) for row in range(7)] + [button("Home", 7)]
+        graph.add_node(node(number + 1, screen(f"page {number}", elements=many, grey=20 * number)))
+    found = queries_of(graph)
+    assert max(Counter(query.screen_id for query in found).values()) == MOST_EACH
+    assert Counter(query.element.text for query in found)["Home"] == MOST_EACH
+
+
+def test_screens_that_look_like_an_earlier_one_of_their_shape_are_left_out() -> None:
+    alike = [node(number, screen(f"page {number}", shape="page", grey=80)) for number in (1, 2)]
+    other = node(3, screen("page 3", shape="page", grey=200))
+    elsewhere = node(4, screen("form", shape="form", grey=80))
+    assert [one.screen_id for one in distinct_screens([*alike, other, elsewhere])] == [1, 3, 4]
+
+
+def test_a_shape_is_in_one_split_whatever_else_there_is() -> None:
+    shapes = [f"shape {number}" for number in range(20)]
+    split = split_of_shapes(shapes, seed=1)
+    assert Counter(split.values()) == {Split.TRAIN: 14, Split.VALIDATION: 3, Split.TEST: 3}
+    assert split == split_of_shapes(reversed(shapes), seed=1)
+    assert split != split_of_shapes(shapes, seed=2)
+    assert split_of_shapes(["only"], seed=1) == {"only": Split.TRAIN}
+
+
+def test_a_data_set_reads_back_with_its_provenance_and_shares_no_shape(tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (100, 100)).save(picture, "PNG")
+    blobs = local_blobs(tmp_path).screenshots
+    sha256 = blobs.put(picture.getvalue())
+    plain, graph = chain(8), Graph()
+    for one in plain.nodes.values():
+        graph.add_node(replace(one, screen=replace(one.screen, screenshot_sha256=sha256)))
+    written = write_dataset(tmp_path / "data", graph, TASK, SEED, blobs, "runs/made-up")
+    shapes = {}
+    for split, count in written.items():
+        samples = read_screenspot(tmp_path / "data" / split.value)
+        assert len(samples) == count
+        shapes[split] = {sample.provenance["shape"] for sample in samples}
+        assert {sample.provenance["run"] for sample in samples} == {"runs/made-up"}
+        entries = json.loads((tmp_path / "data" / split.value / "annotations.json").read_text())
+        assert entries[0]["bbox"] == [10, 10, 40, 10]
+    assert set(shapes) == set(Split)
+    assert sum(map(len, shapes.values())) == len(set.union(*shapes.values()))
+
+
+def test_an_empty_graph_gives_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"made-up/explore gives no samples: it has 0 screens; explore with more"
+    ):
+        write_dataset(tmp_path, Graph(), TASK, SEED, local_blobs(tmp_path).screenshots, "run")
