@@ -13,12 +13,13 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import Effect, ExploreAct, ExploredStep, HeldLease, LeaseEnd, StepVerdict
+from dart.core.exploration import Effect, ExploredStep, HeldLease, LeaseEnd, StepVerdict
 from dart.core.record_address import parse_record_address
 from dart.core.records import StoredResult
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
+from dart.exploration.reports import record_of_report
 from dart.store.client import WRITE_DEADLINE_S, result_of
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
@@ -115,31 +116,13 @@ class ExplorationActor(Actor):
             follower = self._followers[lease.task_id]
             follower.follow()
             try:
-                verdict = await self._write(self._recorded(call, follower.graph, lease))
+                verdict = await self._write(
+                    record_of_report(call, follower.graph, lease, self._deadline_unix_s())
+                )
             except NotWritten as why:
                 return self._wait(str(why))
             follower.follow()
             return self._reply(verdict)
-
-    def _recorded(self, call: m.ExploredReport, graph: Graph, lease: HeldLease) -> m.RecordExplored:
-        node = graph.match(call.screen) if call.screen is not None else None
-        effect = call.effect or _effect(call, graph, node)
-        candidate = call.candidate
-        action = candidate.key if candidate is not None else ""
-        return m.RecordExplored(
-            fence=call.fence,
-            number=call.number,
-            cost=call.cost,
-            source_id=call.source_id,
-            act=candidate.act if candidate is not None else ExploreAct.RESET,
-            action=action,
-            effect=effect,
-            target_id=node,
-            screen=call.screen if node is None else None,
-            is_expansion=_is_expansion(call, graph, lease, action, effect),
-            move=call.move,
-            deadline_unix_s=self._deadline_unix_s(),
-        )
 
     def _reply(self, verdict: StepVerdict) -> m.ExploredReply:
         step = verdict.step
@@ -214,27 +197,6 @@ class ExplorationActor(Actor):
 
     def _wait(self, reason: str) -> m.NoWorkYet:
         return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
-
-
-def _effect(call: m.ExploredReport, graph: Graph, node: int | None) -> Effect:
-    """What an action led to, by the screen after it."""
-    assert call.screen is not None, "a report has a screen, or an effect without one"
-    if node is None:
-        is_known_shape = call.screen.shape in graph.shapes
-        return Effect.NEW_SCREEN if is_known_shape else Effect.NEW_SHAPE
-    return Effect.NO_CHANGE if node == call.source_id else Effect.KNOWN_SCREEN
-
-
-def _is_expansion(
-    call: m.ExploredReport, graph: Graph, lease: HeldLease, action: str, effect: Effect
-) -> bool:
-    """Whether a report is the first try of an action on the screen that its sender holds.
-
-    A first fault leaves the action untried; a second one ends the trying.
-    """
-    if call.source_id is None or lease.screen_id != call.source_id or graph.is_tried(call.source_id, action):
-        return False
-    return effect is not Effect.FAULT or graph.faults(call.source_id, action) > 0
 
 
 def _fenced() -> m.ExploredReply:

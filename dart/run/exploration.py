@@ -18,6 +18,7 @@ from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
 from dart.inspect.health import ROOT_SILENT_S
+from dart.inspect.time_budget import TimeBudget
 from dart.run.app import take_over_record
 from dart.run.listener import RunListener
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
@@ -105,6 +106,7 @@ def explore(
     ) as directory:
         paths = directory.paths
         prepare_record(config, paths)
+        session = TimeBudget(paths, config, reserve_s=0.0)
         args = {
             "config": config.model_dump(mode="json"),
             "store": str(paths.record),
@@ -118,7 +120,7 @@ def explore(
             StoreReader(paths.record) as reader,
         ):
             view = ExplorationView(config, reader)
-            _watch(system, signals, view, show)
+            _watch(system, signals, session, view, show)
             progress = view.read()
         _refuse_empty(progress, paths, signals.count)
         return ExplorationResult(progress=progress, stopped_by=signals.last)
@@ -138,6 +140,7 @@ def refuse_without_pages(config: Config) -> None:
 def _watch(
     system: ActorSystem,
     signals: SignalCounter,
+    session: TimeBudget,
     view: ExplorationView,
     show: Callable[[tuple[ExplorationProgress, ...]], None],
 ) -> None:
@@ -146,6 +149,7 @@ def _watch(
     while not system.wait(LOOK_S):
         if system.root_beat_age_s() > ROOT_SILENT_S:
             raise TemporaryError("the root supervisor gave no sign of life; go on with --resume")
+        session.keep()
         show(view.read())
         if signals.count and stop_by_s is None:
             stop_by_s = time.monotonic() + STOP_DEADLINE_S

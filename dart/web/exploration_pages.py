@@ -23,7 +23,7 @@ SHOWN_MOST = 200
 
 NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y = 120, 96, 60, 26
 
-CURVE_WIDTH, CURVE_HEIGHT = 1000.0, 1000.0
+CURVE_WIDTH, CURVE_TOP, CURVE_BOTTOM = 1000.0, 90.0, 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
             x = CURVE_WIDTH * point.actions / most_actions
             if points:
                 points.append((x, points[-1][1]))
-            points.append((x, CURVE_HEIGHT * (1 - count / most)))
+            points.append((x, _y(count / most)))
         return CurveLine(name, colour, path(points), counts[-1])
 
     return [
@@ -165,11 +165,15 @@ def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
     ]
 
 
+def _y(share: float) -> float:
+    """The height of a share of the largest count, in thousandths from the top."""
+    return CURVE_BOTTOM - share * (CURVE_BOTTOM - CURVE_TOP)
+
+
 def ticks_of(curve: Sequence[CoveragePoint]) -> list[tuple[float, str]]:
     """The number of screens at each grid line, with its height in thousandths from the top."""
     most = max(1, curve[-1].screens)
     step = tick_step(float(most))
     return [
-        (CURVE_HEIGHT * (1 - number * step / most), figure(number * step))
-        for number in range(int(most / step + 1e-9) + 1)
+        (_y(number * step / most), figure(number * step)) for number in range(int(most / step + 1e-9) + 1)
     ]

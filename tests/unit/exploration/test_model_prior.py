@@ -1,0 +1,36 @@
+"""Priors from what a policy would do on a screen."""
+
+from dataclasses import replace
+
+import pytest
+
+from dart.core.exploration import Candidate, ExploreAct
+from dart.exploration.memory_q import PRIOR
+from dart.exploration.model_prior import ModelPrior
+from tests.unit.exploration.screens import click, screen
+
+SCREEN = screen("home", ("Cart", "Help"))
+
+
+def test_a_candidate_is_raised_by_the_share_of_answers_that_hit_it() -> None:
+    prior = ModelPrior()
+    hit, beside = "click(start_box='(20,12)')", "click(start_box='(90,90)')"
+    prior.learn(1, [hit, hit, beside, "Thought: it helps.\nAction: click(start_box='(20,26)')"], SCREEN)
+    assert prior(1, click("Cart")) == pytest.approx(PRIOR + (1 - PRIOR) / 2)
+    assert prior(1, click("Help", 1)) == pytest.approx(PRIOR + (1 - PRIOR) / 4)
+
+
+def test_without_a_valid_answer_the_prior_is_the_constant() -> None:
+    prior = ModelPrior()
+    prior.learn(1, ["no action", ""], SCREEN)
+    assert prior.knows(1)
+    assert prior(1, click("Cart")) == PRIOR
+    assert prior(2, click("Cart")) == PRIOR
+
+
+def test_scrolling_and_typing_hit_what_does_the_same() -> None:
+    prior = ModelPrior()
+    down = Candidate(act=ExploreAct.SCROLL_DOWN)
+    long = replace(SCREEN, scrolls=(ExploreAct.SCROLL_DOWN,))
+    prior.learn(1, ["scroll(start_box='(5,5)', direction='down')"], long)
+    assert prior(1, down) == 1.0

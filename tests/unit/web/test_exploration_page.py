@@ -1,0 +1,100 @@
+"""The page of the exploration graph over a recorded exploration."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dart.core import messages as m
+from dart.core.exploration import Effect, ExploreAct, LeaseMove
+from dart.core.run_directory import RunPaths
+from dart.exploration.coverage import CoveragePoint
+from dart.store.store import Store
+from dart.web.app import web_app
+from dart.web.auth import access_for
+from dart.web.exploration_pages import lines_of, ticks_of
+from tests.recorded_run import record_run
+from tests.unit.exploration.screens import SEED, TASK, screen
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """A run in which two screens were found, the second of which an explorer holds."""
+    found = record_run(tmp_path_factory.mktemp("explored") / "run")
+    with Store(found.store) as store:
+        lease = store.write(
+            m.LeaseScreen(
+                task_id=TASK,
+                seed=SEED,
+                screen_id=None,
+                explorer="explorer-007",
+                incarnation=1,
+                deadline_unix_s=2e9,
+            )
+        )
+        for number, (source, name, action) in enumerate(((None, "home", ""), (1, "<b>cart", "click|link"))):
+            store.write(
+                m.RecordExplored(
+                    fence=lease.fence,
+                    number=number + 1,
+                    cost=1,
+                    source_id=source,
+                    act=ExploreAct.RESET if source is None else ExploreAct.CLICK,
+                    action=action,
+                    effect=Effect.NEW_SHAPE,
+                    target_id=None,
+                    screen=screen(name, ("one", "two")),
+                    is_expansion=source is not None,
+                    move=LeaseMove.FOLLOW,
+                    deadline_unix_s=2e9,
+                )
+            )
+    return found
+
+
+@pytest.fixture
+def client(paths: RunPaths) -> Iterator[TestClient]:
+    with TestClient(
+        web_app(paths, access_for("127.0.0.1", None)), base_url="http://localhost:8700"
+    ) as opened:
+        yield opened
+
+
+def test_the_page_shows_screens_ways_frontier_and_holders(client: TestClient) -> None:
+    answer = client.get("/exploration")
+    assert answer.status_code == 200
+    assert f"{TASK} {SEED}" in answer.text
+    assert answer.text.count("<image ") == 2
+    assert len(re.findall('class="way"', answer.text)) == 1
+    assert "2 · 2 untried" in answer.text
+    assert "explorer-007" in answer.text
+    assert 'class="screen open held"' in answer.text
+
+
+def test_titles_of_pages_are_shown_as_text(client: TestClient) -> None:
+    answer = client.get("/exploration")
+    assert "<b>cart" not in answer.text
+    assert "&lt;b&gt;cart" in answer.text
+
+
+def test_a_task_that_was_not_explored_is_refused_with_those_that_were(client: TestClient) -> None:
+    answer = client.get("/exploration?id=miniwob/none 3")
+    assert answer.status_code == 404
+    assert f"it has explored {TASK} {SEED}" in answer.text
+
+
+def test_the_curve_rises_in_steps_to_the_top() -> None:
+    curve = [CoveragePoint(0, 0, 0), CoveragePoint(5, 2, 1), CoveragePoint(10, 2, 1)]
+    screens, shapes = lines_of(curve)
+    assert screens.d == "M0 1000L500 1000L500 90L1000 90L1000 90"
+    assert (screens.last, shapes.last) == (2, 1)
+    assert ticks_of(curve)[0] == (1000.0, "0")
+
+
+def test_the_folder_of_a_run_without_a_record_says_so(tmp_path: Path) -> None:
+    with TestClient(
+        web_app(RunPaths(tmp_path), access_for("127.0.0.1", None)), base_url="http://localhost"
+    ) as one:
+        assert "Nothing was explored" not in one.get("/exploration").text
