@@ -65,6 +65,7 @@ FORMS = {
     "desktops": _form("--minutes 2 --desktops 1 --out {out}/desktops.json", needs="desktop"),
     "environments": _form("--quick"),
     "evaluation_bias": _form("--quick --out {out}/bias.json"),
+    "exploration": _form("--quick --out {out}/exploration.json"),
     "fuzz": _form("--frames 5000 --out {out}/fuzz.json"),
     "hard_job": Form(run_by="benchmarks.ablation"),
     "hosts": _form("--rounds 1 --round-trips 30 --burst 10"),

@@ -42,6 +42,7 @@ PAGES = {
     "/trajectory?id=3": ["Failed attempts", "the browser died"],
     "/trajectory?id=8": ["was not finished"],
     "/compare?a=1&b=2": ["They differ from step 1 on"],
+    "/exploration": ["Nothing was explored in this run"],
 }
 
 
