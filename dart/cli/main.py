@@ -17,6 +17,7 @@ from dart.cli.doctor import doctor, setup
 from dart.cli.events import events, why
 from dart.cli.exit_codes import errors_as_exit_codes
 from dart.cli.explore import explore
+from dart.cli.ground import ground_app
 from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
 from dart.cli.pool import pool_app
@@ -94,6 +95,7 @@ app.command()(top)
 actors_app.command()(control.restart)
 actors_app.command()(control.stop)
 app.add_typer(actors_app, name="actors")
+app.add_typer(ground_app, name="ground")
 app.command()(events)
 app.command()(why)
 app.command()(metrics)

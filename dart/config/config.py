@@ -74,6 +74,7 @@ class Config(Section):
     curation: sections.CurationSettings = sections.CurationSettings()
     training: sections.TrainingSettings = sections.TrainingSettings()
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
+    grounding: sections.GroundingSettings = sections.GroundingSettings()
     telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
     web: sections.WebSettings = sections.WebSettings()
     inspection: sections.InspectionSettings = sections.InspectionSettings()

@@ -576,6 +576,41 @@ class EvaluationSettings(Section):
     """Measure the policy before training."""
     after: bool = True
     """Measure the policy after training."""
+    verifier: str = ""
+    """Checkpoint of a verifier that chooses among the proposals of a grounding model in `dartrl ground eval`
+    and nowhere else; empty: none. No training rollout uses it: a point that it chose is no sample of the
+    policy."""
+    verifier_stop_at: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Score from which the verifier looks at no further proposal; GUI-Actor takes 0.95 on ScreenSpot-Pro."""
+
+
+class GroundingSettings(Section):
+    """Training a policy to find elements on screenshots, from boxes (`dartrl ground train`)."""
+
+    data: tuple[Path, ...] = ()
+    """Annotation files or folders in ScreenSpot's format to train on."""
+    base: str = ""
+    """Checkpoint to start from: one with a pointer head, or for head "attention" any of the Qwen-VL family;
+    empty: a new small policy."""
+    head: Literal["pointer", "attention", "coordinates"] = "pointer"
+    """GUI-Actor's pointer head, GUI-AIMA's attention without new weights, or coordinates as the baseline."""
+    labels: Literal["overlap", "gaussian"] = "overlap"
+    """Target of a patch: whether the box covers any of it, or GUI-AIMA's covered share times a Gaussian."""
+    warmup_updates: Annotated[int, Field(ge=0, le=MOST)] = 100
+    """Updates of the head and of the rows of new tokens alone, before all weights are trained. A new small
+    policy has none, because nothing in it is trained yet."""
+    updates: Count = 600
+    """Updates of all weights."""
+    batch: Many = 16
+    """Number of samples of an update."""
+    warmup_lr: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    """Learning rate of the warm-up."""
+    lr: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
+    """Largest learning rate afterwards; GUI-Actor takes 5e-6 for a pretrained checkpoint."""
+    max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
+    """Limit of the norm of the gradient."""
+    seed: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """Seed of new weights and of the batches."""
 
 
 class ExplorationSettings(Section):

@@ -17,13 +17,13 @@ from dart.environments.miniwob.demonstrations import collect
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
-from dart.imitation.updates import Report, run_updates
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
+from dart.training.updates import Report, run_updates
 
 EMPHASIS = (
     ("miniwob/click-widget", 5.0),

@@ -17,13 +17,13 @@ import torch
 from dart.config.sections import ContextSettings
 from dart.core.types import Step
 from dart.imitation.samples import screens_of
-from dart.imitation.updates import Report, run_updates
 from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen
 from dart.training.demonstration_import import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
+from dart.training.updates import Report, run_updates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The loop of optimizer steps in imitation. Imports torch."""
+"""The loop of optimizer steps of supervised training. Imports torch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def run_updates(
         norm = float(nn.utils.clip_grad_norm_(weights, max_grad_norm))
         if not math.isfinite(norm):
             raise FloatingPointError(
-                f"imitation diverged: the gradient of update {update} is {norm} at the learning rate {lr:g}; "
+                f"training diverged: the gradient of update {update} is {norm} at the learning rate {lr:g}; "
                 "lower the learning rate or try another seed"
             )
         optimizer.step()

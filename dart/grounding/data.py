@@ -1,0 +1,68 @@
+"""Grounding samples with their screenshots, as models get them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from dart.core.boxes import Box
+from dart.core.png import refuse_huge
+from dart.core.screenspot import GroundingDataError, GroundingSample
+from dart.policy.protocols import Pixels
+
+IMAGES_HELD = 64
+"""Number of decoded screenshots that are kept: those of the batches that share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples of one update."""
+
+    images: tuple[Pixels, ...]
+    instructions: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    """In fractions of each screen."""
+
+
+@lru_cache(maxsize=IMAGES_HELD)
+def pixels_of(image: Path) -> Pixels:
+    """Decode a screenshot to uint8 [H, W, 3]. Raises GroundingDataError."""
+    try:
+        with Image.open(image) as opened:
+            refuse_huge(*opened.size)
+            return np.array(opened.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise GroundingDataError(
+            f"the screenshot {image} cannot be decoded: {error}; fetch it again"
+        ) from error
+
+
+def fraction_box(sample: GroundingSample) -> Box:
+    """Return the box of a sample in fractions of its screen."""
+    return sample.box.scaled(1 / sample.width_px, 1 / sample.height_px)
+
+
+def batch_of(samples: Iterable[GroundingSample]) -> Batch:
+    """Return samples as a batch. Raises GroundingDataError for a screenshot that cannot be decoded."""
+    held = list(samples)
+    return Batch(
+        tuple(pixels_of(sample.image) for sample in held),
+        tuple(sample.instruction for sample in held),
+        tuple(fraction_box(sample) for sample in held),
+    )
+
+
+def split_by_image(
+    samples: Sequence[GroundingSample], held_out_share: float
+) -> tuple[list[GroundingSample], list[GroundingSample]]:
+    """Split samples by screenshot, never by instruction; screenshots with the largest names are held out.
+
+    Two instructions for one screenshot are always on the same side, so no held-out screen was trained on.
+    """
+    images = sorted({sample.image.name for sample in samples})
+    held_out = set(images[len(images) - round(len(images) * held_out_share) :])
+    kept = [sample for sample in samples if sample.image.name not in held_out]
+    return kept, [sample for sample in samples if sample.image.name in held_out]

@@ -1,0 +1,213 @@
+"""What `dartrl ground` does: train a grounding model or a verifier, measure a checkpoint. Imports torch."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from actors import ActorSystem
+from dart.config.sections import EvaluationSettings, GroundingSettings
+from dart.core.errors import ConfigurationError, TemporaryError
+from dart.core.screenspot import GroundingDataError, GroundingSample, read_screenspot
+from dart.grounding.evaluation import AccuracyReport, ChooseCandidate, accuracy_report, ground_all
+from dart.grounding.training import TrainingSteps, train_grounding
+from dart.grounding.verification import Verified
+from dart.grounding.verifier import ANSWERS, QUESTION, load_verifier, train_verifier
+from dart.grounding.verifier_actor import (
+    NAME,
+    TURN_AWAY_S,
+    CannotVerify,
+    Chosen,
+    VerifierActor,
+    VerifierBusy,
+    Verify,
+)
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.load import ModelPlacement
+from dart.policy.modeling import new_policy
+from dart.policy.pointer.load import load_grounding
+from dart.policy.pointer.model import INSTRUCTION, GroundingModel, Point
+from dart.policy.pointer.settings import HeadSettings, write_settings
+from dart.policy.small_policy import save_policy
+from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, PATCH_PX
+from dart.training.updates import Report
+from supervision import supervised, worker
+
+SMALL_PATCH: Point = (PATCH_PX / FRAME_WIDTH_PX, PATCH_PX / FRAME_HEIGHT_PX)
+"""Width and height of the small policy's patches, in fractions of the screen: how near a near miss is."""
+
+START_DEADLINE_S = 600.0
+"""Deadline of the verifier's start, which loads a checkpoint."""
+
+BUSY_DEADLINE_S = 600.0
+"""How long a query is repeated while the verifier's queue is full."""
+
+
+# ---- training ----
+
+
+def train_job(settings: GroundingSettings, out: Path, report: Report = print) -> GroundingModel:
+    """Train a grounding model as `[grounding]` says, and write its checkpoint to the new folder `out`.
+
+    Raises ConfigurationError without data, GroundingDataError, CheckpointError, UnsupportedCheckpoint.
+    """
+    samples = _training_samples(settings)
+    model = _first_model(settings, samples)
+    report(f"training the head {settings.head} on {len(samples)} samples")
+    train_grounding(model, samples, _steps(settings), report)
+    out.mkdir(parents=True)
+    model.save(out)
+    return model
+
+
+def train_verifier_job(settings: GroundingSettings, out: Path, report: Report = print) -> None:
+    """Train a verifier on the data of `[grounding]`, and write its checkpoint to the new folder `out`."""
+    samples = _training_samples(settings)
+    with _base(settings, [*_instructions(samples), QUESTION.replace(INSTRUCTION, "")]) as base:
+        verifier = load_verifier(base, ModelPlacement(is_trained=True))
+        report(f"training a verifier on {len(samples)} samples")
+        train_verifier(verifier, samples, SMALL_PATCH, _steps(settings), report)
+    out.mkdir(parents=True)
+    verifier.save(out)
+
+
+def _training_samples(settings: GroundingSettings) -> list[GroundingSample]:
+    if not settings.data:
+        raise ConfigurationError(
+            "grounding.data is empty: name folders in ScreenSpot's format; `python -m dart.grounding.pages "
+            "OUT` makes one from MiniWoB++ pages"
+        )
+    return [sample for path in settings.data for sample in read_screenspot(path)]
+
+
+def _first_model(settings: GroundingSettings, samples: Sequence[GroundingSample]) -> GroundingModel:
+    with _base(settings, _instructions(samples)) as base:
+        model = load_grounding(base, settings.head, ModelPlacement(is_trained=True))
+    model.settings = replace(model.settings, head=settings.head, labels=settings.labels)
+    return model
+
+
+@contextmanager
+def _base(settings: GroundingSettings, texts: Sequence[str]) -> Iterator[Path]:
+    """Return the checkpoint to start from; a new small policy lies in a temporary folder meanwhile.
+
+    texts   what the tokenizer of a new small policy is trained on
+    """
+    if settings.base:
+        yield Path(settings.base)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="dartrl-ground-"))
+    try:
+        new_small_policy(texts, settings.seed, folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def new_small_policy(texts: Sequence[str], seed: int, folder: Path) -> None:
+    """Write an untrained small policy with a pointer head, whose tokenizer knows True and False as one token
+    each."""
+    tokenizer = train_tokenizer([*texts, *ANSWERS * len(texts)], "pointer")
+    model = new_policy(GuiPolicyConfig("pointer", vocab_size=len(tokenizer)), seed)
+    save_policy(model, tokenizer, folder)
+    write_settings(folder, HeadSettings())
+
+
+def _instructions(samples: Sequence[GroundingSample]) -> list[str]:
+    return [sample.instruction for sample in samples]
+
+
+def _steps(settings: GroundingSettings) -> TrainingSteps:
+    return TrainingSteps(
+        warmup_updates=settings.warmup_updates if settings.base else 0,
+        updates=settings.updates,
+        batch=settings.batch,
+        warmup_lr=settings.warmup_lr,
+        lr=settings.lr,
+        max_grad_norm=settings.max_grad_norm,
+        seed=settings.seed,
+    )
+
+
+# ---- measuring ----
+
+
+def evaluate_job(
+    checkpoint: Path,
+    data: Path,
+    settings: EvaluationSettings,
+    *,
+    head: str | None = None,
+    images: Path | None = None,
+    k: int = 3,
+    is_zoomed: bool = False,
+) -> AccuracyReport:
+    """Measure a checkpoint on a data set, with the verifier of the settings if they name one.
+
+    Raises GroundingDataError, CheckpointError, UnsupportedCheckpoint, TemporaryError.
+    """
+    samples = read_screenspot(data, images)
+    model = load_grounding(checkpoint, head)  # type: ignore[arg-type]  # the command has checked it
+    with _chooser(settings) as choose_candidate:
+        found = ground_all(model, samples, k=k, is_zoomed=is_zoomed, choose_candidate=choose_candidate)
+    return accuracy_report(
+        model,
+        found,
+        checkpoint=str(checkpoint),
+        data=str(data),
+        k=k,
+        is_zoomed=is_zoomed,
+        verifier=settings.verifier,
+    )
+
+
+@contextmanager
+def _chooser(settings: EvaluationSettings) -> Iterator[ChooseCandidate | None]:
+    """Run the verifier's actor under a supervisor while the block lasts; None without a verifier."""
+    if not settings.verifier:
+        yield None
+        return
+    child = worker(NAME, VerifierActor, {"checkpoint": settings.verifier})
+    with supervised(child, start_deadline_s=START_DEADLINE_S) as system:
+        yield lambda sample, candidates: ask_verifier(system, sample, candidates, settings.verifier_stop_at)
+
+
+def ask_verifier(
+    system: ActorSystem, sample: GroundingSample, candidates: Sequence[Point], stop_at: float
+) -> Verified:
+    """Return the verifier's choice; ask again while its queue is full.
+
+    Raises GroundingDataError when it cannot use the screenshot, TemporaryError when it stays busy.
+    """
+    query = Verify(
+        image=str(sample.image),
+        instruction=sample.instruction,
+        xs=tuple(x for x, _ in candidates),
+        ys=tuple(y for _, y in candidates),
+        stop_at=stop_at,
+    )
+    answer = _patient(system.ask, NAME, query)
+    match answer:
+        case Chosen():
+            return Verified(answer.index, answer.score, answer.scored)
+        case CannotVerify():
+            raise GroundingDataError(answer.reason)
+        case _:
+            raise TemporaryError(
+                f"the verifier's queue was full for {BUSY_DEADLINE_S:g} s: {answer.waiting} queries wait; "
+                "measure again with fewer evaluations at a time"
+            )
+
+
+_patient = Retrying(
+    retry=retry_if_result(lambda answer: isinstance(answer, VerifierBusy)),
+    stop=stop_after_delay(BUSY_DEADLINE_S),
+    wait=wait_fixed(TURN_AWAY_S),
+    retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+)
+"""Asks again while the queue is full."""

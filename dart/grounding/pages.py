@@ -1,0 +1,160 @@
+"""Grounding samples from real MiniWoB++ pages, in ScreenSpot's format.
+
+    python -m dart.grounding.pages OUT --pages 200 --split train
+
+Each page of a task and a seed is loaded in headless Chromium; its screenshot, the boxes of its elements from
+the DOM and the instructions of `dart.grounding.queries` become samples. Elements that a click would not reach
+are left out (`elements.js`). Training pages have training seeds and held-out pages held-out seeds, so no page
+is in both.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dart.core.boxes import Box
+from dart.core.screenspot import GroundingSample, save_image, write_screenspot
+from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
+from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.environments.miniwob.pages import HEIGHT, WIDTH
+from dart.grounding.queries import PageElement, queries
+
+READ_ELEMENTS = (Path(__file__).parent / "elements.js").read_text(encoding="utf-8")
+
+DEADLINE_S = 60.0
+"""Deadline of loading one page."""
+
+TASKS = tuple(
+    f"miniwob/{name}"
+    for name in (
+        *("click-button", "click-button-sequence", "click-checkboxes", "click-collapsible", "click-color"),
+        *("click-link", "click-option", "click-shape", "click-tab", "click-widget", "count-shape"),
+        *("enter-date", "focus-text-2", "grid-coordinate", "identify-shape", "login-user", "choose-list"),
+    )
+)
+"""Tasks whose pages are used unless others are named."""
+
+UNSEEN_TASKS = tuple(
+    f"miniwob/{name}" for name in ("click-checkboxes-soft", "click-tab-2", "visual-addition")
+)
+"""Tasks whose pages have other layouts; for evaluation only."""
+
+Split = Literal["train", "held-out"]
+
+SEEDS = {"train": TRAINING_SEEDS, "held-out": HELD_OUT_SEEDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as it was drawn."""
+
+    task_id: str
+    seed: int
+    screenshot: bytes
+    elements: tuple[PageElement, ...]
+
+
+def element_of(read: dict[str, Any]) -> PageElement:
+    """Return an element as `elements.js` reads it."""
+    left, top, right, bottom = read["box"]
+    return PageElement(
+        box=Box(left, top, right, bottom),
+        kind=read["kind"],
+        text=read["text"],
+        shows_text=read["shows_text"],
+        colour=read["colour"],
+        shape=read["shape"],
+    )
+
+
+async def load_page(environment: MiniWobEnvironment, task_id: str, seed: int) -> Page:
+    """Load a page and read its elements. Raises EnvironmentFault."""
+    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    read = await environment.inspect(f"{READ_ELEMENTS}({WIDTH}, {HEIGHT})")
+    return Page(task_id, seed, observation.screenshot, tuple(map(element_of, read)))
+
+
+def samples_of(page: Page, folder: Path) -> list[GroundingSample]:
+    """Write the screenshot of a page into the folder of a data set, and return the page's samples."""
+    found = list(queries(page.elements))
+    if not found:
+        return []
+    image = save_image(folder, page.screenshot)
+    return [
+        GroundingSample(
+            image=image,
+            width_px=WIDTH,
+            height_px=HEIGHT,
+            instruction=query.instruction,
+            box=query.element.box,
+            element_type="text" if query.element.shows_text else "icon",
+            source=page.task_id,
+            kind=query.element.kind,
+            query=query.kind,
+            elements=tuple(element.box for element in page.elements),
+            provenance={"task_id": page.task_id, "seed": page.seed},
+        )
+        for query in found
+    ]
+
+
+def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, browsers: int = 2) -> int:
+    """Write the samples of `pages` pages, as many of each task, to a folder. Returns the number of samples.
+
+    Raises GroundingDataError when no page has a sample.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = SEEDS[split]
+    wanted = [(tasks[number % len(tasks)], seeds[number // len(tasks)]) for number in range(pages)]
+    return asyncio.run(_collected(wanted, folder, browsers))
+
+
+async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: int) -> int:
+    samples: list[GroundingSample] = []
+    async for page in _loaded(wanted, browsers):
+        samples += samples_of(page, folder)
+    samples.sort(key=lambda one: (json.dumps(one.provenance, sort_keys=True), one.instruction))
+    return write_screenspot(folder, samples)
+
+
+async def _loaded(wanted: Iterable[tuple[str, int]], browsers: int) -> AsyncIterator[Page]:
+    """Load pages in several browsers at a time; yield each when it is there."""
+    waiting, loaded = list(wanted), asyncio.Queue[Page](maxsize=browsers)
+    jobs = iter(waiting)
+
+    async def worker(scratch: Path) -> None:
+        environment = MiniWobEnvironment(scratch)
+        try:
+            for task_id, seed in jobs:
+                await loaded.put(await load_page(environment, task_id, seed))
+        finally:
+            await environment.close()
+
+    with tempfile.TemporaryDirectory(prefix="dartrl-pages-") as scratch:
+        async with asyncio.TaskGroup() as group:
+            for number in range(browsers):
+                group.create_task(worker(Path(scratch) / str(number)))
+            for _ in waiting:
+                yield await loaded.get()
+
+
+def main() -> None:
+    """Run the command `python -m dart.grounding.pages`."""
+    parser = argparse.ArgumentParser(description="Make grounding samples from MiniWoB++ pages.")
+    parser.add_argument("out", type=Path, help="folder to write the data set to")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK")
+    parser.add_argument("--pages", type=int, default=200, help="number of pages, divided among the tasks")
+    parser.add_argument("--split", choices=sorted(SEEDS), default="train", help="which seeds the pages have")
+    parser.add_argument("--browsers", type=int, default=2, help="browsers at a time")
+    options = parser.parse_args()
+    count = collect_pages(options.tasks, options.pages, options.split, options.out, options.browsers)
+    print(f"{count} samples of {options.pages} pages in {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Training a grounding model on boxes: first what is new, then everything. Imports torch.
+
+GUI-Actor's two stages (arXiv 2506.03143): a warm-up of the head and of the rows of new tokens while the
+policy stays as it is, then all weights with a smaller learning rate.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dart.core.screenspot import GroundingSample
+from dart.grounding.data import batch_of
+from dart.policy.pointer.model import GroundingModel, WarmUp
+from dart.training.updates import Report, run_updates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSteps:
+    """How long and how fast a grounding model is trained."""
+
+    warmup_updates: int
+    """Updates of the first stage: head and new rows only; 0 leaves it out."""
+    updates: int
+    """Updates of the second stage: all weights."""
+    batch: int
+    warmup_lr: float
+    lr: float
+    max_grad_norm: float
+    seed: int
+
+
+def train_grounding(
+    model: GroundingModel, samples: Sequence[GroundingSample], steps: TrainingSteps, report: Report = print
+) -> None:
+    """Train a model on samples. The same samples and seed give the same batches for every head.
+
+    Raises FloatingPointError when a gradient is not finite, GroundingDataError for a bad screenshot.
+    """
+    batches = _batches(samples, steps.batch, steps.seed)
+    torch.manual_seed(steps.seed)  # dropout
+    model.module.train()
+    new = model.warm_up()
+    if steps.warmup_updates and (new.weights or new.rows):
+        with only(new, model.module):
+            _stage(model, batches, _constant(steps.warmup_lr, steps.warmup_updates), steps, report)
+    _stage(model, batches, _falling(steps.lr, steps.updates), steps, report)
+    model.module.eval()
+
+
+def _stage(
+    model: GroundingModel,
+    batches: Iterator[list[GroundingSample]],
+    lrs: Sequence[float],
+    steps: TrainingSteps,
+    report: Report,
+) -> None:
+    weights = [weight for weight in model.module.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)
+
+    def add_gradient() -> str:
+        batch = batch_of(next(batches))
+        loss = model.loss(batch.images, batch.instructions, batch.boxes)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return f"loss {float(loss.detach()):.3f} nats"
+
+    run_updates(optimizer, weights, lrs, steps.max_grad_norm, add_gradient, report)
+
+
+def _constant(lr: float, updates: int) -> list[float]:
+    return [lr] * updates
+
+
+def _falling(lr: float, updates: int) -> list[float]:
+    """Return rates that rise for the first tenth of the updates and then fall linearly to zero."""
+    rise = max(1, updates // 10)
+    return [
+        lr * min(update / rise, (updates + 1 - update) / (updates + 1 - rise))
+        for update in range(1, updates + 1)
+    ]
+
+
+def _batches(samples: Sequence[GroundingSample], size: int, seed: int) -> Iterator[list[GroundingSample]]:
+    """Yield batches of random samples without end; each sample comes once before any comes twice."""
+    draw, waiting = random.Random(seed), list[GroundingSample]()
+    while True:
+        while len(waiting) < size:
+            waiting += draw.sample(list(samples), len(samples))
+        yield waiting[:size]
+        del waiting[:size]
+
+
+@contextmanager
+def only(new: WarmUp, module: nn.Module) -> Iterator[None]:
+    """Train nothing but these weights and rows while the block lasts."""
+    trained = {id(weight): weight.requires_grad for weight in module.parameters()}
+    chosen = {id(weight) for weight in (*new.weights, *(matrix for matrix, _ in new.rows))}
+    for weight in module.parameters():
+        weight.requires_grad_(id(weight) in chosen)
+    hooks = [matrix.register_hook(_keeps(rows)) for matrix, rows in new.rows]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for weight in module.parameters():
+            weight.requires_grad_(trained[id(weight)])
+
+
+def _keeps(rows: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """Return a hook that zeroes the gradient of all other rows."""
+
+    def hook(gradient: Tensor) -> Tensor:
+        kept = torch.zeros_like(gradient)
+        kept[list(rows)] = gradient[list(rows)]
+        return kept
+
+    return hook

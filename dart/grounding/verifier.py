@@ -1,0 +1,173 @@
+"""The verifier: a policy that is asked whether a marked point is what an instruction means. Imports torch.
+
+Its score is P(True) / (P(True) + P(False)) of the next token after a crop with a mark and a question. Both
+words must be one token each; their first pieces would be compared otherwise, which say nothing.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from dart.core.screenspot import GroundingDataError, GroundingSample
+from dart.grounding.data import pixels_of
+from dart.grounding.marks import marked_crop
+from dart.grounding.training import TrainingSteps
+from dart.grounding.verification import MarkedPoint, training_points
+from dart.policy.load import ModelPlacement, load
+from dart.policy.pointer.model import INSTRUCTION, Point
+from dart.policy.pointer.small import fitted
+from dart.policy.pointer.vlm import ImagePrompts
+from dart.policy.protocols import Pixels, UnsupportedCheckpoint
+from dart.policy.sampling import pad_left
+from dart.policy.small_policy import SmallPolicy
+from dart.policy.vlm import VisionLanguagePolicy
+from dart.training.updates import Report, run_updates
+
+QUESTION = f"Is the red circle on the place that is meant by: {INSTRUCTION}? True or False"
+
+ANSWERS = ("True", "False")
+
+
+class Verifier(ABC):
+    """A policy with a question. Only one thread may call it."""
+
+    module: Any
+    """The model, an nn.Module."""
+
+    @abstractmethod
+    def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
+        """Return the logits [B, 2] of True and False after marked crops, with gradients."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint into a fresh folder. Not atomic."""
+
+    @torch.no_grad()
+    def score(self, image: Pixels, instruction: str, point: Point) -> float:
+        """Return the probability that a point of a screenshot is what the instruction means.
+
+        point   in fractions of the screen
+        """
+        both = self.logits([marked_crop(image, point)], [instruction])[0].float()
+        return float(both.softmax(-1)[0])
+
+
+class SmallVerifier(Verifier):
+    """A small policy as the verifier; it sees a crop resized to its frame."""
+
+    def __init__(self, policy: SmallPolicy, folder: Path) -> None:
+        """Raises UnsupportedCheckpoint when True or False is not one token."""
+        self.module = policy.module
+        self._policy = policy
+        self._answers = answer_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
+
+    def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
+        prompts = [
+            self._policy.codec.encode_prompt(QUESTION.replace(INSTRUCTION, instruction), ())
+            for instruction in instructions
+        ]
+        ids, valid = pad_left(prompts, self.module.config.pad_token_id)
+        pixels = torch.stack([torch.from_numpy(fitted(crop)) for crop in crops]).permute(0, 3, 1, 2)
+        out = self.module(ids, valid, pixels, logits_to_keep=1)
+        return torch.stack([out.logits[:, -1, token] for token in self._answers], -1)
+
+    def save(self, folder: Path) -> None:
+        self._policy.save(folder)
+
+
+class VlmVerifier(Verifier):
+    """A vision-language checkpoint as the verifier."""
+
+    def __init__(self, policy: VisionLanguagePolicy, folder: Path) -> None:
+        """Raises UnsupportedCheckpoint when True or False is not one token."""
+        self.module = policy.module
+        self._policy = policy
+        self._prompts = ImagePrompts(policy, folder, question=QUESTION)
+        self._answers = answer_ids(policy.codec.tokenizer, folder)
+
+    def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
+        screens = [self._prompts.screen(crop) for crop in crops]
+        logits: Tensor = self._policy.forward(self._prompts.rows(screens, instructions), screens).logits
+        return torch.stack([logits[:, -1, token] for token in self._answers], -1)
+
+    def save(self, folder: Path) -> None:
+        self._policy.save(folder)
+
+
+def answer_ids(tokenizer: Any, folder: Path) -> tuple[int, int]:
+    """Return the tokens of True and False. Raises UnsupportedCheckpoint when one is more than one token."""
+    found = [tokenizer.encode(answer, add_special_tokens=False) for answer in ANSWERS]
+    for answer, ids in zip(ANSWERS, found, strict=True):
+        if len(ids) != 1:
+            raise UnsupportedCheckpoint(
+                f"expected {answer!r} to be one token of {folder}, got {len(ids)}; a verifier compares the "
+                "two words by one token each: use another checkpoint"
+            )
+    return int(found[0][0]), int(found[1][0])
+
+
+def load_verifier(folder: Path, placement: ModelPlacement | None = None) -> Verifier:
+    """Load a verifier. Raises CheckpointError, or UnsupportedCheckpoint."""
+    policy = load(folder, placement=placement)
+    if isinstance(policy, SmallPolicy):
+        return SmallVerifier(policy, folder)
+    assert isinstance(policy, VisionLanguagePolicy)
+    return VlmVerifier(policy, folder)
+
+
+def train_verifier(
+    verifier: Verifier,
+    samples: Sequence[GroundingSample],
+    patch: Point,
+    steps: TrainingSteps,
+    report: Report = print,
+) -> None:
+    """Train a verifier on marked crops, as many right as wrong.
+
+    patch   width and height of a patch of the model whose candidates will be verified, in fractions
+    steps   its warm-up is not used: a verifier has no new weights
+
+    Raises GroundingDataError when no sample makes a point, FloatingPointError when a gradient is not finite.
+    """
+    torch.manual_seed(steps.seed)
+    points = _endless(samples, patch, steps.seed)
+    verifier.module.train()
+    weights = [weight for weight in verifier.module.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)
+
+    def add_gradient() -> str:
+        batch = [next(points) for _ in range(steps.batch)]
+        loss = verifier_loss(verifier, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return f"loss {float(loss.detach()):.3f} nats"
+
+    run_updates(optimizer, weights, [steps.lr] * steps.updates, steps.max_grad_norm, add_gradient, report)
+    verifier.module.eval()
+
+
+def verifier_loss(verifier: Verifier, points: Sequence[MarkedPoint]) -> Tensor:
+    """Return the mean cross-entropy of True and False for these points, in nats."""
+    crops = [marked_crop(pixels_of(one.sample.image), one.point) for one in points]
+    wanted = torch.tensor([0 if one.is_right else 1 for one in points])
+    logits = verifier.logits(crops, [one.sample.instruction for one in points])
+    return F.cross_entropy(logits, wanted.to(logits.device))
+
+
+def _endless(samples: Sequence[GroundingSample], patch: Point, seed: int) -> Iterator[MarkedPoint]:
+    draw = random.Random(seed)
+    while True:
+        points = list(training_points(draw.sample(list(samples), len(samples)), patch, draw))
+        if not points:
+            raise GroundingDataError(
+                f"none of {len(samples)} samples makes a point for a verifier: all their elements fill the "
+                "screen; use other data"
+            )
+        draw.shuffle(points)
+        yield from points

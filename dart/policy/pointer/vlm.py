@@ -1,0 +1,215 @@
+"""Grounding with a vision-language checkpoint: GUI-Actor's head on it, or its own attention (GUI-AIMA).
+
+The prompt is a system message, the screenshot and the instruction in the checkpoint's chat template, and the
+begin of an answer, whose last token points (GUI-Actor's *placeholder* mode: one pass, no decoding). The
+instruction is inserted as plain text, in which special tokens have no effect. Imports torch.
+
+Shapes: B samples, T tokens, d width of the language model, m patches.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from dart.policy.pointer.attention import merged_attention, sink_tokens
+from dart.policy.pointer.model import INSTRUCTION, MapModel, WarmUp
+from dart.policy.pointer.patches import PatchGrid
+from dart.policy.pointer.settings import HeadSettings, write_settings
+from dart.policy.protocols import Pixels, Screen, UnsupportedCheckpoint
+from dart.policy.vlm import VisionLanguagePolicy
+from dart.policy.vlm_images import ImageTokens
+from dart.policy.vlm_pointer import head_of, newest_patches, watching
+from dart.policy.vlm_processor import load_config, load_processor, template_of
+
+
+class ImagePrompts:
+    """Prompts of one checkpoint that consist of one screenshot, a question about it and an answer's begin."""
+
+    def __init__(
+        self,
+        policy: VisionLanguagePolicy,
+        folder: Path,
+        *,
+        question: str = INSTRUCTION,
+        system: str = "",
+        answer: str = "",
+        last: int | None = None,
+    ) -> None:
+        """question   text of the user, with INSTRUCTION in place of the instruction
+        system     system message; empty: none
+        answer     begin of the answer; it replaces the line end after which the template lets one begin
+        last       id of a token that ends the prompt; None: none
+
+        Raises UnsupportedCheckpoint for a chat template that does not write image and instruction once each.
+        """
+        processor = load_processor(folder, load_config(folder))
+        self._codec = policy.codec
+        self._tokenizer = processor.tokenizer
+        self._plain = Tokenizer.from_str(self._tokenizer.backend_tokenizer.to_str())
+        self._plain.encode_special_tokens = True  # a special token in an instruction is text
+        self.text = self._rendered(template_of(processor), question, system, answer)
+        """The whole prompt with INSTRUCTION in place of the instruction."""
+        if self.text.count(INSTRUCTION) != 1 or self.text.count(str(processor.image_token)) != 1:
+            raise UnsupportedCheckpoint(
+                f"the chat template of {folder} must write image and instruction once each, it wrote: "
+                f"{self.text!r}; use another checkpoint"
+            )
+        before, after = self.text.split(INSTRUCTION)
+        self._before, self._after = self._written(before), self._written(after)
+        if last is not None:
+            self._after.append(last)
+            self.text += str(self._tokenizer.convert_ids_to_tokens(last))
+
+    def _rendered(self, template: str | None, question: str, system: str, answer: str) -> str:
+        user = [{"type": "image"}, {"type": "text", "text": question}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": user}]
+        if system:
+            messages.insert(0, {"role": "system", "content": system})
+        text = str(
+            self._tokenizer.apply_chat_template(
+                messages, chat_template=template, tokenize=False, add_generation_prompt=True
+            )
+        )
+        return text.removesuffix("\n") + answer if answer else text
+
+    def screen(self, image: Pixels) -> Screen:
+        """Return a screenshot as the checkpoint is shown it. Raises PixelFrameError."""
+        png = BytesIO()
+        Image.fromarray(image).save(png, "PNG", compress_level=0)
+        content = png.getvalue()
+        return self._codec.screen(hashlib.sha256(content).hexdigest(), content)
+
+    def rows(self, screens: Sequence[Screen], instructions: Sequence[str]) -> list[ImageTokens]:
+        """Return the prompts of a batch, with their images as tokens."""
+        return [
+            self._codec.expand_images(
+                [*self._before, *self._instruction(instruction), *self._after], [screen]
+            )
+            for screen, instruction in zip(screens, instructions, strict=True)
+        ]
+
+    def instruction_span(self, instruction: str) -> tuple[int, int]:
+        """Return where the instruction's tokens are, as first and last-plus-one position from the end."""
+        last = -len(self._after)
+        return last - len(self._instruction(instruction)), last
+
+    def _instruction(self, instruction: str) -> list[int]:
+        return list(self._plain.encode(instruction, add_special_tokens=False).ids)
+
+    def _written(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+
+class VlmGrounding(MapModel):
+    """What the two heads share. The checkpoint's images must be one grid of image tokens."""
+
+    def __init__(self, policy: VisionLanguagePolicy, folder: Path, settings: HeadSettings) -> None:
+        """Raises UnsupportedCheckpoint."""
+        if policy.codec.rule is None:
+            raise UnsupportedCheckpoint(
+                f"the image processor of {folder} makes no grid of patches but tiles, or one size for all "
+                "images; grounding needs a checkpoint of the Qwen-VL family"
+            )
+        self.policy = policy
+        self.module = policy.module
+        self.settings = settings
+        pointer = policy.codec.pointer if settings.head == "pointer" else None
+        self.prompts = ImagePrompts(
+            policy,
+            folder,
+            system=settings.system,
+            answer=settings.answer,
+            last=None if pointer is None else pointer.token_id,
+        )
+        self.prompt = self.prompts.text
+        self._tokenizer = policy.codec.tokenizer
+
+    def shown_size(self, image: Pixels) -> tuple[int, int]:
+        height, width, _ = self.prompts.screen(image).pixels.shape
+        return width, height
+
+    def _grid(self, screen: Screen) -> PatchGrid:
+        assert self.policy.codec.rule is not None  # checked when the model is made
+        side_px = self.policy.codec.rule.factor_px
+        height_px, width_px, _ = screen.pixels.shape
+        return PatchGrid(height_px // side_px, width_px // side_px)
+
+    def _patch_positions(self, rows: Sequence[ImageTokens]) -> list[list[int]]:
+        """Return the positions of each row's patches in a batch that is padded on the left."""
+        length = max(len(row.token_ids) for row in rows)
+        image = self.policy.codec.image_encoder.placeholder_id
+        return [
+            [
+                length - len(row.token_ids) + place
+                for place, token in enumerate(row.token_ids)
+                if token == image
+            ]
+            for row in rows
+        ]
+
+    def save(self, folder: Path) -> None:
+        self.policy.save(folder)
+        self._tokenizer.save_pretrained(folder)
+        write_settings(folder, self.settings)
+
+
+class VlmPointer(VlmGrounding):
+    """GUI-Actor's head; the last token of the prompt is the pointer token."""
+
+    def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
+        screens = [self.prompts.screen(image) for image in images]
+        rows = self.prompts.rows(screens, instructions)
+        with watching(self.module) as seen:
+            self.policy.forward(rows, screens)
+        assert seen.inputs is not None
+        assert seen.hidden is not None
+        patches, mask = newest_patches(seen.inputs, self._patch_positions(rows))
+        logits = head_of(self.module)(patches, seen.hidden[:, -1:], mask)[:, 0]
+        return logits, [self._grid(screen) for screen in screens]
+
+    def warm_up(self) -> WarmUp:
+        """Return the head, and the row of the pointer token in the input embeddings."""
+        assert self.policy.codec.pointer is not None  # checked when the model is loaded
+        rows = (self.module.get_input_embeddings().weight, (self.policy.codec.pointer.token_id,))
+        return WarmUp(tuple(head_of(self.module).parameters()), (rows,))
+
+
+class VlmAttention(VlmGrounding):
+    """GUI-AIMA's attention; the last token of the prompt is its anchor."""
+
+    def __init__(self, policy: VisionLanguagePolicy, folder: Path, settings: HeadSettings) -> None:
+        super().__init__(policy, folder, settings)
+        self.module.set_attn_implementation("eager")  # the others do not return attention
+
+    def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
+        screens = [self.prompts.screen(image) for image in images]
+        found = [
+            self._merged(screen, instruction)
+            for screen, instruction in zip(screens, instructions, strict=True)
+        ]
+        return torch.nn.utils.rnn.pad_sequence(found, True, _NOWHERE), [self._grid(one) for one in screens]
+
+    def _merged(self, screen: Screen, instruction: str) -> Tensor:
+        """Return the log of the merged attention [m] for one sample; attention of a batch would not fit."""
+        rows = self.prompts.rows([screen], [instruction])
+        out = self.policy.forward(rows, [screen], output_attentions=True, output_hidden_states=True)
+        length = len(rows[0].token_ids)
+        patches = torch.tensor(self._patch_positions(rows)[0], device=out.logits.device)
+        first, last = self.prompts.instruction_span(instruction)
+        queries = torch.arange(length + first, length + last, device=out.logits.device)
+        sinks = sink_tokens([layer[0] for layer in out.hidden_states], queries, patches)
+        return merged_attention([layer[0] for layer in out.attentions], length - 1, patches, sinks)
+
+    def warm_up(self) -> WarmUp:
+        return WarmUp(())
+
+
+_NOWHERE = -1e9
+"""The logit of padding."""
