@@ -67,6 +67,7 @@ FORMS = {
     "evaluation_bias": _form("--quick --out {out}/bias.json"),
     "exploration": _form("--quick --out {out}/exploration.json"),
     "fuzz": _form("--frames 5000 --out {out}/fuzz.json"),
+    "grounding": _form("--quick --out {out}/grounding.json"),
     "hard_job": Form(run_by="benchmarks.ablation"),
     "hosts": _form("--rounds 1 --round-trips 30 --burst 10"),
     "interleavings": _form("--rounds 1"),

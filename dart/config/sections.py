@@ -587,7 +587,7 @@ class EvaluationSettings(Section):
 class GroundingSettings(Section):
     """Training a policy to find elements on screenshots, from boxes (`dartrl ground train`)."""
 
-    data: tuple[Path, ...] = ()
+    data: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Annotation files or folders in ScreenSpot's format to train on."""
     base: str = ""
     """Checkpoint to start from: one with a pointer head, or for head "attention" any of the Qwen-VL family;

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from dart.core.screenspot import GroundingSample
 from dart.grounding.data import batch_of
@@ -100,7 +101,10 @@ def only(new: WarmUp, module: nn.Module) -> Iterator[None]:
     chosen = {id(weight) for weight in (*new.weights, *(matrix for matrix, _ in new.rows))}
     for weight in module.parameters():
         weight.requires_grad_(id(weight) in chosen)
-    hooks = [matrix.register_hook(_keeps(rows)) for matrix, rows in new.rows]
+    hooks: list[RemovableHandle] = [
+        matrix.register_hook(_keeps(rows))  # type: ignore[no-untyped-call]
+        for matrix, rows in new.rows
+    ]
     try:
         yield
     finally:

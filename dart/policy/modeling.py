@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -251,6 +252,8 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
 
     config_class = GuiPolicyConfig
     main_input_name = "input_ids"
+    _keys_to_ignore_on_load_unexpected: ClassVar = [r"coordinate_head\."]
+    """A head that grounding adds for comparison (`dart.policy.pointer.small`)."""
 
     def __init__(self, config: GuiPolicyConfig) -> None:
         super().__init__(config)

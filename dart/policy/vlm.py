@@ -298,6 +298,17 @@ class VisionLanguagePolicy(Policy):
         device = next(self.module.parameters()).device
         return torch.autocast(device.type, torch.bfloat16, enabled=self._is_autocast)
 
+    def forward(self, rows: Sequence[ImageTokens], screens: Sequence[Screen], **options: Any) -> Any:
+        """Return the model's output for whole prompts, padded on the left, with gradients.
+
+        rows      prompts with their images as tokens
+        screens   their screenshots, in the order of the rows
+        options   further arguments of the model
+        """
+        ids, mask, kinds = self._padded(rows)
+        with self._computing():
+            return self.module(**self._inputs(ids, mask, kinds, screens), **options)
+
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         self.module.save_pretrained(folder, state_dict=weights)
         write_files(self._files, folder)

@@ -17,10 +17,11 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from dart.core.boxes import Box
 from dart.policy.codec import GRID
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.modeling import Block, GuiPolicyForImageTextToText
 from dart.policy.pointer.attention import merged_attention, sink_tokens
 from dart.policy.pointer.model import INSTRUCTION, GroundingModel, MapModel, WarmUp
 from dart.policy.pointer.patches import PatchGrid
@@ -83,7 +84,8 @@ class SmallGrounding(GroundingModel):
     def warm_up(self) -> WarmUp: ...
 
     def _new_rows(self) -> tuple[tuple[nn.Parameter, tuple[int, ...]], ...]:
-        return ((self.module.embed.weight, (ANSWER_START[1],)),)
+        table: nn.Parameter = self.module.get_input_embeddings().weight  # type: ignore[assignment]
+        return ((table, (ANSWER_START[1],)),)
 
 
 def fitted(image: Pixels) -> Pixels:
@@ -166,7 +168,7 @@ class RecordedLayers:
         batch, length, width = projections.shape
         parts = projections.view(batch, length, 3, self._heads, width // 3 // self._heads)
         query, key, _ = parts.permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+        scores: Tensor = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
         return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
@@ -174,14 +176,11 @@ class RecordedLayers:
 def recorded_layers(module: GuiPolicyForImageTextToText) -> Iterator[RecordedLayers]:
     """Record what the layers compute within the block; meant for one pass."""
     layers = RecordedLayers(module.config.num_attention_heads)
-    hooks = [
-        hook
-        for layer in module.layers
-        for hook in (
-            layer.qkv.register_forward_hook(lambda _, __, out: layers.projections.append(out)),
-            layer.register_forward_hook(lambda _, __, out: layers.states.append(out[0])),
-        )
-    ]
+    hooks: list[RemovableHandle] = []
+    for layer in module.layers:
+        assert isinstance(layer, Block)
+        hooks.append(layer.qkv.register_forward_hook(lambda _, __, out: layers.projections.append(out)))
+        hooks.append(layer.register_forward_hook(lambda _, __, out: layers.states.append(out[0])))
     try:
         yield layers
     finally:

@@ -1,0 +1,112 @@
+"""The verifier's actor: one query at a time, a bounded queue, and evaluations only."""
+
+import ast
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dart.grounding.verifier_actor as module
+from actors.testing import InMemorySystem
+from dart.grounding.verifier_actor import CannotVerify, Chosen, VerifierActor, VerifierBusy, Verify
+from tests.unit.grounding.samples import data_set
+
+DART = Path(module.__file__).parents[1]
+
+
+class MadeVerifier:
+    """Finds points with a large x right, as soon as the test lets it."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+
+    def score(self, image: Any, instruction: str, point: tuple[float, float]) -> float:
+        assert self.free.wait(30)
+        return point[0]
+
+
+@pytest.fixture
+def verifier(monkeypatch: pytest.MonkeyPatch) -> MadeVerifier:
+    made = MadeVerifier()
+    monkeypatch.setattr(VerifierActor, "_load", lambda self, folder: made)
+    return made
+
+
+@pytest.fixture
+def system(tmp_path: Path, verifier: MadeVerifier) -> Iterator[InMemorySystem]:
+    (tmp_path / "system" / "crash").mkdir(parents=True)
+    with InMemorySystem(tmp_path / "system") as system:
+        system.start(VerifierActor, "verifier", {"checkpoint": "made", "queue_most": 2})
+        system.finish_work("verifier", lambda: hasattr(system.actor("verifier"), "_verifier"))
+        yield system
+
+
+def query(folder: Path, *xs: float) -> Verify:
+    (image,) = (data_set(folder) / "images").iterdir()
+    return Verify(image=str(image), instruction="click", xs=xs, ys=(0.5,) * len(xs), stop_at=0.8)
+
+
+def test_a_query_is_answered_with_the_choice(system: InMemorySystem, tmp_path: Path) -> None:
+    answer = system.ask("verifier", query(tmp_path, 0.1, 0.9, 0.95))
+    system.finish_work("verifier", lambda: answer.is_done)
+
+    assert answer.result() == Chosen(index=1, score=0.9, scored=2)
+
+
+def test_queries_beyond_the_queue_are_turned_away_and_the_others_answered(
+    system: InMemorySystem, verifier: MadeVerifier, tmp_path: Path
+) -> None:
+    verifier.free.clear()
+    answers = [system.ask("verifier", query(tmp_path, 0.1 * number)) for number in range(1, 6)]
+    system.settle()
+    turned_away = [one.result() for one in answers if one.is_done]
+    verifier.free.set()
+    system.finish_work("verifier", lambda: all(one.is_done for one in answers))
+
+    assert turned_away == [VerifierBusy(retry_after_s=module.TURN_AWAY_S, waiting=2)] * 2
+    chosen = [one.result().score for one in answers if isinstance(one.result(), Chosen)]
+    assert chosen == [pytest.approx(0.1 * number) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("xs", [(), (0.5,)])
+def test_a_wrong_query_gets_the_reason_and_the_actor_goes_on(
+    system: InMemorySystem, tmp_path: Path, xs: tuple[float, ...]
+) -> None:
+    good = query(tmp_path, 0.9)
+    wrong = Verify(image=str(tmp_path / "gone.png"), instruction="", xs=xs, ys=xs, stop_at=0.8)
+    answers = [system.ask("verifier", one) for one in (wrong, good)]
+    system.finish_work("verifier", lambda: all(one.is_done for one in answers))
+
+    assert isinstance(answers[0].result(), CannotVerify)
+    assert isinstance(answers[1].result(), Chosen)
+
+
+def imports(file: Path) -> set[str]:
+    """All modules that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_no_part_of_a_run_imports_the_verifier_so_no_training_rollout_has_it() -> None:
+    parts = ("run", "curation", "environments", "inference", "training", "store", "policy", "cluster")
+    files = [file for part in parts for file in (DART / part).rglob("*.py")]
+
+    assert files
+    assert [
+        str(file) for file in files if any(name.startswith("dart.grounding") for name in imports(file))
+    ] == []
+
+
+def test_no_part_of_a_run_reads_the_key_of_the_verifier() -> None:
+    parts = ("run", "curation", "environments", "inference", "training", "store", "policy", "cluster")
+    files = [file for part in parts for file in (DART / part).rglob("*.py")]
+
+    assert [str(file) for file in files if "evaluation.verifier" in file.read_text(encoding="utf-8")] == []
