@@ -34,12 +34,8 @@ from dart.policy.pointer.model import INSTRUCTION, GroundingModel, Point
 from dart.policy.pointer.settings import HeadSettings, write_settings
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
-from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, PATCH_PX
 from dart.training.updates import Report
 from supervision import supervised, worker
-
-SMALL_PATCH: Point = (PATCH_PX / FRAME_WIDTH_PX, PATCH_PX / FRAME_HEIGHT_PX)
-"""Width and height of the small policy's patches, in fractions of the screen: how near a near miss is."""
 
 START_DEADLINE_S = 600.0
 """Deadline of the verifier's start, which loads a checkpoint."""
@@ -71,7 +67,7 @@ def train_verifier_job(settings: GroundingSettings, out: Path, report: Report = 
     with _base(settings, [*_instructions(samples), QUESTION.replace(INSTRUCTION, "")]) as base:
         verifier = load_verifier(base, ModelPlacement(is_trained=True))
         report(f"training a verifier on {len(samples)} samples")
-        train_verifier(verifier, samples, SMALL_PATCH, _steps(settings), report)
+        train_verifier(verifier, samples, _steps(settings), report)
     out.mkdir(parents=True)
     verifier.save(out)
 

@@ -28,11 +28,15 @@ from dart.policy.protocols import Pixels, UnsupportedCheckpoint
 from dart.policy.sampling import pad_left
 from dart.policy.small_policy import SmallPolicy
 from dart.policy.vlm import VisionLanguagePolicy
+from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, PATCH_PX
 from dart.training.updates import Report, run_updates
 
 QUESTION = f"Is the red circle on the place that is meant by: {INSTRUCTION}? True or False"
 
 ANSWERS = ("True", "False")
+
+UNKNOWN_PATCH_PX = 28
+"""Side of a patch for families that cut images into tiles: that of Qwen2.5-VL."""
 
 
 class Verifier(ABC):
@@ -44,6 +48,13 @@ class Verifier(ABC):
     @abstractmethod
     def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
         """Return the logits [B, 2] of True and False after marked crops, with gradients."""
+
+    @abstractmethod
+    def patch(self, image: Pixels) -> Point:
+        """Return width and height of a patch of this family on a screenshot, in fractions of the screen.
+
+        Near misses lie so far outside of a box.
+        """
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -78,6 +89,9 @@ class SmallVerifier(Verifier):
         out = self.module(ids, valid, pixels, logits_to_keep=1)
         return torch.stack([out.logits[:, -1, token] for token in self._answers], -1)
 
+    def patch(self, image: Pixels) -> Point:
+        return PATCH_PX / FRAME_WIDTH_PX, PATCH_PX / FRAME_HEIGHT_PX
+
     def save(self, folder: Path) -> None:
         self._policy.save(folder)
 
@@ -96,6 +110,12 @@ class VlmVerifier(Verifier):
         screens = [self._prompts.screen(crop) for crop in crops]
         logits: Tensor = self._policy.forward(self._prompts.rows(screens, instructions), screens).logits
         return torch.stack([logits[:, -1, token] for token in self._answers], -1)
+
+    def patch(self, image: Pixels) -> Point:
+        height_px, width_px, _ = self._prompts.screen(image).pixels.shape
+        rule = self._policy.codec.rule
+        side_px = UNKNOWN_PATCH_PX if rule is None else rule.factor_px
+        return side_px / width_px, side_px / height_px
 
     def save(self, folder: Path) -> None:
         self._policy.save(folder)
@@ -125,19 +145,17 @@ def load_verifier(folder: Path, placement: ModelPlacement | None = None) -> Veri
 def train_verifier(
     verifier: Verifier,
     samples: Sequence[GroundingSample],
-    patch: Point,
     steps: TrainingSteps,
     report: Report = print,
 ) -> None:
     """Train a verifier on marked crops, as many right as wrong.
 
-    patch   width and height of a patch of the model whose candidates will be verified, in fractions
     steps   its warm-up is not used: a verifier has no new weights
 
     Raises GroundingDataError when no sample makes a point, FloatingPointError when a gradient is not finite.
     """
     torch.manual_seed(steps.seed)
-    points = _endless(samples, patch, steps.seed)
+    points = _endless(samples, verifier.patch(pixels_of(samples[0].image)), steps.seed)
     verifier.module.train()
     weights = [weight for weight in verifier.module.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)

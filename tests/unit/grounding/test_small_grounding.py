@@ -11,7 +11,7 @@ from dart.config.sections import EvaluationSettings, GroundingSettings
 from dart.core.errors import ConfigurationError
 from dart.core.screenspot import read_screenspot
 from dart.grounding.data import batch_of, pixels_of
-from dart.grounding.jobs import SMALL_PATCH, evaluate_job, new_small_policy, train_job, train_verifier_job
+from dart.grounding.jobs import evaluate_job, new_small_policy, train_job, train_verifier_job
 from dart.grounding.training import TrainingSteps, only, train_grounding
 from dart.grounding.verification import MarkedPoint
 from dart.grounding.verifier import answer_ids, load_verifier, verifier_loss
@@ -148,6 +148,7 @@ def test_a_verifier_learns_one_crop_from_another_and_is_loaded_again(data: Path,
     sample = read_screenspot(data)[0]
     image = pixels_of(sample.image)
 
+    assert verifier.patch(image) == (8 / 160, 8 / 210)
     assert 0.0 < verifier.score(image, sample.instruction, (0.2, 0.4)) < 1.0
     points = [MarkedPoint(sample, (0.18, 0.38), True), MarkedPoint(sample, (0.9, 0.9), False)]
     optimizer = torch.optim.AdamW(verifier.module.parameters(), lr=2e-3)
@@ -207,7 +208,3 @@ def test_the_base_policy_of_the_laptop_job_has_no_pointer_and_says_so() -> None:
 
     with pytest.raises(UnsupportedCheckpoint, match="without <pointer>"):
         load_grounding(bundled_folder() / "base-policy")
-
-
-def test_near_misses_are_measured_in_patches_of_the_small_policy() -> None:
-    assert SMALL_PATCH == (8 / 160, 8 / 210)
