@@ -12,7 +12,7 @@ from dart.inspect.formatting import percent
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
-    from dart.grounding.evaluation import AccuracyReport, Row
+    from dart.grounding.evaluation import AccuracyReport, AccuracyRow
 
 ground_app = typer.Typer(
     help="Finding the element of a screenshot that an instruction means.", no_args_is_help=True
@@ -121,7 +121,7 @@ def show(report: "AccuracyReport", output: Format) -> None:
     say("\n".join(lines))
 
 
-def columns() -> "list[Column[Row]]":
+def columns() -> "list[Column[AccuracyRow]]":
     """Columns of a report."""
     return [
         Column("group", lambda row: row.group),

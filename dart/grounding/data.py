@@ -18,7 +18,7 @@ IMAGES_HELD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class GroundingBatch:
     """Samples of one update."""
 
     images: tuple[Pixels, ...]
@@ -45,10 +45,10 @@ def fraction_box(sample: GroundingSample) -> Box:
     return sample.box.scaled(1 / sample.width_px, 1 / sample.height_px)
 
 
-def batch_of(samples: Iterable[GroundingSample]) -> Batch:
+def batch_of(samples: Iterable[GroundingSample]) -> GroundingBatch:
     """Return samples as a batch. Raises GroundingDataError for a screenshot that cannot be decoded."""
     held = list(samples)
-    return Batch(
+    return GroundingBatch(
         tuple(pixels_of(sample.image) for sample in held),
         tuple(sample.instruction for sample in held),
         tuple(fraction_box(sample) for sample in held),

@@ -43,7 +43,7 @@ class Grounded:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccuracyRow:
     """Accuracy of one group of samples, with its 95 % interval."""
 
     group: str
@@ -73,9 +73,9 @@ class AccuracyReport:
     is_zoomed: bool
     verifier: str
     """Checkpoint of the verifier; empty without one."""
-    rows: tuple[Row, ...]
+    rows: tuple[AccuracyRow, ...]
     """The first row is that of all samples."""
-    hits_of_k: Row
+    hits_of_k: AccuracyRow
     """Samples of which any of the first k regions is right."""
     seconds_per_query: float
     candidates_per_query: float
@@ -166,7 +166,7 @@ def _spelled(sizes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
     return tuple(f"{width}x{height}" for width, height in sorted(set(sizes)))
 
 
-def accuracy_rows(hits: Sequence[tuple[GroundingSample, bool]]) -> list[Row]:
+def accuracy_rows(hits: Sequence[tuple[GroundingSample, bool]]) -> list[AccuracyRow]:
     """Return the accuracy of all samples, then by each of their properties that the set knows."""
     rows = [_row("all", "all", [is_hit for _, is_hit in hits])]
     for group, name_of in GROUPS.items():
@@ -177,10 +177,10 @@ def accuracy_rows(hits: Sequence[tuple[GroundingSample, bool]]) -> list[Row]:
     return rows
 
 
-def _row(group: str, name: str, hits: Sequence[bool]) -> Row:
+def _row(group: str, name: str, hits: Sequence[bool]) -> AccuracyRow:
     score = Score(sum(hits), len(hits))
     interval = score.interval
-    return Row(group, name, score.successes, score.episodes, score.rate, interval.low, interval.high)
+    return AccuracyRow(group, name, score.successes, score.episodes, score.rate, interval.low, interval.high)
 
 
 def _size_name(sample: GroundingSample) -> str:

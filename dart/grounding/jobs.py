@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
-from actors import ActorSystem
+from actors import ActorDied, ActorSystem
 from dart.config.sections import EvaluationSettings, GroundingSettings
 from dart.core.errors import ConfigurationError, TemporaryError
 from dart.core.screenspot import GroundingDataError, GroundingSample, read_screenspot
@@ -176,7 +176,7 @@ def _chooser(settings: EvaluationSettings) -> Iterator[ChooseCandidate | None]:
 def ask_verifier(
     system: ActorSystem, sample: GroundingSample, candidates: Sequence[Point], stop_at: float
 ) -> Verified:
-    """Return the verifier's choice; ask again while its queue is full.
+    """Return the verifier's choice; ask again while its queue is full or it is being restarted.
 
     Raises GroundingDataError when it cannot use the screenshot, TemporaryError when it stays busy.
     """
@@ -201,9 +201,10 @@ def ask_verifier(
 
 
 _patient = Retrying(
-    retry=retry_if_result(lambda answer: isinstance(answer, VerifierBusy)),
+    retry=retry_if_result(lambda answer: isinstance(answer, VerifierBusy))
+    | retry_if_exception_type(ActorDied),
     stop=stop_after_delay(BUSY_DEADLINE_S),
     wait=wait_fixed(TURN_AWAY_S),
     retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
 )
-"""Asks again while the queue is full."""
+"""Asks again while the queue is full, and while the supervisor restarts a verifier that has ended."""

@@ -19,7 +19,7 @@ FULL_SIDE_PX = 1920
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class CandidateMark:
     """Sizes in pixels of the screenshot."""
 
     radius_px: int
@@ -28,16 +28,16 @@ class Mark:
     """The crop reaches this far from the candidate to each side, or to the screen's border."""
 
 
-FULL_MARK = Mark(radius_px=7, width_px=3, half_crop_px=500)
+FULL_MARK = CandidateMark(radius_px=7, width_px=3, half_crop_px=500)
 """GUI-Actor's sizes."""
 
-SMALLEST_MARK = Mark(radius_px=3, width_px=1, half_crop_px=48)
+SMALLEST_MARK = CandidateMark(radius_px=3, width_px=1, half_crop_px=48)
 
 
-def mark_for(width_px: int, height_px: int) -> Mark:
+def mark_for(width_px: int, height_px: int) -> CandidateMark:
     """Return the sizes of a mark on a screen: GUI-Actor's, smaller on small screens."""
     scale = min(1.0, max(width_px, height_px) / FULL_SIDE_PX)
-    return Mark(
+    return CandidateMark(
         radius_px=max(SMALLEST_MARK.radius_px, math.ceil(FULL_MARK.radius_px * scale)),
         width_px=max(SMALLEST_MARK.width_px, math.ceil(FULL_MARK.width_px * scale)),
         half_crop_px=max(SMALLEST_MARK.half_crop_px, math.ceil(FULL_MARK.half_crop_px * scale)),

@@ -22,7 +22,7 @@ from dart.core.screenspot import GroundingSample, save_image, write_screenspot
 from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
-from dart.grounding.queries import PageElement, queries
+from dart.grounding.queries import LabelledElement, queries
 
 READ_ELEMENTS = (Path(__file__).parent / "elements.js").read_text(encoding="utf-8")
 
@@ -56,13 +56,13 @@ class Page:
     task_id: str
     seed: int
     screenshot: bytes
-    elements: tuple[PageElement, ...]
+    elements: tuple[LabelledElement, ...]
 
 
-def element_of(read: dict[str, Any]) -> PageElement:
+def element_of(read: dict[str, Any]) -> LabelledElement:
     """Return an element as `elements.js` reads it."""
     left, top, right, bottom = read["box"]
-    return PageElement(
+    return LabelledElement(
         box=Box(left, top, right, bottom),
         kind=read["kind"],
         text=read["text"],

@@ -24,7 +24,7 @@ NEUTRAL = frozenset({"", "white", "black", "grey"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageElement:
+class LabelledElement:
     """An element of a page that can be clicked."""
 
     box: Box
@@ -47,10 +47,10 @@ class Query:
     kind: str
     """`kind`, `colour`, `shape`, `order` or `text`."""
     instruction: str
-    element: PageElement
+    element: LabelledElement
 
 
-def queries(elements: Sequence[PageElement]) -> Iterator[Query]:
+def queries(elements: Sequence[LabelledElement]) -> Iterator[Query]:
     """Yield all instructions that mean exactly one element of a screen."""
     named = [query for element in elements for query in _named(element)]
     counts = Counter(query.instruction for query in named)
@@ -58,7 +58,7 @@ def queries(elements: Sequence[PageElement]) -> Iterator[Query]:
     yield from _ordered(elements)
 
 
-def _named(element: PageElement) -> Iterator[Query]:
+def _named(element: LabelledElement) -> Iterator[Query]:
     """Yield the instructions that name an element by itself; other elements may have the same ones."""
     yield Query("kind", f"click the {element.kind}", element)
     if element.colour not in NEUTRAL:
@@ -71,7 +71,7 @@ def _named(element: PageElement) -> Iterator[Query]:
         yield Query("text", f'click "{element.text}"', element)
 
 
-def _ordered(elements: Sequence[PageElement]) -> Iterator[Query]:
+def _ordered(elements: Sequence[LabelledElement]) -> Iterator[Query]:
     """Yield one instruction for each element of a kind that a screen has several of, as they are read."""
     for kind in sorted({element.kind for element in elements}):
         alike = reading_order([element for element in elements if element.kind == kind])
@@ -80,9 +80,9 @@ def _ordered(elements: Sequence[PageElement]) -> Iterator[Query]:
                 yield Query("order", f"click the {ordinal} {kind}", element)
 
 
-def reading_order(elements: Sequence[PageElement]) -> list[PageElement]:
+def reading_order(elements: Sequence[LabelledElement]) -> list[LabelledElement]:
     """Return elements line by line from the top, each line from the left."""
-    lines: list[list[PageElement]] = []
+    lines: list[list[LabelledElement]] = []
     for element in sorted(elements, key=lambda one: one.box.top):
         if lines and element.box.top - lines[-1][0].box.top < LINE_PX:
             lines[-1].append(element)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dart.grounding.marks import FULL_MARK, SMALLEST_MARK, Mark, mark_for, marked_crop
+from dart.grounding.marks import FULL_MARK, SMALLEST_MARK, CandidateMark, mark_for, marked_crop
 
 
 def test_large_screens_have_the_published_sizes() -> None:
     assert mark_for(1920, 1080) == mark_for(3840, 2160) == FULL_MARK
-    assert Mark(radius_px=7, width_px=3, half_crop_px=500) == FULL_MARK
+    assert CandidateMark(radius_px=7, width_px=3, half_crop_px=500) == FULL_MARK
 
 
 def test_small_screens_have_small_marks() -> None:

@@ -1,11 +1,11 @@
 """Instructions that mean exactly one element."""
 
 from dart.core.boxes import Box
-from dart.grounding.queries import PageElement, queries, reading_order
+from dart.grounding.queries import LabelledElement, queries, reading_order
 
 
-def element(kind: str, left: float, top: float, **values: str) -> PageElement:
-    return PageElement(
+def element(kind: str, left: float, top: float, **values: str) -> LabelledElement:
+    return LabelledElement(
         box=Box(left, top, left + 20, top + 10),
         kind=kind,
         text=values.get("text", ""),
@@ -15,7 +15,7 @@ def element(kind: str, left: float, top: float, **values: str) -> PageElement:
     )
 
 
-def written(*elements: PageElement) -> dict[str, PageElement]:
+def written(*elements: LabelledElement) -> dict[str, LabelledElement]:
     found = list(queries(elements))
     assert len({query.instruction for query in found}) == len(found)
     return {query.instruction: query.element for query in found}

@@ -171,18 +171,6 @@ def test_words_that_are_not_one_token_are_refused(tmp_path: Path) -> None:
         answer_ids(Pieces(), tmp_path)
 
 
-def test_an_evaluation_with_a_verifier_runs_it_under_a_supervisor(data: Path, tmp_path: Path) -> None:
-    settings = GroundingSettings(data=(data,), updates=1, batch=2)
-    train_job(settings, tmp_path / "model", quiet)
-    train_verifier_job(settings, tmp_path / "verifier", quiet)
-    chosen = EvaluationSettings(verifier=str(tmp_path / "verifier"), verifier_stop_at=0.01)
-
-    report = evaluate_job(tmp_path / "model", data, chosen)
-
-    assert report.verifier == str(tmp_path / "verifier")
-    assert report.candidates_per_query == 1.0  # any score is good enough
-
-
 # ---- bad input ----
 
 
