@@ -332,6 +332,7 @@ def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = F
 
 def _tree_lines(settings: "Config") -> list[str]:
     """Return the tree as indented lines, with one line for all children of a pool."""
+    from dart.config.environment_kinds import KINDS
     from dart.run.definition import supervisors
     from dart.run.tree import root_spec
     from supervision.child_spec import ChildType
@@ -348,7 +349,7 @@ def _tree_lines(settings: "Config") -> list[str]:
             f"    {names[0]} … {names[-1]}  {len(names)} actors" if len(names) > 1 else f"    {names[0]}"
         )
     actors = sum(len(one.children) for one in tree.values()) + 1
-    browsers = settings.environments.count if settings.environments.kind == "miniwob" else 0
+    browsers = settings.environments.count if KINDS[settings.environments.kind].is_page else 0
     return [*lines, f"{actors} actors, {browsers} browsers"]
 
 

@@ -26,7 +26,8 @@ class EnvironmentKind:
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     is_page: bool = False
-    """Whether its screens are pages, which exploration can read (`Environment.inspect`)."""
+    """Whether its screens are pages in a Chromium (`environments.executable`), which exploration can read
+    (`Environment.inspect`)."""
     content_follows_from_seed: bool = True
     """Whether the seed decides how a task begins."""
 

@@ -20,6 +20,7 @@ import psutil
 from actors.errors import ActorError
 from actors.orphans import still_running
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, holder
 from dart.environments.browser.environment import CHROMIUM
@@ -168,7 +169,7 @@ def browser(target: CheckTarget) -> Iterator[CheckResult]:
     executable = environments.executable or CHROMIUM
 
     def found() -> str:
-        if environments.kind != "miniwob":
+        if not KINDS[environments.kind].is_page:
             return f"environments of kind {environments.kind!r} need no browser"
         return f"{browser_version(executable)} at {executable}"
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core.errors import UnavailableError
 from dart.environments.browser.environment import CHROMIUM
 from dart.environments.faults import PagesMissing
@@ -38,12 +39,14 @@ INSTALL_PAGES: Command = (
 
 def missing_installations(config: Config) -> list[Command]:
     """Return the commands that install what the configured environments lack, as far as this user can."""
-    if config.environments.kind != "miniwob":
+    if not KINDS[config.environments.kind].is_page:
         return []
     commands: list[Command] = []
     lacks_browser = not config.environments.executable and not Path(CHROMIUM).exists()
     if lacks_browser and (root := as_root()) is not None:
         commands += [(*root, *command) for command in INSTALL_BROWSER]
+    if config.environments.kind != "miniwob":
+        return commands
     try:
         miniwob_html_dir()
     except PagesMissing:

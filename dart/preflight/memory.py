@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
@@ -144,7 +145,7 @@ def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
 
 def _environment(config: Config) -> Iterator[tuple[str, int]]:
     yield "python", PYTHON_BYTES
-    if config.environments.kind == "miniwob":
+    if KINDS[config.environments.kind].is_page:
         yield "browser", BROWSER_BYTES
     if config.environments.kind == "desktop":
         yield "desktop at most", config.environments.desktop.memory_mb * MIB

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.config.gpus import gpus_here, shared_gpu_problems
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
@@ -86,17 +87,18 @@ def missing_browser(config: Config) -> Iterator[str]:
         return
     if config.environments.kind == "osworld":
         yield from _missing_machines(config.environments.osworld)
-    if config.environments.kind != "miniwob":
+    if not KINDS[config.environments.kind].is_page:
         return
     executable = config.environments.executable or CHROMIUM
     try:
         browser_version(executable)
     except BrowserMissing as error:
         yield str(error)
-    try:
-        miniwob_html_dir()
-    except PagesMissing as error:
-        yield str(error)
+    if config.environments.kind == "miniwob":
+        try:
+            miniwob_html_dir()
+        except PagesMissing as error:
+            yield str(error)
 
 
 def browser_version(executable: str) -> str:

@@ -1,12 +1,14 @@
 """Sites in a real browser: oracles solve their tasks, and a dead browser is a fault."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from dart.core.actions import Click
-from dart.environments.faults import BrowserDied
+from dart.environments.browser.cdp import CdpSession
+from dart.environments.faults import BrowserDied, InfrastructureFault
 from dart.environments.sites.catalogue import SITES
 from dart.environments.sites.environment import SIZE, SitesEnvironment
 from dart.environments.sites.oracles import solution
@@ -14,6 +16,9 @@ from dart.environments.sites.oracles import solution
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DEADLINE_S = 60.0
+SILENT_S = 4.0
+AFTERWARDS_MS = 300
+"""How long a page has to connect after its requests were refused."""
 
 
 @pytest.fixture
@@ -69,3 +74,46 @@ async def test_a_browser_that_is_killed_in_an_episode_is_a_fault_and_the_next_re
     with pytest.raises(BrowserDied):
         await environment.step(Click(10, 10), deadline_s=DEADLINE_S)
     assert await solve(environment, "sites/mail", 5) == 1.0
+
+
+HOSTILE = """
+new Promise((done) => {
+  const port = %d, tried = [];
+  for (const host of ['127.0.0.1', 'localhost', 'example.org', '203.0.113.7']) {
+    tried.push(fetch(`http://${host}:${port}/fetch`, {mode: 'no-cors'}));
+    tried.push(new Promise((ok, no) => {
+      const image = new Image(); image.onload = ok; image.onerror = no; image.src = `http://${host}:${port}/image`;
+    }));
+    tried.push(new Promise((ok, no) => {
+      const socket = new WebSocket(`ws://${host}:${port}/`); socket.onopen = ok; socket.onerror = no;
+    }));
+    navigator.sendBeacon(`http://${host}:${port}/beacon`, 'x');
+    open(`http://${host}:${port}/window`);
+  }
+  Promise.allSettled(tried).then((all) => done(all.map((one) => one.status)));
+})
+"""
+"""A page that tries every way out: to this machine, to names and to an outside address."""
+
+
+async def test_no_request_of_a_page_leaves_the_browser(environment: SitesEnvironment) -> None:
+    connections: list[object] = []
+    server = await asyncio.start_server(lambda reader, writer: connections.append(writer), "127.0.0.1", 0)
+    async with server:
+        await environment.reset("sites/forum/explore", 1, deadline_s=DEADLINE_S)
+        port = server.sockets[0].getsockname()[1]
+        tried = await environment.inspect(HOSTILE % port)
+        assert tried == ["rejected"] * 12
+        await environment.inspect(f"new Promise((done) => setTimeout(() => done(1), {AFTERWARDS_MS}))")
+    assert connections == []
+    await environment.observe(deadline_s=DEADLINE_S)
+
+
+async def test_a_site_that_does_not_answer_is_a_fault_and_never_a_reward(
+    environment: SitesEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CdpSession, "_answer", lambda *_: None)
+    with pytest.raises(InfrastructureFault, match="reset"):
+        await environment.reset("sites/forum", 1, deadline_s=SILENT_S)
+    monkeypatch.undo()
+    assert await solve(environment, "sites/forum", 1) == 1.0

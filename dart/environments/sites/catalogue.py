@@ -3,12 +3,23 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from dart.environments.sites.admin import admin
+from dart.environments.sites.calendar import calendar
+from dart.environments.sites.forum import forum
 from dart.environments.sites.mail import mail
 from dart.environments.sites.shop import shop
 from dart.environments.sites.site import SiteDefinition
+from dart.environments.sites.travel import travel
 from dart.environments.sites.words import Words
 
-SITES: Mapping[str, Callable[[Words], SiteDefinition]] = {"shop": shop, "mail": mail}
+SITES: Mapping[str, Callable[[Words], SiteDefinition]] = {
+    "shop": shop,
+    "forum": forum,
+    "admin": admin,
+    "calendar": calendar,
+    "mail": mail,
+    "travel": travel,
+}
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal
 
 Value = str | int
@@ -261,16 +262,23 @@ class Machine:
         """Return the screens that a screen leads to whatever the lasting records are, itself included."""
         found, waiting = {start}, [start]
         while waiting:
-            new = set(self._free_targets(waiting.pop())) - found
+            new = self._free_targets[waiting.pop()] - found
             found |= new
             waiting += new
         return found
 
-    def _free_targets(self, screen: str) -> Iterator[str]:
-        for element in self.elements[screen]:
-            if all(guard.record in self._transient for guard in element.guards):
-                yield from (target for _, target in element.destinations)
-                yield element.target or screen
+    @cached_property
+    def _free_targets(self) -> dict[str, set[str]]:
+        """The screens that each screen leads to through elements that no lasting record hides."""
+        return {
+            screen: {
+                target
+                for element in elements
+                if all(guard.record in self._transient for guard in element.guards)
+                for target in (element.target or screen, *(target for _, target in element.destinations))
+            }
+            for screen, elements in self.elements.items()
+        }
 
     def coverage(self, visited: Collection[str]) -> float:
         """Return the share of all screens that was visited, in [0, 1]. Raises ValueError for a screen that is

@@ -10,7 +10,6 @@ from dart.environments.sites.machine import (
     RecordGuard,
     Scope,
     SiteRecord,
-    Toggle,
     TypedText,
 )
 from dart.environments.sites.site import (
@@ -24,6 +23,8 @@ from dart.environments.sites.site import (
     SiteDefinition,
     SiteScreen,
     Tabs,
+    button,
+    check_box,
     link,
     notice,
     pages,
@@ -131,11 +132,10 @@ def _folders(lines: list[Item]) -> Iterator[SiteScreen]:
 def _message(number: int, subject: str, sender: str, date: str) -> Iterator[SiteScreen]:
     folder = f"folder/{number}"
     moves = tuple(
-        Element(
-            Kind.BUTTON,
+        button(
             label,
-            effects=(Assign(folder, target), notice(f"Moved to {FOLDERS[target]}.")),
-            guards=(RecordGuard(folder, "is not", target),),
+            (Assign(folder, target), notice(f"Moved to {FOLDERS[target]}.")),
+            (RecordGuard(folder, "is not", target),),
         )
         for label, target in (
             ("Archive", "archive"),
@@ -144,7 +144,7 @@ def _message(number: int, subject: str, sender: str, date: str) -> Iterator[Site
             ("Restore", "inbox"),
         )
     )
-    star = Element(Kind.CHECK_BOX, "Starred", effects=(Toggle(f"star/{number}"),))
+    star = check_box("Starred", f"star/{number}")
     facts = (("From", sender), ("Date", date), ("Folder", Shown(folder, words=tuple(FOLDERS.items()))))
     name = f'the message "{subject}"'
     yield SiteScreen(
@@ -177,7 +177,7 @@ def _people(people: list[str]) -> Iterator[SiteScreen]:
     for number, person in enumerate(people):
         first = person.split()[0].lower()
         facts = (("Mail", f"{first}@example.org"), ("Group", "Friends" if number % 2 else "Work"))
-        block = Element(Kind.CHECK_BOX, "Blocked", effects=(Toggle(f"blocked/{number}"),))
+        block = check_box("Blocked", f"blocked/{number}")
         yield SiteScreen(
             f"contact-{number}",
             f'the contact "{person}"',
@@ -203,10 +203,7 @@ def _writing() -> Iterator[SiteScreen]:
 
 def _settings(words: Words) -> Iterator[SiteScreen]:
     views = Tabs((("General", "settings"), ("Signature", "signature"), ("Storage", "storage")))
-    boxes = tuple(
-        Element(Kind.CHECK_BOX, label, effects=(Toggle(f"setting/{name}"),))
-        for name, label in SETTINGS.items()
-    )
+    boxes = tuple(check_box(label, f"setting/{name}") for name, label in SETTINGS.items())
     yield SiteScreen("settings", "the general settings", "Settings", (views, Actions(boxes)))
     signature = Paragraph("Your messages end with: Kind regards.")
     yield SiteScreen("signature", "the signature in the settings", "Signature", (views, signature))

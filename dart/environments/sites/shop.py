@@ -12,7 +12,6 @@ from dart.environments.sites.machine import (
     Restore,
     Scope,
     SiteRecord,
-    Toggle,
     TypedText,
 )
 from dart.environments.sites.site import (
@@ -26,6 +25,8 @@ from dart.environments.sites.site import (
     SiteDefinition,
     SiteScreen,
     Tabs,
+    button,
+    check_box,
     link,
     notice,
     pages,
@@ -138,8 +139,8 @@ def _product(words: Words, number: int, name: str, price: str) -> Iterator[SiteS
     more = (Add(cart, 1), Add("cart/items", 1), notice("Added to the cart."))
     facts = (("Price", price), ("Stock", f"{words.number(2, 40)} left"), ("In your cart", Shown(cart)))
     buttons = (
-        Element(Kind.BUTTON, "Add to cart", effects=more, guards=(RecordGuard(cart, "below", MOST_OF_ONE),)),
-        Element(Kind.CHECK_BOX, "On my wish list", effects=(Toggle(wish),)),
+        button("Add to cart", more, (RecordGuard(cart, "below", MOST_OF_ONE),)),
+        check_box("On my wish list", wish),
     )
     yield SiteScreen(
         f"product-{number}",
@@ -160,7 +161,7 @@ def _cart(products: list[str], prices: list[str]) -> Iterator[SiteScreen]:
     lines = []
     for number, name in enumerate(products):
         record = f"cart/{number}"
-        fewer = Element(Kind.BUTTON, "−", effects=(Add(record, -1), Add("cart/items", -1)))
+        fewer = button("−", (Add(record, -1), Add("cart/items", -1)))
         lines.append(
             Item(
                 link(name, f"product-{number}"),
@@ -180,7 +181,7 @@ def _cart(products: list[str], prices: list[str]) -> Iterator[SiteScreen]:
             Actions(
                 (
                     Element(Kind.BUTTON, "Check out", "checkout", guards=(is_filled,)),
-                    Element(Kind.BUTTON, "Empty the cart", effects=empty, guards=(is_filled,)),
+                    button("Empty the cart", empty, (is_filled,)),
                     link("Continue shopping", "categories"),
                 )
             ),
@@ -203,7 +204,7 @@ def _cart(products: list[str], prices: list[str]) -> Iterator[SiteScreen]:
 
 
 def _orders(words: Words, products: list[str]) -> Iterator[SiteScreen]:
-    numbers = words.random.sample(range(1000, 10_000), ORDERS)
+    numbers = words.numbers(ORDERS)
     dates = [words.date() for _ in numbers]
     bought = words.random.sample(products, ORDERS)
     status = ((0, "on its way"), (1, "cancelled"))
@@ -222,12 +223,7 @@ def _orders(words: Words, products: list[str]) -> Iterator[SiteScreen]:
             ("Article", bought[order]),
             ("Status", Shown(record, words=status)),
         )
-        cancel = Element(
-            Kind.BUTTON,
-            "Cancel this order",
-            effects=(Assign(record, 1),),
-            guards=(RecordGuard(record, "is", 0),),
-        )
+        cancel = button("Cancel this order", (Assign(record, 1),), (RecordGuard(record, "is", 0),))
         yield SiteScreen(
             f"order-{order}",
             f"the details of the {_ordinal(order)} order in the order history",
@@ -245,17 +241,14 @@ def _account(products: list[str]) -> Iterator[SiteScreen]:
         Item(
             link(name, f"product-{number}"),
             (),
-            (Element(Kind.BUTTON, "Remove", effects=(Assign(f"wish/{number}", 0),)),),
+            (button("Remove", (Assign(f"wish/{number}", 0),)),),
             (RecordGuard(f"wish/{number}", "is", 1),),
         )
         for number, name in enumerate(products)
     )
     yield SiteScreen("wishes", "the wish list", "Wish list", (Listing(wishes, "No wishes yet."),))
     views = Tabs((("Messages", "settings"), ("Privacy", "privacy")))
-    boxes = tuple(
-        Element(Kind.CHECK_BOX, label, effects=(Toggle(f"setting/{name}"),))
-        for name, label in SETTINGS.items()
-    )
+    boxes = tuple(check_box(label, f"setting/{name}") for name, label in SETTINGS.items())
     yield SiteScreen(
         "settings",
         "the settings of messages",

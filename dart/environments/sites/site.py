@@ -10,12 +10,14 @@ from functools import cached_property
 
 from dart.environments.sites.machine import (
     Assign,
+    Effect,
     Element,
     Kind,
     Machine,
     RecordGuard,
     Scope,
     SiteRecord,
+    Toggle,
     Value,
 )
 
@@ -228,8 +230,19 @@ def notice(text: str) -> Assign:
     return Assign(NOTICE_RECORD, text)
 
 
-def link(label: str, target: str, *guards: RecordGuard) -> Element:
-    return Element(Kind.LINK, label, target, guards=guards)
+def link(label: str, target: str) -> Element:
+    """Return a link to a screen."""
+    return Element(Kind.LINK, label, target)
+
+
+def button(label: str, effects: tuple[Effect, ...], guards: tuple[RecordGuard, ...] = ()) -> Element:
+    """Return a button that stays on its screen."""
+    return Element(Kind.BUTTON, label, effects=effects, guards=guards)
+
+
+def check_box(label: str, record: str) -> Element:
+    """Return a check box that shows and toggles a record."""
+    return Element(Kind.CHECK_BOX, label, effects=(Toggle(record),))
 
 
 def pages(items: list[Item], per_page: int) -> list[tuple[Item, ...]]:

@@ -19,6 +19,7 @@ CITIES = (
     *("Athens", "Bergen", "Cairo", "Dublin", "Geneva", "Hanoi", "Istanbul", "Jaipur", "Kyoto", "Lisbon"),
     *("Madrid", "Nairobi", "Oslo", "Porto", "Quito", "Riga", "Seville", "Turin", "Vienna", "Zagreb"),
 )
+AIRLINES = ("AX", "BQ", "FN", "KR", "LW", "VT")
 TOPICS = (
     *("autumn fair", "backup plan", "book club", "budget", "bus times", "choir", "coffee corner", "deadline"),
     *("field trip", "garden", "holiday rota", "invoice", "key return", "lecture notes", "lost umbrella"),
@@ -61,6 +62,18 @@ class Words:
     def number(self, least: int, most: int) -> int:
         """Return a whole number in [least, most]."""
         return self.random.randint(least, most)
+
+    def numbers(self, count: int) -> list[int]:
+        """Return different numbers of four digits."""
+        return self.random.sample(range(1000, 10_000), count)
+
+    def city(self) -> str:
+        """Return a city."""
+        return self.random.choice(CITIES)
+
+    def airline(self) -> str:
+        """Return the two letters of an airline."""
+        return self.random.choice(AIRLINES)
 
     def price(self) -> str:
         """Return a price in dollars."""
