@@ -75,7 +75,7 @@ class SwitchCounts:
     """Frames handed to the bridge."""
     batches: int = 0
     dropped: int = 0
-    """Frames for hosts that were gone or unknown, and frames that came while no bridge was connected."""
+    """Frames for or of hosts that were gone or unknown, and those that came while no bridge was connected."""
 
 
 class FrameSwitch:

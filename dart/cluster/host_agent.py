@@ -109,6 +109,8 @@ class HostAgent:
 
     def __init__(self) -> None:
         self._host = ""
+        self._name = ""
+        """Its own name in Ray."""
         self._names: dict[str, str] = {}
         """Names of the agents of other hosts, in Ray."""
         self._handles: dict[str, Any] = {}
@@ -118,12 +120,13 @@ class HostAgent:
         self._ticks_left: int | None = None
         """Ticks until the launcher's lease ends; None before its first renewal."""
 
-    async def listen(self, host: str, folder: str) -> ListeningAgent:
+    async def listen(self, name: str, host: str, folder: str) -> ListeningAgent:
         """Open the socket for the bridge of this node.
 
+        name     of this agent in Ray
         folder   the node's part of the run directory
         """
-        self._host = host
+        self._name, self._host = name, host
         wire = wire_path(Path(folder))
         make_private(wire.parent)
         self._switch = FrameSwitch(wire, self._send)
@@ -149,10 +152,20 @@ class HostAgent:
         if self._switch is not None:
             self._switch.gone(host)
 
-    async def deliver(self, host: str, frames: Frames) -> None:
-        """Take frames of another host for the bridge of this node."""
-        if self._switch is not None:
+    async def deliver(self, sender: str, host: str, frames: Frames) -> None:
+        """Take frames of another host for the bridge of this node.
+
+        sender   the name in Ray of that host's agent
+
+        Frames of an agent that is gone, or not known yet, are dropped: no answer could reach it. A node that
+        Ray has given up for dead can still send when it is back, until its agent is ended.
+        """
+        if self._switch is None:
+            return
+        if self._names.get(host) == sender:
             await self._switch.deliver(host, frames)
+        else:
+            self._switch.counts.dropped += len(frames)
 
     async def counts(self) -> SwitchCounts:
         """What has passed through this agent."""
@@ -209,7 +222,7 @@ class HostAgent:
 
         try:
             handle = self._handles.get(host) or await self._found(host)
-            await handle.deliver.remote(self._host, frames)
+            await handle.deliver.remote(self._name, self._host, frames)
         except RayError as error:
             self._handles.pop(host, None)
             raise HostUnreachable(f"{host}: {error}") from error

@@ -49,7 +49,7 @@ def start_agents(
             .options(name=name, namespace=NAMESPACE, num_cpus=0, max_restarts=0, scheduling_strategy=where)
             .remote()
         )
-        made.append((node, name, handle, handle.listen.remote(node.name, folders[node.name])))
+        made.append((node, name, handle, handle.listen.remote(name, node.name, folders[node.name])))
     started, failures = [], []
     for node, name, handle, listening in made:
         try:

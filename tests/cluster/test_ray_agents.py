@@ -11,7 +11,7 @@ import pytest
 from dart.cluster.connection import living_nodes
 from dart.cluster.host_agent import FollowerSpec, wire_path
 from dart.cluster.local_cluster import LocalCluster, local_cluster
-from dart.cluster.ray_agents import Agent
+from dart.cluster.ray_agents import Agent, introduce
 from tests.cluster.ray_nodes import Bridge, agents_on, echo, until
 
 FRAMES = 3000
@@ -112,6 +112,25 @@ def test_a_host_that_ray_reports_gone_is_told_to_the_bridge(agents: dict[str, Ag
     ray.get(agents["a"].handle.gone.remote("b"))
     assert bridge.receive() == ("b", b"")
     close(bridge)
+    introduce(agents.values())
+
+
+def test_nothing_is_heard_of_a_host_that_ray_reports_gone_though_it_still_sends(
+    agents: dict[str, Agent],
+) -> None:
+    import ray
+
+    bridge, given_up, other = Bridge(agents["a"]), Bridge(agents["b"]), Bridge(agents["c"])
+    ray.get(agents["a"].handle.gone.remote("b"))
+    assert bridge.receive() == ("b", b"")
+    given_up.send("a", b"1")
+    until(lambda: ray.get(agents["a"].handle.counts.remote()).dropped == 1, "the frame was not dropped")
+    other.send("a", b"2")
+    assert bridge.receive() == ("c", b"2")
+    introduce(agents.values())
+    given_up.send("a", b"3")
+    assert bridge.receive() == ("b", b"3")
+    close(bridge, given_up, other)
 
 
 def test_a_follower_that_cannot_start_says_why_and_no_secret(
