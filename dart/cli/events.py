@@ -92,8 +92,8 @@ def events(
         _print(read(since_s, lines), output)
         return
     show = partial(_print, output=line_by_line(output))
-    follower = event_history.EventFollower(read)
     with until_interrupted() as ended:
+        follower = event_history.EventFollower(read)  # it reads, too
         found = read(since_s, lines)
         show(found)
         follower.has_shown(found)

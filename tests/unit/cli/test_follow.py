@@ -1,6 +1,7 @@
 """Following ends with Ctrl-C, wherever it is in its work."""
 
 import contextlib
+import itertools
 import signal
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,14 @@ def test_what_is_new_is_shown_until_ctrl_c_which_waits_for_the_look_it_comes_in(
 def test_ctrl_c_ends_events_before_they_were_read_once_even_if_a_library_swallows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reads = itertools.count(1)
+
     def swallow(*_: Any, **__: Any) -> list[Any]:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+        number = next(reads)
+        if number == 1:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert number < 3, "it went on following"
         return []
 
     with Store(tmp_path / "store.db") as store:
