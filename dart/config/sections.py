@@ -526,6 +526,9 @@ class TrainingSettings(Section):
     """c: largest probability ratio that counts when the advantage is negative."""
     kl_beta: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Weight of the KL divergence to the base policy."""
+    pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
+    """Weight of a pointer head's supervised loss, on steps with a positive advantage whose element has a
+    known box (demonstrations with `box`); 0: none."""
     max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Norm to which larger gradients are scaled down."""
     minibatches: Count = 1

@@ -119,6 +119,9 @@ class Step:
     several versions, policy_version is the oldest."""
     centres: tuple[tuple[float, float], ...] = ()
     """See `Generation.centres`. A step with centres is no sample and is never trained on."""
+    box: tuple[float, float, float, float] | None = None
+    """Left, top, right and bottom of the element that the step acts on, in pixels of its screenshot; None if
+    unknown. `training.pointer_weight` uses it."""
 
     @property
     def has_behaviour(self) -> bool:

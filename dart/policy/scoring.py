@@ -6,13 +6,14 @@ prefix is therefore computed once, all answers after this prefix use its cache, 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from dart.core.types import Step
 from dart.policy.modeling import GuiPolicyForImageTextToText
-from dart.policy.sampling import AnswerScores, answer_scores, pad_left, pad_right
+from dart.policy.sampling import AnswerScores, PatchScores, answer_scores, pad_left, pad_right
 
 Prefix = tuple[tuple[int, ...], str]
 
@@ -43,4 +44,15 @@ def score_steps(
         cache = first.past_key_values.rows(index)
         following = model(targets[:, :-1], past_key_values=cache, logits_to_keep=targets.shape[1] - 1)
         logits = torch.cat([logits, following.logits], 1)
-    return answer_scores(logits, targets, mask, temperature)
+    return replace(
+        answer_scores(logits, targets, mask, temperature), patches=_patches(model, logits, targets)
+    )
+
+
+def _patches(model: GuiPolicyForImageTextToText, logits: Tensor, targets: Tensor) -> PatchScores | None:
+    """Return the head's logits at every patch of the answers; None for answers without one."""
+    if not model.has_patches:
+        return None
+    first, count = model.config.first_patch_token_id, model.config.patches
+    row, column = ((targets >= first) & (targets < first + count)).nonzero(as_tuple=True)
+    return PatchScores(row, logits[row, column, first : first + count]) if len(row) else None

@@ -26,6 +26,7 @@ MOST_SCREENSHOT_BYTES = 64 * 2**20
 Text = Annotated[str, Field(max_length=32_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Side = Annotated[float, Field(ge=0, le=10**6)]
 LogProb = Annotated[float, Field(le=0, allow_inf_nan=False)]
 
 MAX_EPISODES = 100_000
@@ -51,6 +52,8 @@ class DemonstrationStep(BaseModel):
     """The whole answer in tokens of this policy, end token included."""
     logprobs: Annotated[list[LogProb], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
     """Log-prob of each token in the distribution from which it was sampled."""
+    box: tuple[Side, Side, Side, Side] | None = None
+    """Left, top, right and bottom of the element that the step acts on, in pixels of the screenshot."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> Self:
@@ -164,7 +167,7 @@ def _remedy(key: str, *, is_of_step: bool) -> str:
     if key == "thought":
         return "; write the thought into `answer`, before its action, in the policy's own format"
     if key == "target":
-        return "; remove it: dartrl does not store the box of a step's target"
+        return "; give the box of a step's target as `box`: [left, top, right, bottom] in pixels"
     return did_you_mean(near(key, known)) or f"; known are {', '.join(known)}"
 
 

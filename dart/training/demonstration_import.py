@@ -156,11 +156,26 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
             logprobs=tuple(played.logprobs or ()),
             entropies=(),
             answer=history[-1],
+            box=_box(played, screen),
             policy_version=0,
             observe_ms=0.0,
             generate_ms=0.0,
             act_ms=0.0,
         )
+
+
+def _box(played: DemonstrationStep, screen: Screen) -> tuple[float, float, float, float] | None:
+    """Return the box of a step's element. Raises BadDemonstrations for one that is not on the screenshot."""
+    if played.box is None:
+        return None
+    left, top, right, bottom = played.box
+    width, height = screen.frame.width_px, screen.frame.height_px
+    if not (left < right <= width and top < bottom <= height):
+        raise BadDemonstrations(
+            f"expected a box [left, top, right, bottom] inside the screenshot of {width}x{height} pixels, "
+            f"got {list(played.box)}; correct or remove it"
+        )
+    return played.box
 
 
 def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:

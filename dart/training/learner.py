@@ -20,7 +20,8 @@ from torch import Tensor
 from dart.core.types import Group, Step
 from dart.policy.base import Scorer
 from dart.policy.load import ModelPlacement, load
-from dart.policy.protocols import Screen, screenshots_of
+from dart.policy.protocols import Screen, UnsupportedCheckpoint, screenshots_of
+from dart.policy.sampling import AnswerScores
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore, read_each
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
@@ -36,6 +37,7 @@ from dart.training.loss import (
     non_finite_samples,
     sequence_mean_token_mean,
 )
+from dart.training.pointer_loss import pointer_loss
 from dart.training.update_report import UpdateReport
 
 T = TypeVar("T")
@@ -53,6 +55,8 @@ class LearnerConfig(LossConfig):
     """Updates over which the learning rate rises linearly to `lr`."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
+    pointer_weight: float = 0.0
+    """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     """Temperature of the sampling distribution; the same as in the rollouts."""
@@ -98,6 +102,11 @@ class Learner:
         self.version = 0 if resume is None else resume.state.version
         folder = None if resume is None else resume.folder
         self._policy = load(base, placement=config.placement, resume=folder)
+        if config.pointer_weight > 0 and self._policy.codec.pointer is None:
+            raise UnsupportedCheckpoint(
+                f"training.pointer_weight is {config.pointer_weight:g}, but the policy in {base} has no "
+                "pointer head; set it to 0, or start from a policy with one (docs/policies.md)"
+            )
         self._ranks.shard(self._policy.module)
         self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(
@@ -267,17 +276,28 @@ class Learner:
         Only a single process checks the loss here. Several ranks have different losses and check the common
         gradient norm instead, so that all of them fail together.
         """
-        batch, entropies = self._token_batch(chunk, screens)
+        batch, scores = self._token_batch(chunk, screens)
         terms = dart_loss(batch, self.config)
+        pointing = self._pointer_loss(chunk, scores, screens)
+        loss = terms.loss + self.config.pointer_weight * pointing
         if self._ranks.count == 1:
-            self._refuse_non_finite("loss", float(terms.loss.detach()))
-        (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
+            self._refuse_non_finite("loss", float(loss.detach()))
+        (loss * weight).backward()  # type: ignore[no-untyped-call]
         is_stale = torch.tensor([item.sample.step.policy_version < self.version for item in chunk])
         is_demonstration = torch.tensor([item.sample.is_demonstration for item in chunk])
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
-        values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
+        values["entropy"] = sequence_mean_token_mean(scores.entropies.detach(), batch.mask)
+        values |= {"loss": loss, "pointer_loss": pointing}
         means = {name: float(value.detach()) for name, value in values.items()}
         return means, mismatch_sums(batch, is_stale, is_demonstration, self.config.tis_cap)
+
+    def _pointer_loss(
+        self, chunk: Sequence[_Scored], scores: AnswerScores, screens: Mapping[str, Screen]
+    ) -> Tensor:
+        """Return the supervised loss of the pointer head; 0 when it has no weight."""
+        if self.config.pointer_weight == 0:
+            return torch.zeros(())
+        return pointer_loss([item.sample for item in chunk], scores, screens, self._policy)
 
     def _step(self) -> float:
         """Make one optimizer step with the summed gradient; return the gradient's norm before clipping."""
@@ -291,9 +311,8 @@ class Learner:
 
     def _token_batch(
         self, chunk: Sequence[_Scored], screens: Mapping[str, Screen]
-    ) -> tuple[TokenBatch, Tensor]:
-        """Return the inputs of the objective for a micro-batch, and the policy's entropies without
-        gradient."""
+    ) -> tuple[TokenBatch, AnswerScores]:
+        """Return the inputs of the objective for a micro-batch, and the policy's scores."""
         samples = [item.sample for item in chunk]
         steps = [sample.step for sample in samples]
         scores = self._policy.score(steps, screens, self.config.temperature)
@@ -308,7 +327,7 @@ class Learner:
             advantage=torch.tensor([sample.advantage for sample in samples]),
             mask=scores.mask,
         )
-        return batch, scores.entropies.detach()
+        return batch, scores
 
     @torch.no_grad()
     def _non_finite_steps(self, scored: Sequence[_Scored], screens: Mapping[str, Screen]) -> list[Step]:

@@ -40,6 +40,9 @@ class UpdateReport(UpdateSummary):
     is 0, because it is not computed then."""
     kl_bounded_fraction: float
     """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
+    pointer_loss: float
+    """Supervised loss of the pointer head in nats per step, before training.pointer_weight; 0 when that is
+    0."""
     clip_fraction: float
     """Share of tokens without a gradient because of the clip."""
     dual_clip_fraction: float

@@ -150,7 +150,7 @@ async def written_answers(scratch: Path) -> list[str]:
     played = await play(environment, ORACLES[TASK], TASK, SEED)
     await environment.close()
     assert played.reward == 1.0
-    return [format_action(action) for _, action in played.steps]
+    return [format_action(action) for _, action, _ in played.steps]
 
 
 async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_stored_once(folder: Path) -> None:

@@ -6,7 +6,8 @@ writes, for every task, that many *successful* episodes::
     DIR/demonstrations.jsonl          one line for each episode: task_id, seed, instruction, reward, steps
     DIR/screenshots/<sha256>.png      each screenshot once
 
-A step is ``{"screenshot_sha256", "action"}``: the screenshot before the action, and the action's text.
+A step is ``{"screenshot_sha256", "action", "box"}``: the screenshot before the action, the action's text, and
+the box of the element under its point if it has one point.
 """
 
 import argparse
@@ -21,17 +22,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.core.actions import Action, format_action
+from dart.core.actions import Action, Click, LeftDouble, RightSingle, format_action
 from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES, Oracle
+from dart.environments.miniwob.pages import HEIGHT, WIDTH
 
 DEADLINE_S = 10.0
 """Deadline of every call to the environment while an oracle plays."""
 
 SPARE = 1.1
 """Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""
+
+
+BOX_AT = """(() => {{
+    const element = document.elementFromPoint({x}, {y});
+    if (element === null) return null;
+    const {{left, top, right, bottom}} = element.getBoundingClientRect();
+    return [left, top, right, bottom];
+}})()"""
+"""JavaScript for the box of the topmost element at a point, in pixels of the screenshot."""
+
+PlayedStep = tuple[bytes, Action, list[float] | None]
+"""A screenshot (PNG), the action after it, and the box of the element that the action is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +55,7 @@ class OracleEpisode:
     task_id: str
     seed: int
     instruction: str
-    steps: tuple[tuple[bytes, Action], ...]
-    """Pairs of a screenshot (PNG) and the action after it."""
+    steps: tuple[PlayedStep, ...]
     reward: float
 
 
@@ -50,15 +63,27 @@ async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, se
     """Let ``oracle`` play an episode until the episode ends or the page lacks what the oracle looks for."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     instruction = observation.instruction
-    steps: list[tuple[bytes, Action]] = []
+    steps: list[PlayedStep] = []
     with contextlib.suppress(TargetNotFound):
         async for action in oracle(environment, instruction):
-            steps.append((observation.screenshot, action))
+            steps.append((observation.screenshot, action, await _box_at(environment, action)))
             if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)
     return OracleEpisode(task_id, seed, instruction, tuple(steps), reward)
+
+
+async def _box_at(environment: MiniWobEnvironment, action: Action) -> list[float] | None:
+    """Return the visible part of the box of the element that an action is for; None without one."""
+    if not isinstance(action, Click | LeftDouble | RightSingle):
+        return None
+    found = await environment.inspect(BOX_AT.format(x=action.x, y=action.y))
+    if found is None:
+        return None
+    left, top, right, bottom = found
+    visible = [max(left, 0.0), max(top, 0.0), min(right, float(WIDTH)), min(bottom, float(HEIGHT))]
+    return visible if visible[0] < visible[2] and visible[1] < visible[3] else None
 
 
 async def play_all(episodes: Sequence[tuple[str, int]], environments: int) -> AsyncIterator[OracleEpisode]:
@@ -96,7 +121,8 @@ def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
     """Write the screenshots of an episode and return its line of demonstrations.jsonl, as plain data."""
     steps = [
         {"screenshot_sha256": save_screenshot(screenshots, png), "action": format_action(action)}
-        for png, action in play.steps
+        | ({} if box is None else {"box": box})
+        for png, action, box in play.steps
     ]
     return {
         "task_id": play.task_id,

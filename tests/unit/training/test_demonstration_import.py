@@ -365,3 +365,17 @@ def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
             ("miniwob/enter-text", 2)
         ] * 2
         assert store.demonstration(1).steps == before[0].steps
+
+
+def test_the_box_of_a_steps_element_is_kept_and_one_off_the_screen_is_refused(
+    write: Write, policy: Path, tmp_path: Path
+) -> None:
+    sha256 = hashlib.sha256(png()).hexdigest()
+    step = {"screenshot_sha256": sha256, "action": "click(start_box='(80,112)')"}
+    (found,) = read_demonstrations(
+        write({"steps": [step | {"box": [70, 100, 90.5, 120]}, step]}), load_codec(policy)
+    )
+    assert [one.box for one in found.steps] == [(70.0, 100.0, 90.5, 120.0), None]
+    (tmp_path / "demonstrations").rename(tmp_path / "first")
+    with pytest.raises(BadDemonstrations, match="inside the screenshot of 160x210 pixels"):
+        list(read_demonstrations(write({"steps": [step | {"box": [150, 0, 170, 9]}]}), load_codec(policy)))

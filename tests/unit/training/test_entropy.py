@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dart.core.types import Demonstration, Group
-from dart.training.entropy import entropy_threshold, is_kept, quantile, step_entropy
+from dart.policy.protocols import PointerTokens
+from dart.training.batch import step_samples
+from dart.training.entropy import Pointing, entropy_threshold, is_kept, quantile, step_entropy
+from tests.unit.training.conftest import step_of
 
 
 def group_with(group_of: Callable[..., Group], entropies: Sequence[Sequence[float]]) -> Group:
@@ -77,3 +80,24 @@ def test_demonstrations_take_no_part_in_the_quantile(
     threshold = entropy_threshold(group, 0.5)
     assert entropy_threshold(helped, 0.5) == threshold
     assert all(is_kept(step, threshold) for step in helped.demonstrations[0].steps)
+
+
+def test_the_entropy_of_a_patch_is_a_share_of_the_largest_one() -> None:
+    tokens = PointerTokens(token_id=7, first_patch_id=10)
+    pointing = Pointing(tokens=tokens, patches=lambda _: 100)
+    step = step_of(token_ids=(4, 7, 55, 1), entropies=(0.2, 0.4, math.log(100), 0.0))
+    assert step_entropy(step, pointing) == pytest.approx((0.2 + 0.4 + 1.0 + 0.0) / 4)
+    assert step_entropy(step) == pytest.approx((0.6 + math.log(100)) / 4)
+
+
+def test_a_step_that_points_at_random_stays_and_one_that_is_sure_is_left_out(
+    group_of: Callable[..., Group],
+) -> None:
+    pointing = Pointing(tokens=PointerTokens(token_id=7, first_patch_id=10), patches=lambda _: 100)
+    group = group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(7, 55))
+    steps = [step_of(token_ids=(7, 55), entropies=(0.1, entropy)) for entropy in (0.5, 4.0)]
+    trajectories = tuple(
+        dataclasses.replace(one, steps=(step,)) for one, step in zip(group.trajectories, steps, strict=True)
+    )
+    kept = step_samples([dataclasses.replace(group, trajectories=trajectories)], 0.9, pointing).kept
+    assert [sample.step for sample in kept] == [steps[1]]
