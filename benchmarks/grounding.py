@@ -3,6 +3,7 @@
     python -m benchmarks.grounding                     # three seeds, half an hour of two free cores
     python -m benchmarks.grounding --quick             # one seed, a few updates: does it measure?
     python -m benchmarks.grounding --data FOLDER       # pages that were collected before
+    python -m benchmarks.grounding --join FILE FILE    # the table of seeds that were measured apart
 
 All heads have the same backbone (the small policy), data, batches and updates. Held-out pages have held-out
 seeds of the training tasks; unseen pages are of tasks that no training page is of. Controls: a random element
@@ -266,7 +267,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, help="samples of each set that are measured")
     parser.add_argument("--control-samples", type=int, help="samples of controls and verifier")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/grounding.json"))
+    parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="measure nothing: join results")
     options = parser.parse_args(arguments)
+    if options.join:
+        return join(options.join, options.out)
     chosen = {
         name: value
         for name in ("updates", "verifier_updates", "samples", "control_samples")
@@ -286,6 +290,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write(options.out, size, found, costs)
     print("\n".join(lines(found, costs)))
     print(f"\n{time.monotonic() - began_s:.0f} s, written to {options.out}")
+    return 0
+
+
+def join(files: Sequence[Path], out: Path) -> int:
+    """Write the figures of several files as one, each figure once, and print their table."""
+    read = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found = list(dict.fromkeys(Cell(**cell) for one in read for cell in one["cells"]))
+    costs = list(dict.fromkeys(Cost(**cost) for one in read for cost in one["costs"]))
+    write(out, Size(**read[0]["size"]), found, costs)
+    print("\n".join(lines(found, costs)))
     return 0
 
 
