@@ -53,9 +53,10 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 def _collect(tasks: Sequence[str], episodes: int, first_seed: int, folder: Path) -> None:
-    from dart.environments.miniwob.demonstrations import collect
+    from dart.environments.browser.demonstrations import collect
+    from dart.environments.miniwob.demonstrations import MINIWOB
 
-    collect(tasks, episodes, folder, first=first_seed, environments=BROWSERS)
+    collect(MINIWOB, tasks, episodes, folder, first=first_seed, environments=BROWSERS)
 
 
 def _imitate(folder: Path) -> None:

@@ -32,7 +32,8 @@ from benchmarks.chaos import NotStarted, await_training, training_ends_unix_s
 from benchmarks.chaos_faults import Injector, Planned
 from benchmarks.chaos_report import Verdict
 from dart.config.config import load_config
-from dart.environments.miniwob.demonstrations import collect
+from dart.environments.browser.demonstrations import collect
+from dart.environments.miniwob.demonstrations import MINIWOB
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.policy.load import ModelPlacement
 from dart.store.reader import StoreReader
@@ -96,7 +97,7 @@ def imitated(folder: Path) -> Path:
     demonstrations, base, policy = folder / "demonstrations", folder / "tiny", folder / "imitated"
     demonstrations.mkdir()
     tasks = load_config(CONFIG).tasks.train
-    kept = collect(tasks, EPISODES, demonstrations, environments=2)
+    kept = collect(MINIWOB, tasks, EPISODES, demonstrations, environments=2)
     print(f"{sum(kept.values())} demonstrations of {len(kept)} tasks", flush=True)
     make_tiny_qwen(base)
     imitate_folder(demonstrations, base, policy, IMITATION, ModelPlacement(is_trained=True))

@@ -13,7 +13,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
-from dart.environments.miniwob.demonstrations import collect
+from dart.environments.browser.demonstrations import collect
+from dart.environments.miniwob.demonstrations import MINIWOB
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
@@ -83,7 +84,7 @@ def main_job(
     if demonstrations is None:
         report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
         folder.mkdir(parents=True)
-        collect(config.tasks, config.episodes_per_task, folder, environments=config.environments)
+        collect(MINIWOB, config.tasks, config.episodes_per_task, folder, environments=config.environments)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)

@@ -1,6 +1,6 @@
 """Import of demonstrations from disk into the experience pool, with the policy's own codec.
 
-A folder has the format that `dart.environments.miniwob.demonstrations` writes
+A folder has the format that `dart.environments.browser.demonstrations` writes
 (`dart.training.demonstration_format` checks it)::
 
     demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, unless an

@@ -16,8 +16,8 @@ from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.actions import Scroll, format_action
 from dart.core.types import RolloutLease, RolloutState
+from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
-from dart.environments.miniwob.demonstrations import play
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.store.reader import StoreReader

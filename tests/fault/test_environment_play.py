@@ -8,8 +8,8 @@ import pytest
 from PIL import Image, ImageChops
 
 from dart.core.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
-from dart.environments.miniwob.demonstrations import play
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation

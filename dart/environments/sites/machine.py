@@ -280,6 +280,17 @@ class Machine:
             for screen, elements in self.elements.items()
         }
 
+    def distances(self) -> dict[str, int]:
+        """Return the number of actions from the start to each screen, if no lasting record hid an element.
+
+        Records can make the way longer, never shorter.
+        """
+        free = _reduced(self, self._transient)
+        found: dict[str, int] = {}
+        for state, num_actions in _in_order(free, free.start, {}, {}):
+            found.setdefault(state.screen, num_actions)
+        return found
+
     def coverage(self, visited: Collection[str]) -> float:
         """Return the share of all screens that was visited, in [0, 1]. Raises ValueError for a screen that is
         none."""
@@ -362,25 +373,37 @@ def texts_of(element: Element, wanted: Mapping[str, Value]) -> Iterator[Texts]:
         yield tuple(zip((one.name for one in element.fields), chosen, strict=True))
 
 
+_CameFrom = dict[SiteState, tuple[SiteState, Act] | None]
+"""The state and the act before each state that a search has looked at; None for the first."""
+
+
 def _search(machine: Machine, start: SiteState, goal: Goal) -> tuple[Act, ...] | None:
-    """Return a path with the fewest actions by Dijkstra's algorithm; None when there is none."""
-    wanted, numbers = dict(goal.records), itertools.count()
-    came_from: dict[SiteState, tuple[SiteState, Act] | None] = {}
+    """Return a path with the fewest actions; None when there is none."""
+    came_from: _CameFrom = {}
+    for state, _ in _in_order(machine, start, dict(goal.records), came_from):
+        if machine.is_reached(goal, state):
+            return _acts_to(state, came_from)
+        if len(came_from) >= MOST_STATES:
+            raise SearchTooLarge(goal)
+    return None
+
+
+def _in_order(
+    machine: Machine, start: SiteState, wanted: Mapping[str, Value], came_from: _CameFrom
+) -> Iterator[tuple[SiteState, int]]:
+    """Yield states with their numbers of actions from the start, the fewest first (Dijkstra's algorithm)."""
+    numbers = itertools.count()
     queue: list[tuple[int, int, SiteState, tuple[SiteState, Act] | None]] = [(0, next(numbers), start, None)]
     while queue:
         num_actions, _, state, step = heapq.heappop(queue)
         if state in came_from:
             continue
-        if len(came_from) == MOST_STATES:
-            raise SearchTooLarge(goal)
         came_from[state] = step
-        if machine.is_reached(goal, state):
-            return _acts_to(state, came_from)
+        yield state, num_actions
         for act, after in _acts_for(machine, state, wanted):
             if after not in came_from:
                 so_far = num_actions + machine.num_actions([act])
                 heapq.heappush(queue, (so_far, next(numbers), after, (state, act)))
-    return None
 
 
 def _acts_for(

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from dart.core.actions import Click, Type
-from dart.environments.miniwob.demonstrations import OracleEpisode, episode_record
+from dart.environments.browser.demonstrations import OracleEpisode, episode_record
 from dart.environments.miniwob.oracles import ORACLES
 
 

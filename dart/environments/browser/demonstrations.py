@@ -1,0 +1,211 @@
+"""Demonstrations: episodes that oracles played on training seeds, as screenshots and actions.
+
+`dart.environments.miniwob.demonstrations` and `dart.environments.sites.demonstrations` are the commands. They
+write, for every task, as many *successful* episodes as asked for::
+
+    DIR/demonstrations.jsonl          one line for each episode: task_id, seed, instruction, reward, steps
+    DIR/screenshots/<sha256>.png      each screenshot once
+
+A step is ``{"screenshot_sha256", "action", "box"}``: the screenshot before the action, the action's text, and
+the box of the element under its point if it has one point.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from dart.core.actions import Action, Click, LeftDouble, RightSingle, format_action
+from dart.core.seeds import TRAINING_SEEDS
+from dart.environments.browser.dom_queries import TargetNotFound
+from dart.environments.browser.environment import BrowserEnvironment
+
+EnvironmentT = TypeVar("EnvironmentT", bound=BrowserEnvironment[Any])
+
+DEADLINE_S = 10.0
+"""Deadline of every call to the environment while an oracle plays."""
+
+SPARE = 1.1
+"""Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OracleKind(Generic[EnvironmentT]):
+    """A kind of environment whose oracles can play.
+
+    make        makes an environment in a scratch folder
+    oracle_of   returns the oracle of a task id: it yields the actions for a page and its instruction, and is
+                resumed after each action was applied
+    """
+
+    make: Callable[[Path], EnvironmentT]
+    oracle_of: Callable[[str], Callable[[EnvironmentT, str], AsyncIterator[Action]]]
+
+
+BOX_AT = """(() => {{
+    const element = document.elementFromPoint({x}, {y});
+    if (element === null) return null;
+    const {{left, top, right, bottom}} = element.getBoundingClientRect();
+    return [left, top, right, bottom];
+}})()"""
+"""JavaScript for the box of the topmost element at a point, in pixels of the screenshot."""
+
+PlayedStep = tuple[bytes, Action, list[float] | None]
+"""A screenshot (PNG), the action after it, and the box of the element that the action is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class OracleEpisode:
+    """An episode that an oracle played."""
+
+    task_id: str
+    seed: int
+    instruction: str
+    steps: tuple[PlayedStep, ...]
+    reward: float
+
+
+async def play(
+    environment: EnvironmentT,
+    oracle: Callable[[EnvironmentT, str], AsyncIterator[Action]],
+    task_id: str,
+    seed: int,
+) -> OracleEpisode:
+    """Let ``oracle`` play an episode until the episode ends or the page lacks what the oracle looks for."""
+    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    instruction = observation.instruction
+    steps: list[PlayedStep] = []
+    with contextlib.suppress(TargetNotFound):
+        async for action in oracle(environment, instruction):
+            steps.append((observation.screenshot, action, await _box_at(environment, action)))
+            if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+                break
+            observation = await environment.observe(deadline_s=DEADLINE_S)
+    reward = await environment.evaluate(deadline_s=DEADLINE_S)
+    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward)
+
+
+async def _box_at(environment: BrowserEnvironment[Any], action: Action) -> list[float] | None:
+    """Return the visible part of the box of the element that an action is for; None without one."""
+    if not isinstance(action, Click | LeftDouble | RightSingle):
+        return None
+    found = await environment.inspect(BOX_AT.format(x=action.x, y=action.y))
+    if found is None:
+        return None
+    left, top, right, bottom = found
+    width, height = environment.size
+    visible = [max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))]
+    return visible if visible[0] < visible[2] and visible[1] < visible[3] else None
+
+
+async def play_all(
+    kind: OracleKind[EnvironmentT], episodes: Sequence[tuple[str, int]], environments: int
+) -> AsyncIterator[OracleEpisode]:
+    """Play each task id and seed on several environments in parallel; yield episodes in order of their
+    end."""
+    waiting = iter(episodes)
+    played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
+
+    async def worker(scratch_dir: Path) -> None:
+        environment = kind.make(scratch_dir)
+        try:
+            for task_id, seed in waiting:
+                await played.put(await play(environment, kind.oracle_of(task_id), task_id, seed))
+        finally:
+            await environment.close()
+
+    with tempfile.TemporaryDirectory(prefix="dartrl-oracles-") as scratch:
+        async with asyncio.TaskGroup() as group:
+            for number in range(environments):
+                group.create_task(worker(Path(scratch) / str(number)))
+            for _ in episodes:
+                yield await played.get()
+
+
+def save_screenshot(folder: Path, png: bytes) -> str:
+    """Write ``png`` under its sha256 unless it is there already. Returns the sha256 in hex."""
+    digest = hashlib.sha256(png).hexdigest()
+    path = folder / f"{digest}.png"
+    if not path.exists():
+        path.write_bytes(png)
+    return digest
+
+
+def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
+    """Write the screenshots of an episode and return its line of demonstrations.jsonl, as plain data."""
+    steps = [
+        {"screenshot_sha256": save_screenshot(screenshots, png), "action": format_action(action)}
+        | ({} if box is None else {"box": box})
+        for png, action, box in play.steps
+    ]
+    return {
+        "task_id": play.task_id,
+        "seed": play.seed,
+        "instruction": play.instruction,
+        "reward": play.reward,
+        "steps": steps,
+    }
+
+
+async def _collected(
+    kind: OracleKind[EnvironmentT],
+    tasks: Sequence[str],
+    episodes: int,
+    out: Path,
+    *,
+    first: int,
+    environments: int,
+) -> Counter[str]:
+    """Let oracles play training seeds, add their successes to the folder ``out``, and count them by task."""
+    screenshots = out / "screenshots"
+    screenshots.mkdir(parents=True, exist_ok=True)
+    kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
+    seeds = TRAINING_SEEDS[first : first + int(episodes * SPARE) + 1]
+    wanted = [(task, seed) for seed in seeds for task in tasks]
+    with (out / "demonstrations.jsonl").open("a") as lines:
+        async for play in play_all(kind, wanted, environments):
+            if play.reward == 1.0 and kept[play.task_id] < episodes:
+                kept[play.task_id] += 1
+                lines.write(json.dumps(episode_record(play, screenshots)) + "\n")
+    return kept
+
+
+def collect(
+    kind: OracleKind[EnvironmentT],
+    tasks: Sequence[str],
+    episodes: int,
+    out: Path,
+    *,
+    first: int = 0,
+    environments: int = 4,
+) -> Counter[str]:
+    """Let oracles play training seeds, and add their successes to the folder ``out``.
+
+    first   how many training seeds to skip
+
+    Returns the number of added episodes by task.
+    """
+    playing = _collected(kind, tasks, episodes, out, first=first, environments=environments)
+    return asyncio.run(playing)
+
+
+def run_command(kind: OracleKind[EnvironmentT], tasks: Sequence[str]) -> None:
+    """Add demonstrations to a folder, as the command line says; those of earlier calls stay there.
+
+    tasks   the ids of the tasks that have oracles
+    """
+    parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
+    parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(tasks), metavar="TASK")
+    parser.add_argument("--episodes", type=int, default=100, help="successful episodes for each task")
+    parser.add_argument("--first", type=int, default=0, help="index of the first training seed")
+    parser.add_argument("--environments", type=int, default=4, help="browsers at a time")
+    parser.add_argument("--out", type=Path, required=True)
+    for task, count in collect(kind, **vars(parser.parse_args())).items():
+        print(f"{task:34} {count} episodes")

@@ -1,0 +1,15 @@
+"""Demonstrations on sites: ``python -m dart.environments.sites.demonstrations --out DIR``.
+
+``--tasks sites/mail/easy --episodes 100`` says which tasks and how many successful episodes of each. The
+folder is that of `dart.environments.browser.demonstrations`.
+"""
+
+from dart.environments.browser.demonstrations import OracleKind, run_command
+from dart.environments.sites.environment import SitesEnvironment
+from dart.environments.sites.oracles import solution
+from dart.environments.sites.tasks import EXPLORE, task_ids
+
+SITES: OracleKind[SitesEnvironment] = OracleKind(SitesEnvironment, lambda task_id: solution)
+
+if __name__ == "__main__":
+    run_command(SITES, [task_id for task_id in task_ids() if not task_id.endswith(EXPLORE)])
