@@ -189,6 +189,21 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _curation_problems(config.curation)
     yield from _kind_problems(config)
     yield from _latency_problems(config)
+    yield from _exploration_problems(config)
+
+
+def _exploration_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem for what idle environments cannot explore."""
+    if config.exploration.enabled and not KINDS[config.environments.kind].is_page:
+        yield (
+            ("exploration.enabled", "environments.kind"),
+            f"must be false: the screens of environments of kind {config.environments.kind!r} are no pages",
+        )
+    known = known_tasks(config) if config.exploration.tasks and config.environments.kind != "osworld" else ()
+    for task in config.exploration.tasks:
+        if known and task not in known:
+            hint = did_you_mean(near(task, known))
+            yield ("exploration.tasks",), f"names {shortened(repr(task))}, which is not a task{hint}"
 
 
 def _size_problems(config: Config) -> Iterator[Contradiction]:

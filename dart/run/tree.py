@@ -5,9 +5,10 @@ root                     rest_for_one: a child that fails restarts the children 
 ├─ curator               task difficulty, leases, batches, phases
 ├─ rollout_pool          one_for_one: rollout-0 …, one engine each
 ├─ weight_sync           takes a new version through the engines, a share of them at a time
-├─ exploration           only if idle environments explore: the owner of the exploration graph
 ├─ environment_pool      one_for_one: env-000 …, one environment each
-└─ trainer               transient, significant: when it has ended, the run is over
+├─ trainer               transient, significant: when it has ended, the run is over
+└─ exploration           only if idle environments explore: the owner of the exploration graph; nothing
+                         depends on it
 """
 
 import math
@@ -71,9 +72,9 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
         curator,
         supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines),
         weight_sync,
-        *owner,
         supervisor_spec(ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments),
         trainer,
+        *owner,
     )
 
 

@@ -1,0 +1,93 @@
+"""A site without a browser: pages with buttons that lead to other pages."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from PIL import Image
+
+from dart.core.actions import Action, Click
+from dart.environments.faults import ResetFailed
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
+from tests.unit.exploration.screens import button
+
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "home": ("cart", "help", "home"),
+    "cart": ("home", "order"),
+    "help": ("home", "topic"),
+    "order": ("home", "away"),
+    "topic": ("help",),
+}
+"""Each page with the names of its buttons, which are those of the pages that they lead to."""
+
+AWAY = "https://elsewhere.example/"
+
+
+class MadeUpSite(Environment):
+    """Shows one page at a time; the button `away` leaves the site."""
+
+    def __init__(self, pages: Mapping[str, tuple[str, ...]] = PAGES) -> None:
+        self._pages = pages
+        self._page = ""
+        self.resets = 0
+        self.shown: list[str] = []
+
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
+    ) -> Observation:
+        self.resets += 1
+        if not self._pages:
+            raise ResetFailed(task_id, "the site does not answer")
+        self._page = "home"
+        return await self.observe(deadline_s=deadline_s)
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        level = 20 + 40 * [*self._pages, "away"].index(self._page)
+        picture = io.BytesIO()
+        Image.new("L", (100, 100), level).save(picture, "PNG")
+        return Observation(screenshot=picture.getvalue(), instruction="Explore the site.")
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        assert isinstance(action, Click)
+        for row, name in enumerate(self._pages[self._page]):
+            left, top, right, bottom = button(name, row).box
+            if left <= action.x < right and top <= action.y < bottom:
+                self._page = name
+                self.shown.append(name)
+                break
+        return StepResult(terminated=False)
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        return 0.0
+
+    async def healthy(self, *, deadline_s: float) -> bool:
+        return True
+
+    async def inspect(self, expression: str) -> Any:
+        names = self._pages.get(self._page, ())
+        return {
+            "url": AWAY if self._page == "away" else f"http://made-up.localhost/{self._page}",
+            "title": self._page,
+            "width": 100,
+            "height": 100,
+            "nodes": [[1, "h1", self._page, [0, 0, 50, 10], self._page, ""]],
+            "elements": [_button(name, row) for row, name in enumerate(names)],
+            "is_above": False,
+            "is_below": False,
+        }
+
+
+def _button(name: str, row: int) -> dict[str, Any]:
+    return {
+        "role": "button",
+        "text": name,
+        "has_text": True,
+        "box": list(button(name, row).box),
+        "acts": True,
+        "is_enabled": True,
+        "is_clear": True,
+        "is_field": False,
+        "opens": False,
+        "leads_to": "",
+        "sends_to": "",
+    }

@@ -1,0 +1,209 @@
+"""Explorers and the owner of the graph among a real record, on a site without a browser."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, Stop, receives
+from actors.testing import InMemorySystem
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.exploration import Effect, LeaseEnd
+from dart.environments import actor as environment_module
+from dart.exploration import actor as exploration_module
+from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
+from dart.exploration.graph import Graph, graph_of
+from dart.exploration.owner import ExplorationActor
+from dart.store.actor import StoreActor
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+from tests.unit.exploration.made_up_site import PAGES, MadeUpSite
+
+TASK = "miniwob/navigate-tree"
+PIECE_S = 0.2
+
+
+class Curator(Actor):
+    """Has no work for anybody. It counts who asks."""
+
+    def on_start(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    @receives(m.WorkRequest)
+    def next_work(self, call: m.WorkRequest, sender: Sender) -> m.NoWorkYet:
+        self.asked[call.environment] += 1
+        return m.NoWorkYet(retry_after_s=0.5, reason="nothing to do")
+
+
+@dataclass
+class System:
+    """A bench with a store and the owner of the graph."""
+
+    bench: InMemorySystem
+    folder: Path
+    sites: dict[str, MadeUpSite]
+    config: dict[str, Any]
+
+    @property
+    def args(self) -> dict[str, Any]:
+        return {"config": self.config, "store": str(self.folder / "store.db"), "engines": []}
+
+    def start_explorers(self, *names: str, actor: type[Actor] = ExplorerActor) -> None:
+        for name in names:
+            self.bench.start(actor, name, self.args)
+
+    def until(self, is_so: Callable[[], bool], seconds: float = 200.0) -> None:
+        """Let time pass in small pieces until something is so."""
+        ends_s = self.bench.clock.monotonic_s() + seconds
+        while not is_so():
+            assert self.bench.clock.monotonic_s() < ends_s, "not so in time"
+            self.bench.advance(PIECE_S)
+            for name in self.sites:
+                self._finish_loop(name)
+
+    def stop(self) -> None:
+        """End the explorers, so that none is left in the middle of an action."""
+        for name in self.sites:
+            if self.bench.is_alive(name):
+                self.bench.tell(name, Stop())
+        self.until(lambda: not any(self.bench.is_alive(name) for name in self.sites))
+
+    def _finish_loop(self, name: str) -> None:
+        if not self.bench.is_alive(name):
+            return
+        done: list[bool] = []
+        self.bench.actor(name).in_loop(_nothing()).then(lambda: done.append(True))
+        self.bench.finish_work(name, lambda: bool(done) or not self.bench.is_alive(name))
+
+    def graph(self) -> Graph:
+        with StoreReader(self.folder / "store.db") as reader:
+            return graph_of(reader.screens(TASK, 0), reader.explored_steps(TASK, 0))
+
+    def held(self) -> list[str]:
+        with StoreReader(self.folder / "store.db") as reader:
+            return [lease.explorer for lease in reader.held_leases()]
+
+
+async def _nothing() -> None:
+    return
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., System]]:
+    """Makes a system whose explorers have made-up sites."""
+    systems: list[System] = []
+    with InMemorySystem(tmp_path) as bench:
+
+        def made(pages: Mapping[str, tuple[str, ...]] = PAGES, **settings: Any) -> System:
+            sites: dict[str, MadeUpSite] = {}
+
+            def make_environment(config: Config, name: str, *_: Any) -> MadeUpSite:
+                sites[name] = MadeUpSite(pages)
+                return sites[name]
+
+            monkeypatch.setattr(exploration_module, "make_environment", make_environment)
+            monkeypatch.setattr(environment_module, "make_environment", make_environment)
+            wanted = {"tasks": [TASK], "actions": 200, "confirm_share": 0.0, "stops_when_flat": False}
+            config = Config.model_validate({"exploration": wanted | settings}).model_dump(mode="json")
+            with Store(tmp_path / "store.db") as store:
+                store.add_version()
+            system = System(bench, tmp_path, sites, config)
+            systems.append(system)
+            bench.start(StoreActor, "store", system.args)
+            bench.start(ExplorationActor, "exploration", system.args | {"ends_run": True})
+            return system
+
+        yield made
+        for system in systems:
+            system.stop()
+
+
+def test_a_site_is_explored_to_its_last_action_and_then_the_owner_ends(make: Callable[..., System]) -> None:
+    system = make()
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    assert {node.screen.title for node in graph.nodes.values()} == set(PAGES)
+    assert all(not graph.untried(screen_id) for screen_id in graph.nodes)
+    effects = Counter(step.effect for step in graph.steps)
+    assert (effects[Effect.LEFT], effects[Effect.NEW_SHAPE]) == (1, len(PAGES))
+    assert system.held() == []
+
+
+def test_two_explorers_share_the_screens_and_expand_none_twice(make: Callable[..., System]) -> None:
+    system = make()
+    system.start_explorers("explorer-000", "explorer-001")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    expanded = Counter((step.source_id, step.action) for step in graph.steps if step.is_expansion)
+    assert set(expanded.values()) == {1}
+    assert len(expanded) == sum(map(len, PAGES.values()))
+    assert len({step.fence for step in graph.steps}) > 1
+
+
+def test_known_effects_are_repeated_when_nothing_is_left_to_expand(make: Callable[..., System]) -> None:
+    system = make(confirm_share=0.5)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"), seconds=400.0)
+    assert {targets.total() >= 2 for _, targets in system.graph().edges()} == {True}
+
+
+def test_no_more_actions_than_allowed_are_begun(make: Callable[..., System]) -> None:
+    system = make(actions=4)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert 4 <= system.graph().actions <= 4 + 25
+
+
+def leased(system: System, incarnation: int = 1) -> m.ExplorationLease:
+    """A lease of an explorer that reports nothing under it."""
+    request = m.ExploreRequest(explorer="explorer-009", incarnation=incarnation, task_id="", seed=0, at=None)
+    answer = system.bench.ask("exploration", request)
+    system.bench.settle()
+    lease: m.ExplorationLease = answer.result()
+    return lease
+
+
+def test_the_lease_of_an_explorer_that_died_ends_with_its_next_one(make: Callable[..., System]) -> None:
+    system = make()
+    earlier, later = leased(system), leased(system, incarnation=2)
+    assert later.fence > earlier.fence
+    assert system.held() == ["explorer-009"]
+    system.bench.tell("exploration", m.GiveBackLease(fence=earlier.fence, why=LeaseEnd.GIVEN_BACK))
+    system.bench.settle()
+    assert system.held() == ["explorer-009"]
+
+
+def test_a_lease_without_reports_expires(make: Callable[..., System]) -> None:
+    system = make(lease_s=10.0)
+    leased(system)
+    system.bench.advance(9.0)
+    assert system.held() == ["explorer-009"]
+    system.bench.advance(8.0)
+    assert system.held() == []
+
+
+def test_a_site_that_does_not_answer_ends_the_exploration_with_an_empty_graph(
+    make: Callable[..., System],
+) -> None:
+    system = make(pages={})
+    system.start_explorers("explorer-000", "explorer-001", "explorer-002")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    assert graph.nodes == {}
+    assert {step.effect for step in graph.steps} == {Effect.FAULT}
+
+
+def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: Callable[..., System]) -> None:
+    system = make(enabled=True, lease_actions=3)
+    system.bench.start(Curator, "curator")
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.until(lambda: len(system.graph().nodes) == len(PAGES))
+    leases = {step.fence for step in system.graph().steps}
+    curator: Any = system.bench.actor("curator")
+    assert curator.asked["env-000"] >= len(leases)
+    assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
