@@ -56,7 +56,7 @@ SHARES: Mapping[Split, float] = {Split.TRAIN: 0.7, Split.VALIDATION: 0.15, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class GraphQuery:
     """An instruction, and the one element of a screen that it means."""
 
     screen_id: int
@@ -69,9 +69,9 @@ class Query:
     """The first step that showed the outcome."""
 
 
-def queries_of(graph: Graph) -> list[Query]:
+def queries_of(graph: Graph) -> list[GraphQuery]:
     """The queries of all screens that pass the gates, in the order in which the screens were found."""
-    found: list[Query] = []
+    found: list[GraphQuery] = []
     of_text: Counter[str] = Counter()
     outcomes = _outcomes(graph)
     for node in distinct_screens(graph.nodes.values()):
@@ -107,25 +107,25 @@ def split_of_shapes(shapes: Iterable[str], seed: int) -> dict[str, Split]:
 # ---- queries that name an element ----
 
 
-def _element_queries(node: ScreenNode) -> Iterator[Query]:
+def _element_queries(node: ScreenNode) -> Iterator[GraphQuery]:
     by_text: defaultdict[str, list[PageElement]] = defaultdict(list)
     for element in targets(node.screen):
         by_text[element.text.casefold()].append(element)
     for elements in by_text.values():
         if len(elements) == 1:
             words = _naming(elements[0])
-            yield Query(
+            yield GraphQuery(
                 screen_id=node.screen_id, instruction=words, element=elements[0], kind=QueryKind.ELEMENT
             )
         elif len(elements) <= len(ORDINALS) and len({one.role for one in elements}) == 1:
             yield from _order_queries(node, elements)
 
 
-def _order_queries(node: ScreenNode, elements: Sequence[PageElement]) -> Iterator[Query]:
+def _order_queries(node: ScreenNode, elements: Sequence[PageElement]) -> Iterator[GraphQuery]:
     in_order = sorted(elements, key=lambda one: (one.box[1], one.box[0]))
     for ordinal, element in zip(ORDINALS, in_order, strict=False):
         words = f'click the {ordinal} "{element.text}" {element.role} from the top'
-        yield Query(screen_id=node.screen_id, instruction=words, element=element, kind=QueryKind.ORDER)
+        yield GraphQuery(screen_id=node.screen_id, instruction=words, element=element, kind=QueryKind.ORDER)
 
 
 def _naming(element: PageElement) -> str:
@@ -171,9 +171,9 @@ def _outcomes(graph: Graph) -> dict[tuple[int, str], _Outcome]:
 
 def _outcome_queries(
     graph: Graph, node: ScreenNode, outcomes: Mapping[tuple[int, str], _Outcome]
-) -> list[Query]:
+) -> list[GraphQuery]:
     """A query for each outcome of this screen that only one of its elements has."""
-    by_words: defaultdict[str, list[Query]] = defaultdict(list)
+    by_words: defaultdict[str, list[GraphQuery]] = defaultdict(list)
     known = {centre(one.box): one for one in targets(node.screen)}
     for candidate in graph.candidates(node.screen_id):
         outcome = outcomes.get((node.screen_id, candidate.key))
@@ -183,7 +183,7 @@ def _outcome_queries(
         appeared = appears(node.screen, graph.nodes[outcome.target_id].screen)
         if appeared:
             by_words[appeared].append(
-                Query(
+                GraphQuery(
                     screen_id=node.screen_id,
                     instruction=f'open "{appeared}"',
                     element=element,
@@ -209,7 +209,7 @@ def appears(before: PageScreen, after: PageScreen) -> str:
     return named[0] if named else ""
 
 
-def _interleaved(some: Sequence[Query], others: Sequence[Query]) -> Iterator[Query]:
+def _interleaved(some: Sequence[GraphQuery], others: Sequence[GraphQuery]) -> Iterator[GraphQuery]:
     """One of each in turn, so that the bound of a screen leaves room for both kinds."""
     for number in range(max(len(some), len(others))):
         yield from some[number : number + 1]

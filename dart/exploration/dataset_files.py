@@ -6,7 +6,7 @@ from pathlib import Path
 from dart.core.boxes import Box
 from dart.core.errors import UsageError
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
-from dart.exploration.dataset import Query, Split, queries_of, split_of_shapes, targets
+from dart.exploration.dataset import GraphQuery, Split, queries_of, split_of_shapes, targets
 from dart.exploration.graph import Graph
 from dart.store.blobs import BlobStore
 
@@ -38,7 +38,7 @@ def write_dataset(
 
 
 def _sample(
-    folder: Path, query: Query, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
+    folder: Path, query: GraphQuery, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
 ) -> GroundingSample:
     screen = graph.nodes[query.screen_id].screen
     provenance = {
