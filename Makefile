@@ -6,7 +6,7 @@ CONFIG ?= configs/laptop.toml
 # Tests and benchmarks start thousands of Python processes: each reads bytecode instead of compiling again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast cluster test-cluster test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast cluster test-cluster test-losses test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -37,7 +37,11 @@ test-fast: setup ## unit and property tests without the slow ones, with fewer ex
 
 test-cluster: setup ## the tests that need PostgreSQL, an S3 server and Ray, with a set-up of their own
 	@scripts/setup-cluster.sh
-	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster tests/unit/store tests/fault/test_store_kill.py tests/property/test_record_and_curation.py $(ARGS)
+	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/cluster/losses tests/cluster tests/unit/store tests/fault/test_store_kill.py tests/property/test_record_and_curation.py $(ARGS)
+
+test-losses: setup ## whole runs that lose nodes, PostgreSQL, or the head of Ray with the control node
+	@scripts/setup-cluster.sh
+	DARTRL_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/cluster/losses $(ARGS)
 
 cluster: setup ## the laptop job on three nodes of this machine with PostgreSQL and S3, one node killed; ARGS="--run smoke"
 	@scripts/setup-cluster.sh

@@ -56,7 +56,7 @@ FORMS = {
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
     "blobs": _form("--rounds 1 --count 4"),
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),
-    "cluster": Form(run_by="make test-cluster"),
+    "cluster": Form(run_by="make test-losses"),
     "command_line": _form("--quick"),
     "control_fuzz": _form("{live} --frames 2000"),
     "corruptions": _form("--count 8 --out {out}/corruptions.json"),
