@@ -407,6 +407,9 @@ CHANGING = {
 }
 APART = {
     "eval": "it measures a checkpoint in a run of its own",
+    "explore": "it explores a site in browsers of its own",
+    "ground train": "it trains a policy on boxes, for minutes",
+    "ground eval": "it measures a checkpoint and needs no run",
     "pretrain": "it makes a policy from nothing, for minutes",
     "init": "it writes a project, and knows no run",
     "setup": "it installs the browser and the pages",
