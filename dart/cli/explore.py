@@ -26,7 +26,8 @@ def explore(
         ),
     ] = None,
     actions: Annotated[
-        int | None, typer.Option("--actions", "-n", min=1, help="Largest number of actions, resets included.")
+        int | None,
+        typer.Option("--actions", "-n", min=1, help="Actions after which no walk begins, resets included."),
     ] = None,
     explorers: Annotated[int | None, typer.Option(min=1, help="Number of browsers.")] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help=CONFIGURATION)] = None,

@@ -628,7 +628,7 @@ class ExplorationSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
     """Seed of the start screens, one of those for training."""
     actions: Many = 800
-    """Largest number of actions for each task; a reset counts as one."""
+    """Actions for each task after which no walk begins; a reset counts as one."""
     strategy: Literal["memory_q", "least_tried", "random"] = "memory_q"
     """How the next action is chosen."""
     prior: Literal["constant", "model"] = "constant"
