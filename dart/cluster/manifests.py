@@ -19,7 +19,10 @@ CONFIG_FOLDER = "/etc/dartrl"
 RUN_DIR = "/var/tmp/dartrl/run"
 """Run directory in the head pod; what must last is in the record and the blobs."""
 
-START = "ulimit -c unlimited; RAY_AUTH_MODE=token ray start"
+NICENESS = "RAY_worker_niceness"
+"""Ray starts its workers with nice 15, and with them the actor systems of the nodes; 0 gives them their share."""
+
+START = f"ulimit -c unlimited; {NICENESS}=0 RAY_AUTH_MODE=token ray start"
 
 
 def head_address(engine: EngineSettings) -> str:
@@ -107,6 +110,7 @@ def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
     container = {
         "name": f"ray-{role}",
         "image": pods.image,
+        "env": [{"name": NICENESS, "value": "0"}],
         "envFrom": [{"secretRef": {"name": pods.secret}}],
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [{"name": "files", "mountPath": CONFIG_FOLDER, "readOnly": True}],
