@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.record_address import RecordAddress
 from dart.store.control_node import ControlNode, announce, keep_announced, note_end, read_control_node
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
+from tests.record_places import RecordPlaces
 
 NODE = ControlNode(
     address="10.0.0.1:4000",
@@ -23,16 +25,17 @@ NODE = ControlNode(
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Path:
-    Store(tmp_path / "store.db").close()
-    return tmp_path / "store.db"
+def record(places: RecordPlaces) -> RecordAddress:
+    address = places.empty()
+    Store(address).close()
+    return address
 
 
-def test_a_record_without_a_control_node_has_none(record: Path) -> None:
+def test_a_record_without_a_control_node_has_none(record: RecordAddress) -> None:
     assert read_control_node(record) is None
 
 
-def test_the_newest_announcement_is_read(record: Path) -> None:
+def test_the_newest_announcement_is_read(record: RecordAddress) -> None:
     announce(record, NODE)
     later = replace(NODE, address="10.0.0.2:5000", token="another", pid=8, began_unix_s=200.0)
     announce(record, later)
@@ -40,7 +43,7 @@ def test_the_newest_announcement_is_read(record: Path) -> None:
     assert read_control_node(record) == later
 
 
-def test_a_row_is_kept_by_its_own_control_node_alone(record: Path) -> None:
+def test_a_row_is_kept_by_its_own_control_node_alone(record: RecordAddress) -> None:
     announce(record, NODE)
     later = replace(NODE, token="another")
     announce(record, later)
@@ -54,7 +57,9 @@ def test_a_row_is_kept_by_its_own_control_node_alone(record: Path) -> None:
 
 
 @pytest.mark.parametrize(("pid", "began_unix_s"), [(8, 100.25), (7, 100.5)])
-def test_another_start_of_the_run_does_not_end_it(record: Path, pid: int, began_unix_s: float) -> None:
+def test_another_start_of_the_run_does_not_end_it(
+    record: RecordAddress, pid: int, began_unix_s: float
+) -> None:
     announce(record, NODE)
 
     note_end(record, pid, began_unix_s, 300.0)
@@ -62,7 +67,7 @@ def test_another_start_of_the_run_does_not_end_it(record: Path, pid: int, began_
     assert read_control_node(record) == NODE
 
 
-def test_the_end_is_written_once_and_the_next_start_takes_it_back(record: Path) -> None:
+def test_the_end_is_written_once_and_the_next_start_takes_it_back(record: RecordAddress) -> None:
     announce(record, NODE)
     for unix_s in (300.0, 400.0):
         note_end(record, NODE.pid, NODE.began_unix_s, unix_s)

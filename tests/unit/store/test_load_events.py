@@ -9,19 +9,22 @@ from actors.actor import Stop
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.record_address import RecordAddress
 from dart.store.actor import LOAD_WRITE_S, StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.events import PAUSED
 from dart.telemetry.load_interval import LOAD_EVENTS_PER_S, load_every_s
 from dart.telemetry.load_meter import LOAD
+from tests.record_places import RecordPlaces
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    with Store(tmp_path / "store.db") as store:
+def path(places: RecordPlaces) -> RecordAddress:
+    address = places.empty()
+    with Store(address) as store:
         store.add_version()
-    return tmp_path / "store.db"
+    return address
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, path: Path) -> Iterator[InMemorySystem]:
+def bench(tmp_path: Path, path: RecordAddress) -> Iterator[InMemorySystem]:
     with InMemorySystem(tmp_path) as bench:
         args = {"store": str(path), "config": Config().model_dump(mode="json")}
         bench.start(StoreActor, "store", args=args)
@@ -52,13 +55,13 @@ def send(bench: InMemorySystem, subject: str, kind: str = LOAD) -> None:
     assert bench.tell("store", m.RecordEvents(events=(event,)))
 
 
-def subjects(path: Path, kind: str) -> list[str]:
+def subjects(path: RecordAddress, kind: str) -> list[str]:
     with StoreReader(path) as reader:
         return sorted(event.subject for event in reader.events() if event.kind == kind)
 
 
 def test_the_load_of_all_actors_of_a_moment_is_one_write(
-    bench: InMemorySystem, path: Path, writes: list[int]
+    bench: InMemorySystem, path: RecordAddress, writes: list[int]
 ) -> None:
     names = [f"env-{index:03d}" for index in range(40)]
     for name in names:
@@ -73,7 +76,7 @@ def test_the_load_of_all_actors_of_a_moment_is_one_write(
     assert writes == [40, 1], "what comes later is written too"
 
 
-def test_what_is_kept_is_written_before_the_store_ends(bench: InMemorySystem, path: Path) -> None:
+def test_what_is_kept_is_written_before_the_store_ends(bench: InMemorySystem, path: RecordAddress) -> None:
     send(bench, "env-000")
     bench.settle()
     bench.tell("store", Stop())
@@ -82,7 +85,7 @@ def test_what_is_kept_is_written_before_the_store_ends(bench: InMemorySystem, pa
     assert subjects(path, LOAD) == ["env-000"]
 
 
-def test_other_events_do_not_wait(bench: InMemorySystem, path: Path) -> None:
+def test_other_events_do_not_wait(bench: InMemorySystem, path: RecordAddress) -> None:
     send(bench, "store", PAUSED)
     bench.settle()
 
