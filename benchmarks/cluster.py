@@ -18,7 +18,8 @@ elsewhere, engines take requests and every environment has a new lease. Two leas
 nothing that was placed on it before may live, and no report under a lease that it held may be taken any more.
 
 A node that was lost again and again gets no work for a while, which would hide these figures. So a place that
-was lost twice under one name is given a new name, as a new machine would have.
+was lost twice under one name is given a new name, as a new machine would have. So is one that is started again
+after a kill, since Ray may not have noticed the end of the one before it.
 
 Exit code 1 when a rollout was lost or doubled, the data are not sound, a late report was taken, a process was
 left behind, a stale engine was asked, or something was not noticed, left routing or was never replaced. Times
@@ -275,13 +276,13 @@ class ClusterRun:
         """Give every place that was lost often a new name. Needs a settled run, and leaves one."""
         often = [node for node in self.nodes.workers.values() if self._is_lost_often(node)]
         for node in often:
-            self.nodes.start_again(node, is_renamed=True)
+            self.nodes.start_again(node)
         if often:
             self.settle()
 
     def start_again(self, node: Node) -> None:
         """Start Ray again where it has ended."""
-        self.nodes.start_again(node, is_renamed=self._is_lost_often(node))
+        self.nodes.start_again(node)
 
     def names(self, but: str = "") -> list[str]:
         """The names of the worker nodes."""

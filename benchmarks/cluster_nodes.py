@@ -82,13 +82,10 @@ class Nodes:
         """What a client of this cluster has in its environment."""
         return self._environment
 
-    def start_again(self, node: Node, *, is_renamed: bool) -> None:
-        """Start Ray at a place where it has ended.
-
-        is_renamed   whether the node gets a name that no node had, as a new machine has
-        """
-        node.starts += is_renamed
-        node.name = f"{node.place}{node.starts}" if is_renamed else node.name
+    def start_again(self, node: Node) -> None:
+        """Start Ray at a place where it has ended, under a name that no node had, as a new machine has."""
+        node.starts += 1
+        node.name = f"{node.place}{node.starts}"
         self.end(node)
         node.process = self._start_worker(node.place, node.name)
 
