@@ -18,8 +18,8 @@ elsewhere, engines take requests and every environment has a new lease. Two leas
 nothing that was placed on it before may live, and no report under a lease that it held may be taken any more.
 
 A node that was lost again and again gets no work for a while, which would hide these figures. So a place that
-was lost twice under one name is given a new name, as a new machine would have. So is one that is started again
-after a kill, since Ray may not have noticed the end of the one before it.
+was lost twice under one name is given a new name, as a new machine would have. So is a place that is started
+again after a kill, since Ray may not have noticed the end of the node before it.
 
 Exit code 1 when a rollout was lost or doubled, the data are not sound, a late report was taken, a process was
 left behind, a stale engine was asked, or something was not noticed, left routing or was never replaced. Times
