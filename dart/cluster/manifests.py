@@ -20,7 +20,7 @@ RUN_DIR = "/var/tmp/dartrl/run"
 """Run directory in the head pod; what must last is in the record and the blobs."""
 
 NICENESS = "RAY_worker_niceness"
-"""Ray starts its workers, and with them the actor systems of the nodes, with nice 15; 0 gives them a share."""
+"""Ray starts its workers, and with them the actor systems of nodes, with nice 15; 0 gives them a share."""
 
 START = f"ulimit -c unlimited; {NICENESS}=0 RAY_AUTH_MODE=token ray start"
 
