@@ -116,7 +116,7 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
             raise
         end(
             f"{error.strerror} at {error.filename or somewhere}; everything stored before is kept: "
-            "make room, then go on with --resume",
+            "make room, then go on with --resume, or begin again if nothing was stored yet",
             ExitCode.IO_ERROR,
         )
     except Exception as error:

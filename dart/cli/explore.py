@@ -130,7 +130,7 @@ def _explore(config: "Config", *, resume: bool) -> None:
 
     result = run_exploration(config, resume=resume, show=show)
     for one in result.progress:
-        typer.echo(
+        say(
             f"{one.task_id}: {one.screens} screens of {one.shapes} shapes and {one.edges} known ways between "
             f"them, with {one.actions} actions; {one.open_screens} screens have untried actions"
         )
@@ -156,7 +156,7 @@ def _write_data(config: "Config", folder: Path) -> None:
             screenshots = blobs_of(paths).screenshots
             written = write_dataset(place, follower.graph, task_id, seed, screenshots, paths.title)
             parts = ", ".join(f"{count} in {place / split.value}" for split, count in written.items())
-            typer.echo(f"{task_id}: {parts}")
+            say(f"{task_id}: {parts}")
 
 
 def progress_line(progress: tuple[Any, ...]) -> str:

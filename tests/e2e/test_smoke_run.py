@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-SMALL_DISK = "size=600k"
+SMALL_DISK = "size=1000k"
 """Room for the first files of a run, not for its screenshots."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]

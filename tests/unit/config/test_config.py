@@ -88,7 +88,7 @@ def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
 def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
     path = written(tmp_path, "[run]\nlr = 1e-5\n")
 
-    assert problems_of(path) == [f"{path}: run.lr is not a key; did you mean training.lr?"]
+    assert problems_of(path) == [f"{path}: run.lr is not a key; did you mean training.lr or grounding.lr?"]
 
 
 def test_a_section_like_no_other_lists_what_there_is() -> None:
@@ -159,7 +159,10 @@ def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path / "no.toml")
 
     assert problem.startswith(f"{tmp_path / 'no.toml'}: there is no such file; ")
-    assert "the bundled configurations are chaos, cluster, decoupling, desktop, explore, hard" in problem
+    assert (
+        "the bundled configurations are chaos, cluster, decoupling, desktop, explore, grounding, hard"
+        in problem
+    )
 
 
 def test_a_folder_or_binary_file_is_refused_in_words(tmp_path: Path) -> None:
