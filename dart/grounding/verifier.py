@@ -77,7 +77,9 @@ class SmallVerifier(Verifier):
         """Raises UnsupportedCheckpoint when True or False is not one token."""
         self.module = policy.module
         self._policy = policy
-        self._answers = answer_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
+        self._answers = answer_ids(
+            AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False), folder
+        )
 
     def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
         prompts = [
