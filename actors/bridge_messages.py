@@ -116,7 +116,7 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 
 def why_not_taken(carry: Carry) -> str:
-    """Why mail from another host is refused, whoever its receiver is; empty if it is taken. Pure."""
+    """Return why the bridge refuses a message of another host to any actor; empty if it takes it. Pure."""
     if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
         return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_HOST:

@@ -79,7 +79,7 @@ class EvaluationSchedule:
         self.missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
         """Evaluation episodes still to be played in each phase, in the order in which they are leased."""
         self._free = {phase: self._not_leased(phase) for phase in EvaluationPhase}
-        """The missing episodes of each phase that nobody plays, in the same order."""
+        """The missing episodes of each phase that no environment has leased, in the same order."""
         self._measured_version = self.newest_version()
         """The version that the evaluation after training measures."""
 
@@ -215,7 +215,7 @@ class EvaluationSchedule:
             self._free[lease.phase].put(lease.episode, turn(lease.episode))
 
     def _not_leased(self, phase: EvaluationPhase) -> IndexedHeap[EvaluationEpisode]:
-        """The missing episodes of a phase that nobody plays."""
+        """The missing episodes of a phase that no environment has leased."""
         leased = {one.episode for one in self._leases.values() if one.phase is phase}
         free: IndexedHeap[EvaluationEpisode] = IndexedHeap()
         for episode in self.missing[phase]:

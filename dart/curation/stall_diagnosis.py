@@ -172,7 +172,7 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def is_stalled(facts: RunFacts) -> bool:
-    """Whether somebody has waited for longer than `starved_after_s`, so that `diagnose` finds a stall."""
+    """Whether an actor has waited longer than `starved_after_s`, so that `diagnose` finds a stall."""
     return any(waited_s >= facts.starved_after_s for _, waited_s, _, _ in _waits(facts))
 
 

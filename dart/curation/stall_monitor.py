@@ -62,7 +62,7 @@ class StallMonitor:
         known   the facts that the curator knows
         now_s   time of a monotonic clock
 
-        The rows of all environments are read only when somebody has waited for long: a notice counts them.
+        The rows of all environments are read only if an actor has waited for long: its notice counts them.
         """
         facts = self._completed(known, board, now_s)
         if is_stalled(facts):

@@ -163,7 +163,7 @@ def _watch(
 
 
 def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, signals: int) -> None:
-    """Raise DartError if nothing was found, although nobody ended the run."""
+    """Raise DartError if the exploration found no screen and no signal ended it."""
     empty = [one.task_id for one in progress if not one.screens]
     if empty and not signals:
         raise DartError(
