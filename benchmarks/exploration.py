@@ -98,7 +98,7 @@ class Walk:
         return max(count for at, count in self.truth if at <= actions)
 
 
-class LocalPorts:
+class LocalRunAccess:
     """The owner of the graph in this process, with a record in a file (`dart.exploration.explorer`)."""
 
     def __init__(
@@ -189,33 +189,33 @@ async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) ->
     )
     with ExitStack() as around:
         store = around.enter_context(Store(folder / "store.db"))
-        ports = LocalPorts(store, task_id, settings, state_reader(environment))
-        ports.blobs = FolderBlobs(folder / "blobs")
+        access = LocalRunAccess(store, task_id, settings, state_reader(environment))
+        access.blobs = FolderBlobs(folder / "blobs")
         if arm == "memory_q+model":
-            ports.answers_of = policy_answers(ports.blobs, seed)
+            access.answers_of = policy_answers(access.blobs, seed)
         explorer = Explorer(
             environment,
-            ports,
+            access,
             store,
             settings,
             EnvironmentsSettings(),
             random.Random(seed),
-            ports.prior if arm == "memory_q+model" else constant_prior,
+            access.prior if arm == "memory_q+model" else constant_prior,
         )
         began_s = time.monotonic()
         try:
-            done.not_run = await explore_to_the_end(explorer, ports, actions)
+            done.not_run = await explore_to_the_end(explorer, access, actions)
         finally:
             await environment.close()
-        conclude(done, ports, environment, time.monotonic() - began_s)
+        conclude(done, access, environment, time.monotonic() - began_s)
     return done
 
 
-async def explore_to_the_end(explorer: Explorer, ports: LocalPorts, actions: int) -> str:
+async def explore_to_the_end(explorer: Explorer, access: LocalRunAccess, actions: int) -> str:
     """Work under one lease after another; returns why it could not be done, if it could not."""
-    while ports.follower.graph.actions < actions:
+    while access.follower.graph.actions < actions:
         try:
-            reply = await explorer.explore(lambda: ports.follower.graph.actions >= actions)
+            reply = await explorer.explore(lambda: access.follower.graph.actions >= actions)
         except EnvironmentFault:
             explorer.forget_screen()
             continue
@@ -226,10 +226,10 @@ async def explore_to_the_end(explorer: Explorer, ports: LocalPorts, actions: int
     return ""
 
 
-def conclude(done: Walk, ports: LocalPorts, environment: Environment, lasted_s: float) -> None:
+def conclude(done: Walk, access: LocalRunAccess, environment: Environment, lasted_s: float) -> None:
     """Count what the walk came to."""
-    graph = ports.follower.graph
-    done.truth = ports.truth
+    graph = access.follower.graph
+    done.truth = access.truth
     done.screens, done.shapes = len(graph.nodes), len(graph.shapes)
     done.edges = sum(1 for _ in graph.edges())
     tried = [step for step in graph.steps if step.source_id is not None and step.effect is not Effect.LOST]
@@ -288,11 +288,11 @@ async def labelled_pairs(task_id: str, seed: int, actions: int, folder: Path) ->
         actions=actions, strategy="random", seed=seed, confirm_share=0.0, stops_when_flat=False, settle_s=0.05
     )
     with Store(folder / "store.db") as store:
-        ports = LocalPorts(store, task_id, settings, note)
-        ports.blobs = FolderBlobs(folder / "blobs")
-        explorer = Explorer(environment, ports, store, settings, EnvironmentsSettings(), random.Random(seed))
+        access = LocalRunAccess(store, task_id, settings, note)
+        access.blobs = FolderBlobs(folder / "blobs")
+        explorer = Explorer(environment, access, store, settings, EnvironmentsSettings(), random.Random(seed))
         try:
-            await explore_to_the_end(explorer, ports, actions)
+            await explore_to_the_end(explorer, access, actions)
         finally:
             await environment.close()
     return [

@@ -25,7 +25,7 @@ from dart.environments.faults import EnvironmentFault
 from dart.environments.protocol import Environment
 from dart.exploration.explorer import Explorer
 from dart.exploration.model_prior import ModelPrior
-from dart.exploration.ports import OwnerAway, RunPorts
+from dart.exploration.run_access import ActorRunAccess, OwnerAway
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 
@@ -39,7 +39,7 @@ def explorer_of(actor: Actor, config: Config, environment: Environment, reader: 
     identity = actor.identity
     return Explorer(
         environment,
-        RunPorts(actor, config, prior),
+        ActorRunAccess(actor, config, prior),
         reader,
         config.exploration,
         config.environments,

@@ -27,7 +27,7 @@ from dart.store.reader import StoreReader
 T = TypeVar("T")
 
 
-class ExplorerPorts(Protocol):
+class RunAccess(Protocol):
     """What an explorer needs of the owner of the graph, of the machine and of the run."""
 
     async def lease(
@@ -93,7 +93,7 @@ class Explorer:
     def __init__(
         self,
         environment: Environment,
-        owner: ExplorerPorts,
+        owner: RunAccess,
         reader: StoreReader,
         settings: ExplorationSettings,
         deadlines: EnvironmentsSettings,

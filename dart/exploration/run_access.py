@@ -31,7 +31,7 @@ class OwnerAway(Exception):
     """The owner of the graph did not answer for `REPORT_PATIENCE_S`."""
 
 
-class RunPorts:
+class ActorRunAccess:
     """The owner of the graph, blobs and engines, as an actor of the run reaches them."""
 
     def __init__(self, actor: Actor, config: Config, prior: ModelPrior) -> None:
