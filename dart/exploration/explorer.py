@@ -93,14 +93,14 @@ class Explorer:
     def __init__(
         self,
         environment: Environment,
-        owner: RunAccess,
+        run: RunAccess,
         reader: StoreReader,
         settings: ExplorationSettings,
         deadlines: EnvironmentsSettings,
         rng: random.Random,
         prior: Prior = constant_prior,
     ) -> None:
-        self._environment, self._owner, self._reader = environment, owner, reader
+        self._environment, self._run, self._reader = environment, run, reader
         self._settings, self._deadlines, self._rng, self._prior = settings, deadlines, rng, prior
         self._sites: dict[tuple[str, int], _Site] = {}
         self._shown: tuple[str, int] = ("", 0)
@@ -118,7 +118,7 @@ class Explorer:
         Raises EnvironmentFault once it is reported, and what the owner raises.
         """
         task_id, seed = self._shown
-        reply = await self._owner.lease(task_id, seed, self._at)
+        reply = await self._run.lease(task_id, seed, self._at)
         if not isinstance(reply, m.ExplorationLease):
             return reply
         place = _Place(reply, at=self._at, screen=self._screen)
@@ -133,7 +133,7 @@ class Explorer:
             raise
         finally:
             self._at, self._screen = place.at, place.screen
-            self._owner.give_back(reply.fence, place.ended)
+            self._run.give_back(reply.fence, place.ended)
         return None
 
     async def _work(self, place: _Place, stops: Callable[[], bool]) -> None:
@@ -172,7 +172,8 @@ class Explorer:
                 return False
             known = self._live(place).get(hop.action)
             if known is None:
-                await self._report(place, await self._lost(place, hop.action))
+                missing = self._site(place).follower.graph.candidate(place.at or 0, hop.action)
+                await self._report(place, self._lost(place, missing))
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             if known is None or place.at != hop.target_id:
@@ -180,9 +181,8 @@ class Explorer:
                 return False
         return True
 
-    async def _lost(self, place: _Place, action: str) -> m.ExploredReport:
+    def _lost(self, place: _Place, candidate: Candidate | None) -> m.ExploredReport:
         """A report that an action is not on the screen although it is known there."""
-        candidate = self._site(place).follower.graph.candidate(place.at or 0, action)
         return self._new_report(place, candidate, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
 
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
@@ -217,15 +217,12 @@ class Explorer:
         if site.strategy.seeks_untried and self._is_deep(graph, place.at):
             return None
         if self._settings.prior == "model":
-            await self._owner.know_prior(place.at, graph.nodes[place.at].screen)
+            await self._run.know_prior(place.at, graph.nodes[place.at].screen)
         chosen = site.strategy.choose(place.at, list(live.values()))
         if chosen is None and site.strategy.seeks_untried:
             for missing in graph.untried(place.at):
                 if missing.key not in live:
-                    await self._report(
-                        place,
-                        self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP),
-                    )
+                    await self._report(place, self._lost(place, missing))
         return chosen
 
     def _is_deep(self, graph: Graph, screen_id: int) -> bool:
@@ -270,13 +267,13 @@ class Explorer:
     async def _look(self, place: _Place) -> PageScreen:
         """Look at the screen twice, so that what changes by itself is known, and store its screenshot."""
         first_png, first = await self._one_look()
-        await self._owner.pause(self._settings.settle_s)
+        await self._run.pause(self._settings.settle_s)
         last_png, last = await self._one_look()
         site = self._site(place)
         if site.allowed is None:
             site.allowed = AllowedOrigins(last["url"], self._settings.origins)
         screen = screen_of(first, last, (first_png, last_png), site.allowed)
-        await self._owner.keep_screenshot(last_png)
+        await self._run.keep_screenshot(last_png)
         return screen
 
     async def _one_look(self) -> tuple[bytes, Any]:
@@ -311,7 +308,7 @@ class Explorer:
 
     async def _report(self, place: _Place, report: m.ExploredReport) -> bool:
         """Have a report recorded, and take the screen over; whether the lease is for it now."""
-        reply = await self._owner.report(report)
+        reply = await self._run.report(report)
         if reply.is_fenced:
             place.at, place.screen = None, None
             raise LeaseLost
@@ -341,4 +338,4 @@ class Explorer:
         return {} if place.screen is None else {one.key: one for one in candidates_of(place.screen)}
 
     async def _in_environment(self, work: Awaitable[T]) -> T:
-        return await self._owner.in_environment(work)
+        return await self._run.in_environment(work)
