@@ -11,8 +11,7 @@ is in both.
 import argparse
 import asyncio
 import json
-import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
 from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
+from dart.environments.browser.in_parallel import in_parallel
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 from dart.grounding.queries import LabelledElement, queries
@@ -116,31 +116,10 @@ def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, 
 
 async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: int) -> int:
     samples: list[GroundingSample] = []
-    async for page in _loaded(wanted, browsers):
+    async for page in in_parallel(MiniWobEnvironment, load_page, wanted, browsers):
         samples += samples_of(page, folder)
     samples.sort(key=lambda one: (json.dumps(one.provenance, sort_keys=True), one.instruction))
     return write_screenspot(folder, samples)
-
-
-async def _loaded(wanted: Iterable[tuple[str, int]], browsers: int) -> AsyncIterator[Page]:
-    """Load pages in several browsers at a time; yield each when it is there."""
-    waiting, loaded = list(wanted), asyncio.Queue[Page](maxsize=browsers)
-    jobs = iter(waiting)
-
-    async def worker(scratch: Path) -> None:
-        environment = MiniWobEnvironment(scratch)
-        try:
-            for task_id, seed in jobs:
-                await loaded.put(await load_page(environment, task_id, seed))
-        finally:
-            await environment.close()
-
-    with tempfile.TemporaryDirectory(prefix="dartrl-pages-") as scratch:
-        async with asyncio.TaskGroup() as group:
-            for number in range(browsers):
-                group.create_task(worker(Path(scratch) / str(number)))
-            for _ in waiting:
-                yield await loaded.get()
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from dart.core.actions import Action, Click, LeftDouble, RightSingle, format_act
 from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.browser.environment import BrowserEnvironment
+from dart.environments.browser.in_parallel import in_parallel
 
 EnvironmentT = TypeVar("EnvironmentT", bound=BrowserEnvironment[Any])
 
@@ -110,23 +110,12 @@ async def play_all(
 ) -> AsyncIterator[OracleEpisode]:
     """Play each task id and seed on several environments in parallel; yield episodes in order of their
     end."""
-    waiting = iter(episodes)
-    played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
 
-    async def worker(scratch_dir: Path) -> None:
-        environment = kind.make(scratch_dir)
-        try:
-            for task_id, seed in waiting:
-                await played.put(await play(environment, kind.oracle_of(task_id), task_id, seed))
-        finally:
-            await environment.close()
+    async def played(environment: EnvironmentT, task_id: str, seed: int) -> OracleEpisode:
+        return await play(environment, kind.oracle_of(task_id), task_id, seed)
 
-    with tempfile.TemporaryDirectory(prefix="dartrl-oracles-") as scratch:
-        async with asyncio.TaskGroup() as group:
-            for number in range(environments):
-                group.create_task(worker(Path(scratch) / str(number)))
-            for _ in episodes:
-                yield await played.get()
+    async for episode in in_parallel(kind.make, played, episodes, environments):
+        yield episode
 
 
 def save_screenshot(folder: Path, png: bytes) -> str:
