@@ -1,6 +1,6 @@
 """Grounding on pages that were never trained on: which head finds the element, and against which controls?
 
-    python -m benchmarks.grounding                     # three seeds, half an hour of two free cores
+    python -m benchmarks.grounding                     # three seeds, two hours of a free core
     python -m benchmarks.grounding --quick             # one seed, a few updates: does it measure?
     python -m benchmarks.grounding --data FOLDER       # pages that were collected before
     python -m benchmarks.grounding --join FILE FILE    # the table of seeds that were measured apart
@@ -48,6 +48,9 @@ HEADS = {
 
 VERIFIED = "pointer head and verifier"
 
+VERIFIER_LR = 5e-4
+"""The verifier starts from a trained model, as GUI-Actor's does, so it needs smaller steps."""
+
 ATTRIBUTES = ("kind", "colour", "shape", "order")
 
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
@@ -58,11 +61,11 @@ T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 class Size:
     """How much is measured."""
 
-    pages: int = 680
+    pages: int = 2040
     held_out_pages: int = 170
     unseen_pages: int = 60
-    updates: int = 600
-    verifier_updates: int = 400
+    updates: int = 1000
+    verifier_updates: int = 300
     samples: int = 400
     """Samples of each set that are measured, drawn once for all arms."""
     control_samples: int = 200
@@ -167,7 +170,8 @@ def measure_head(
     """Train and measure one head with one seed; with a verifier too, if it is the pointer head."""
     sets = data_sets(folder, size)
     settings = GroundingSettings(data=(folder / "train",), updates=size.updates, seed=seed, **HEADS[method])
-    model = train_job(settings, out / f"{method}-{seed}", print)
+    place = out / f"{method}-{seed}"
+    model = train_job(settings, place, print)
     found = [
         cell
         for data, samples in sets.items()
@@ -175,7 +179,9 @@ def measure_head(
     ]
     costs = [Cost(method, seed, seconds_of(model, sets["held-out"][:20]), 0.0)]
     if method == "pointer head":
-        more, cost = measure_verifier(seed, model, folder, sets, size, out)
+        change = {"base": str(place), "updates": size.verifier_updates, "lr": VERIFIER_LR}
+        trained = settings.model_copy(update=change)
+        more, cost = measure_verifier(seed, model, trained, sets, size, out)
         found, costs = found + more, [*costs, cost]
     return found, costs
 
@@ -187,14 +193,13 @@ def seconds_of(model: GroundingModel, samples: Sequence[GroundingSample]) -> flo
 def measure_verifier(
     seed: int,
     model: GroundingModel,
-    folder: Path,
+    settings: GroundingSettings,
     sets: dict[str, list[GroundingSample]],
     size: Size,
     out: Path,
 ) -> tuple[list[Cell], Cost]:
-    """Train a verifier on the same data and let it choose among the model's candidates."""
+    """Train a verifier, and let it choose among the model's candidates."""
     place = out / f"verifier-{seed}"
-    settings = GroundingSettings(data=(folder / "train",), updates=size.verifier_updates, seed=seed)
     train_verifier_job(settings, place, print)
     verifier = load_verifier(place)
 
