@@ -1,9 +1,8 @@
 """`dartrl train`, `eval` and `pretrain`: make a policy and measure it, with the terminal as the view."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -124,6 +123,16 @@ def pretrain(
     updates: Annotated[
         int | None, typer.Option(min=1, help="Optimizer updates; more make a better policy.")
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A task of MiniWoB++ or a site to imitate, as `sites/mail/easy`; repeatable. Default: the "
+            "tasks of the laptop job."
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Demonstrations of each task that are imitated.")
+    ] = None,
     coordinates: Annotated[
         Coordinates,
         typer.Option(help="How the policy writes points: as bins, or by a pointer head as patches."),
@@ -132,12 +141,13 @@ def pretrain(
         Path | None, typer.Option(help="Folder of demonstrations made before. Default: the oracles play now.")
     ] = None,
 ) -> None:
-    """Make the base policy of the laptop job by imitating scripted demonstrations.
+    """Make a small base policy, such as that of the laptop job, by imitating scripted demonstrations.
 
     **Examples**
 
     * `dartrl pretrain --out runs/base-policy`
     * `dartrl pretrain --out runs/better-base --updates 400 --demonstrations runs/base-policy/demonstrations`
+    * `dartrl pretrain --out runs/mail-policy --task sites/mail/easy --episodes 48`
     """
     if (out / "config.json").exists():
         end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
@@ -147,5 +157,8 @@ def pretrain(
     require_installation(Config(), checks=(missing_packages, missing_browser))
     import dart.imitation.pretrain as job
 
-    chosen = job.PretrainConfig(seed=seed, coordinates=coordinates)
-    job.main_job(chosen if updates is None else replace(chosen, updates=updates), out, demonstrations, say)
+    given: dict[str, Any] = {"tasks": tuple(task or ()), "episodes_per_task": episodes, "updates": updates}
+    chosen = job.PretrainConfig(
+        seed=seed, coordinates=coordinates, **{name: value for name, value in given.items() if value}
+    )
+    job.main_job(chosen, out, demonstrations, say)

@@ -20,9 +20,9 @@ from dart.grounding.data import pixels_of
 from dart.grounding.marks import marked_crop
 from dart.grounding.training import TrainingSteps
 from dart.grounding.verification import MarkedPoint, training_points
+from dart.policy.codec import fitted
 from dart.policy.load import ModelPlacement, load
 from dart.policy.pointer.model import INSTRUCTION, Point
-from dart.policy.pointer.small import fitted
 from dart.policy.pointer.vlm import ImagePrompts
 from dart.policy.protocols import Pixels, UnsupportedCheckpoint
 from dart.policy.sampling import pad_left

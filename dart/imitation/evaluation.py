@@ -14,8 +14,9 @@ import torch
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.seeds import MODEL_CARD_SEEDS
 from dart.core.types import SUCCESS_ABOVE
-from dart.environments.miniwob.environment import MiniWobEnvironment
-from dart.policy.codec import PromptCodec, load_pixels
+from dart.environments.protocol import Environment
+from dart.imitation.oracle_kinds import oracle_kind_of
+from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import SampledAnswer, sample
 
@@ -39,15 +40,18 @@ class HeldOutPlayer:
         self._generator = torch.Generator().manual_seed(0)
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
-    async def play(self, environment: MiniWobEnvironment, task_id: str, seed: int) -> float:
+    async def play(self, environment: Environment, task_id: str, seed: int) -> float:
         """Play one episode and return its reward. An answer that is no action ends it with reward 0."""
         observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
         history: list[str] = []
         for _ in range(self._step_cap):
-            prompt = self._codec.encode_prompt(observation.instruction, history)
-            answer = await self._answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
+            screen = self._codec.screen("", observation.screenshot)
+            prompt = self._codec.encode_prompt(observation.instruction, history, screen.frame)
+            answer = await self._answer(prompt, torch.from_numpy(screen.pixels))
             history.append(
-                self._codec.decode_action(answer.token_ids, observation.instruction, centres=answer.centres)
+                self._codec.decode_action(
+                    answer.token_ids, observation.instruction, screen.frame, answer.centres
+                )
             )
             try:
                 action = parse_action(history[-1])
@@ -90,9 +94,10 @@ async def play_held_out(
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
     jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in config.tasks}
+    make = oracle_kind_of(config.tasks).make
     player = HeldOutPlayer(model, codec, config.step_cap, temperature)
 
-    async def play_jobs(environment: MiniWobEnvironment) -> None:
+    async def play_jobs(environment: Environment) -> None:
         try:
             for task_id, seed in jobs:
                 rewards[task_id].append(await player.play(environment, task_id, seed))
@@ -102,7 +107,7 @@ async def play_held_out(
     with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:
         async with asyncio.TaskGroup() as group:
             for number in range(config.environments):
-                group.create_task(play_jobs(MiniWobEnvironment(Path(scratch) / str(number))))
+                group.create_task(play_jobs(make(Path(scratch) / str(number))))
     return rewards
 
 

@@ -16,17 +16,17 @@ library_name: transformers
 license: apache-2.0
 pipeline_tag: image-text-to-text
 ---
-# Base policy of the laptop job
+# Base policy
 
-A vision-language policy of {parameters:.2f} M parameters that looks at 160x210 screenshots of MiniWoB++ \
-pages and answers with one action of the UI-TARS grammar. It is weak on purpose: reinforcement learning \
+A vision-language policy of {parameters:.2f} M parameters that looks at screenshots in a frame of 160x210 \
+pixels and answers with one action of the UI-TARS grammar. It is weak on purpose: reinforcement learning \
 starts here. Rebuild it with `dartrl pretrain`; architecture and figures: \
 `docs/decisions/0005-laptop-policy.md`.
 
 {success}
 
-Data: {episodes} successful episodes of each task, played by the scripted oracles of \
-`dart.environments.miniwob.oracles` on training seeds from 0 on. No other data and no pretrained weights.
+Data: {episodes} successful episodes of each task, played by its scripted oracle on training seeds from 0 \
+on. No other data and no pretrained weights.
 
 | setting | value |
 |---|---|
@@ -54,7 +54,9 @@ def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greed
     greedy       rewards with the most likely answers
     """
     settings = [(name, value) for name, value in asdict(config).items() if name not in ("tasks", "emphasis")]
-    settings += [(f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis]
+    settings += [
+        (f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis if task in config.tasks
+    ]
     return CARD.format(
         parameters=parameters / 1e6,
         success=_success(config, sampled, greedy),

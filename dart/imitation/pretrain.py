@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
 from dart.environments.browser.demonstrations import collect
-from dart.environments.miniwob.demonstrations import MINIWOB
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
+from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -49,7 +49,7 @@ class PretrainConfig:
     """All settings for making the base policy."""
 
     tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
-    """Ids of the tasks to imitate; the default is the tasks of the laptop job."""
+    """Ids of the tasks to imitate, all of one kind of environments; by default those of the laptop job."""
     coordinates: Coordinates = "bins"
     """How the policy writes points; `pointer` gives it the pointer head."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
@@ -79,12 +79,15 @@ def main_job(
     """Collect demonstrations unless a folder of them is given, train on them, and write the policy to `out`.
 
     The policy is also measured for its model card.
+
+    raises   UsageError if the tasks are not of one kind of environments with oracles
     """
+    kind = oracle_kind_of(config.tasks)
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:
         report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
         folder.mkdir(parents=True)
-        collect(MINIWOB, config.tasks, config.episodes_per_task, folder, environments=config.environments)
+        collect(kind, config.tasks, config.episodes_per_task, folder, environments=config.environments)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)

@@ -3,6 +3,9 @@
 An answer is text in the action grammar of `dart.core.actions`; its tokens are those of
 `dart.policy.vocabulary`. Engines, trainer and imitation share plain lists of ints, so this
 module does not import torch.
+
+The policy sees every screenshot in its own frame of 160x210 pixels: one of another size is resized. Its
+points are shares of the screen, so actions have pixels of the screen, whatever its size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +34,9 @@ from dart.core.actions import (
     format_action,
     parse_action,
 )
+from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest
-from dart.policy.coordinates import CoordinateFrame, pixel_at
+from dart.policy.coordinates import CoordinateFrame, pixel_at, share_at
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import (
     Centres,
@@ -45,6 +49,7 @@ from dart.policy.protocols import (
 )
 from dart.policy.vocabulary import (
     ANSWER,
+    BIN_PX,
     DIRECTIONS,
     EOS,
     FRAME_HEIGHT_PX,
@@ -58,7 +63,6 @@ from dart.policy.vocabulary import (
     X_BINS,
     Y_BINS,
     Coordinates,
-    bin_center_px,
     copy_token,
     patch_token,
     quoted_spans,
@@ -71,30 +75,37 @@ from dart.policy.vocabulary import (
 HISTORY_ANSWERS = 4
 """Number of past answers in a prompt, the latest first."""
 
-FRAME = CoordinateFrame(
-    width_px=FRAME_WIDTH_PX,
-    height_px=FRAME_HEIGHT_PX,
-    shown_width_px=FRAME_WIDTH_PX,
-    shown_height_px=FRAME_HEIGHT_PX,
-)
-"""The coordinate frame of the small policy. Its points are pixels of the screenshot, which is not resized."""
 
+def frame_at_size(width_px: int, height_px: int) -> CoordinateFrame:
+    """Return the coordinate frame of a screenshot of this size, before it is resized."""
+    return CoordinateFrame(
+        width_px=width_px,
+        height_px=height_px,
+        shown_width_px=FRAME_WIDTH_PX,
+        shown_height_px=FRAME_HEIGHT_PX,
+    )
+
+
+FRAME = frame_at_size(FRAME_WIDTH_PX, FRAME_HEIGHT_PX)
+"""The coordinate frame of a screenshot that has the size of the policy's frame, and is not resized."""
 
 GRID = PatchGrid(PATCH_ROWS, PATCH_COLUMNS, covered_height=FRAME_HEIGHT_PX / (PATCH_ROWS * PATCH_PX))
 """The patches of a screenshot for a policy with the pointer head."""
 
-Point = tuple[int, int]
+Point = tuple[float, float]
+"""A point (x, y) as shares of the screen's width and height."""
 
 
 class BinPoints:
     """Points as two tokens: the bin of the column, and the bin of the row."""
 
-    def encode(self, x_px: int, y_px: int) -> list[int]:
-        """Return the tokens of a point; pixels outside the frame count as its edge."""
-        return _ids(x_token(x_px), y_token(y_px))
+    def encode(self, x: float, y: float) -> list[int]:
+        """Return the tokens of a point; beyond 1 counts as 1."""
+        column, row = int(x * FRAME_WIDTH_PX / BIN_PX), int(y * FRAME_HEIGHT_PX / BIN_PX)
+        return _ids(x_token(min(column, X_BINS - 1)), y_token(min(row, Y_BINS - 1)))
 
-    def decode(self, ids: Sequence[int], centre: tuple[float, float] | None = None) -> Point:
-        """Return the pixel in the middle of the bins. Raises LookupError for other tokens."""
+    def decode(self, ids: Sequence[int], centre: Point | None = None) -> Point:
+        """Return the middle of the bins. Raises LookupError for other tokens."""
         x, y = ids
         return _VALUES["x"][x], _VALUES["y"][y]
 
@@ -102,22 +113,17 @@ class BinPoints:
 class PatchPoints:
     """Points as two tokens: `<pointer>`, and the patch that it points to."""
 
-    def encode(self, x_px: int, y_px: int) -> list[int]:
-        """Return the tokens of a point; pixels outside the frame count as its edge."""
-        x, y = (max(0.0, x_px + 0.5) / FRAME_WIDTH_PX, max(0.0, y_px + 0.5) / FRAME_HEIGHT_PX)
+    def encode(self, x: float, y: float) -> list[int]:
+        """Return the tokens of a point; beyond 1 counts as 1."""
         return [_PATCH_IDS[POINTER], _PATCH_IDS[patch_token(GRID.patch_at(x, y))]]
 
-    def decode(self, ids: Sequence[int], centre: tuple[float, float] | None = None) -> Point:
-        """Return the pixel at the centre of the patch. Raises LookupError for other tokens.
-
-        centre   point that replaces the centre, in fractions of the screen
-        """
+    def decode(self, ids: Sequence[int], centre: Point | None = None) -> Point:
+        """Return the centre of the patch, or `centre` in its place. Raises LookupError for other tokens."""
         pointer, patch = ids
         index = patch - _PATCH_IDS[patch_token(0)]
         if pointer != _PATCH_IDS[POINTER] or not 0 <= index < GRID.patches:
             raise LookupError(f"expected {POINTER} and a patch, got the tokens {list(ids)}")
-        x, y = centre or GRID.centre(index)
-        return pixel_at(x, FRAME_WIDTH_PX), pixel_at(y, FRAME_HEIGHT_PX)
+        return centre or GRID.centre(index)
 
 
 class PromptCodec(Codec):
@@ -142,14 +148,19 @@ class PromptCodec(Codec):
         self._points = BinPoints() if self.coordinates == "bins" else PatchPoints()
         self._tokens = {index: token for token, index in special_ids(self.coordinates).items()}
 
-    def encode_prompt(self, instruction: str, history: Sequence[str]) -> list[int]:
+    def encode_prompt(
+        self, instruction: str, history: Sequence[str], frame: CoordinateFrame = FRAME
+    ) -> list[int]:
         """Return image placeholders, instruction, step counter, past answers (latest first) and
-        `<answer>`."""
+        `<answer>`.
+
+        history   past answers, with points in pixels of the screen that `frame` describes
+        """
         ids = special_ids()
         past = [
             token
             for answer in list(reversed(history))[:HISTORY_ANSWERS]
-            for token in self._encode_past(answer, instruction)
+            for token in self._encode_past(answer, instruction, frame)
         ]
         return [
             *([ids[IMAGE]] * self.image_tokens),
@@ -160,7 +171,8 @@ class PromptCodec(Codec):
         ]
 
     def encode_answer(self, action_text: str, instruction: str) -> list[int]:
-        return [*self._encode_action(parse_action(action_text), instruction), self.eos_id]
+        """Return the tokens of an answer in the policy's own words: points are pixels of its frame."""
+        return self.encode_action(action_text, instruction, FRAME)
 
     def decode_action(
         self,
@@ -177,7 +189,7 @@ class PromptCodec(Codec):
         if not ids or ids[-1] != self.eos_id:
             return self._spell(ids)
         try:
-            action = self._decode_action(ids[:-1], quoted_spans(instruction), centres)
+            action = self._decode_action(ids[:-1], quoted_spans(instruction), frame, centres)
             text = format_action(action)
             parse_action(text)
         except (ValueError, LookupError):
@@ -188,13 +200,16 @@ class PromptCodec(Codec):
         return (request.screenshot_sha256,)
 
     def screen(self, sha256: str, png: bytes) -> Screen:
-        return Screen(sha256, load_pixels(png), FRAME)
+        pixels = load_pixels(png)
+        height_px, width_px, _ = pixels.shape
+        return Screen(sha256, fitted(pixels), frame_at_size(width_px, height_px))
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        return Prompt(tuple(self.encode_prompt(request.instruction, request.history)))
+        frame = screens[-1].frame  # the screen keeps its size for an episode, so past points fit it too
+        return Prompt(tuple(self.encode_prompt(request.instruction, request.history, frame)))
 
     def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        return self.encode_answer(action_text, instruction)
+        return [*self._encode_action(parse_action(action_text), instruction, frame), self.eos_id]
 
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
         return False
@@ -202,13 +217,13 @@ class PromptCodec(Codec):
     def _encode_text(self, text: str) -> list[int]:
         return self._text.encode(text, add_special_tokens=False).ids
 
-    def _encode_past(self, answer: str, instruction: str) -> list[int]:
+    def _encode_past(self, answer: str, instruction: str, frame: CoordinateFrame) -> list[int]:
         try:
-            return self._encode_action(parse_action(answer), instruction)
+            return self._encode_action(parse_action(answer), instruction, frame)
         except ActionParseError:
             return self._encode_text(answer)
 
-    def _encode_action(self, action: Action, instruction: str) -> list[int]:
+    def _encode_action(self, action: Action, instruction: str, frame: CoordinateFrame) -> list[int]:
         match action:
             case Hotkey(keys):
                 return [*_ids("<hotkey>"), *self._encode_text(" ".join(keys))]
@@ -221,7 +236,11 @@ class PromptCodec(Codec):
         name = _NAMES[type(action)]
         values = list(astuple(action))
         points = _FORMS[name][1]
-        pairs = [self._points.encode(values[2 * n], values[2 * n + 1]) for n in range(points)]
+        shares = (
+            (share_at(values[2 * n], frame.width_px), share_at(values[2 * n + 1], frame.height_px))
+            for n in range(points)
+        )
+        pairs = (self._points.encode(x, y) for x, y in shares)
         directions = _ids(*(f"<{direction}>" for direction in values[2 * points :]))
         return [*_ids(f"<{name}>"), *chain.from_iterable(pairs), *directions]
 
@@ -230,7 +249,9 @@ class PromptCodec(Codec):
             return _ids(copy_token(spans.index(content)))
         return self._encode_text(content)
 
-    def _decode_action(self, ids: Sequence[int], spans: Sequence[str], centres: Centres) -> Action:
+    def _decode_action(
+        self, ids: Sequence[int], spans: Sequence[str], frame: CoordinateFrame, centres: Centres
+    ) -> Action:
         """Return the action of an answer, whose end token is already removed.
 
         Raises ValueError or LookupError for tokens that are not an action.
@@ -242,7 +263,8 @@ class PromptCodec(Codec):
             return Hotkey(tuple(self._decode_content(rest, ()).split(" ")))
         build, points = _FORMS[name]
         pairs = [rest[2 * n : 2 * n + 2] for n in range(points)]
-        found = [self._points.decode(*pair) for pair in zip_longest(pairs, centres[:points])]
+        shares = (self._points.decode(*pair) for pair in zip_longest(pairs, centres[:points]))
+        found = [(pixel_at(x, frame.width_px), pixel_at(y, frame.height_px)) for x, y in shares]
         directions = [_VALUES["d"][token] for token in rest[2 * points :]]
         return build(*chain.from_iterable(found), *directions)
 
@@ -283,11 +305,11 @@ _NAMES = {build: name for name, (build, _) in _FORMS.items()}
 _PATCH_IDS = special_ids("pointer")
 
 _VALUES: Mapping[str, Mapping[int, Any]] = {
-    "x": {special_ids()[f"<x_{index}>"]: bin_center_px(index, FRAME_WIDTH_PX) for index in range(X_BINS)},
-    "y": {special_ids()[f"<y_{index}>"]: bin_center_px(index, FRAME_HEIGHT_PX) for index in range(Y_BINS)},
+    "x": {special_ids()[x_token(bin_)]: (bin_ + 0.5) * BIN_PX / FRAME_WIDTH_PX for bin_ in range(X_BINS)},
+    "y": {special_ids()[y_token(bin_)]: (bin_ + 0.5) * BIN_PX / FRAME_HEIGHT_PX for bin_ in range(Y_BINS)},
     "d": {special_ids()[f"<{direction}>"]: direction for direction in DIRECTIONS},
 }
-"""For each kind of value, the value of each token id. A coordinate is the middle of its bin, in pixels."""
+"""For each kind of value, the value of each token id. A coordinate is the middle of its bin, as a share."""
 
 
 POINTER_TOKENS = PointerTokens(token_id=_PATCH_IDS[POINTER], first_patch_id=_PATCH_IDS[patch_token(0)])
@@ -298,18 +320,21 @@ def _ids(*tokens: str) -> list[int]:
 
 
 def load_pixels(png: bytes) -> Pixels:
-    """Decode a screenshot to uint8 [210, 160, 3].
+    """Decode a screenshot to uint8 [H, W, 3].
 
-    Raises `PixelFrameError` when it is not an image or has another size.
+    Raises `PixelFrameError` when it is not an image, or a huge one.
     """
     try:
         with Image.open(BytesIO(png)) as image:
-            width_px, height_px = image.size  # checked first: an image of another size is never decoded
-            if (width_px, height_px) == (FRAME_WIDTH_PX, FRAME_HEIGHT_PX):
-                return np.array(image.convert("RGB"))
+            refuse_huge(*image.size)
+            return np.array(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise PixelFrameError(f"expected a PNG screenshot, got {len(png)} bytes: {error}") from error
-    raise PixelFrameError(
-        f"expected a screenshot of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels, got {width_px}x{height_px}: "
-        "set the environment's screen to that size"
-    )
+
+
+def fitted(pixels: Pixels) -> Pixels:
+    """Return a screenshot in the size of the policy's frame, uint8 [210, 160, 3], whatever its shape was."""
+    if pixels.shape[:2] == (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
+        return pixels
+    resized = Image.fromarray(pixels).resize((FRAME_WIDTH_PX, FRAME_HEIGHT_PX), Image.Resampling.BICUBIC)
+    return np.array(resized)

@@ -123,5 +123,10 @@ def pixel_at(share: float, side_px: int) -> int:
     return min(max(int(share * side_px + rounding), 0), side_px - 1)
 
 
+def share_at(pixel: int, side_px: int) -> float:
+    """Return the middle of a pixel as a share of the screen's side; below 0 counts as its begin."""
+    return max(0.0, pixel + 0.5) / side_px
+
+
 def _scaled(value: float, side_px: int, other_side_px: int) -> int:
     return min(max(round(value * other_side_px / side_px), 0), other_side_px - 1)

@@ -1,8 +1,8 @@
 """The small policy's special tokens: actions, coordinates, copies, step counters. Pure data, no torch.
 
 An answer is a few tokens: `<click> <x_21> <y_30> <eos>`. Coordinates are bins of
-`BIN_PX` pixels, the cells of the feature map that the model points into
-(`dart.policy.modeling`); a bin stands for the pixel in its middle. A policy with the pointer head
+`BIN_PX` pixels of the policy's frame, the cells of the feature map that the model points into
+(`dart.policy.modeling`); a bin stands for its middle. A policy with the pointer head
 writes `<click> <pointer> <patch_305> <eos>` instead; a patch stands for its centre. A text to type can
 be copied from the instruction: `<q1>` is its first double-quoted span.
 """
@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 FRAME_WIDTH_PX = 160
+"""Width of the frame: the size in which the policy sees every screenshot."""
 FRAME_HEIGHT_PX = 210
 BIN_PX = 4
 X_BINS = FRAME_WIDTH_PX // BIN_PX
@@ -56,14 +57,14 @@ def step_token(steps_done: int) -> str:
     return f"<step_{min(steps_done, STEP_COUNTERS - 1)}>"
 
 
-def x_token(x_px: int) -> str:
-    """Return the token of the column bin of `x_px`; pixels outside the frame count as its edge."""
-    return f"<x_{min(max(x_px, 0) // BIN_PX, X_BINS - 1)}>"
+def x_token(column: int) -> str:
+    """Return the token of a column of bins, counted from 0 at the left."""
+    return f"<x_{column}>"
 
 
-def y_token(y_px: int) -> str:
-    """Return the token of the row bin of `y_px`; pixels outside the frame count as its edge."""
-    return f"<y_{min(max(y_px, 0) // BIN_PX, Y_BINS - 1)}>"
+def y_token(row: int) -> str:
+    """Return the token of a row of bins, counted from 0 at the top."""
+    return f"<y_{row}>"
 
 
 def patch_token(patch: int) -> str:
@@ -77,7 +78,7 @@ def special_tokens(coordinates: Coordinates = "bins") -> tuple[str, ...]:
 
     The tokens of coordinates come last, so the ids of all others do not depend on `coordinates`.
     """
-    bins = (*(f"<x_{index}>" for index in range(X_BINS)), *(f"<y_{index}>" for index in range(Y_BINS)))
+    bins = (*map(x_token, range(X_BINS)), *map(y_token, range(Y_BINS)))
     patches = (POINTER, *(patch_token(patch) for patch in range(PATCHES)))
     return (
         *(PAD, EOS, IMAGE, ANSWER),
@@ -93,11 +94,6 @@ def special_tokens(coordinates: Coordinates = "bins") -> tuple[str, ...]:
 def special_ids(coordinates: Coordinates = "bins") -> dict[str, int]:
     """Return the id of every special token."""
     return {token: index for index, token in enumerate(special_tokens(coordinates))}
-
-
-def bin_center_px(bin_index: int, frame_px: int) -> int:
-    """Return the pixel in the middle of a bin, inside a screenshot with `frame_px` pixels on this side."""
-    return min(bin_index * BIN_PX + BIN_PX // 2, frame_px - 1)
 
 
 def quoted_spans(instruction: str) -> tuple[str, ...]:

@@ -43,10 +43,12 @@ class OracleKind(Generic[EnvironmentT]):
     make        makes an environment in a scratch folder
     oracle_of   returns the oracle of a task id: it yields the actions for a page and its instruction, and is
                 resumed after each action was applied
+    tasks       the ids of the tasks that have oracles
     """
 
     make: Callable[[Path], EnvironmentT]
     oracle_of: Callable[[str], Callable[[EnvironmentT, str], AsyncIterator[Action]]]
+    tasks: tuple[str, ...]
 
 
 BOX_AT = """(() => {{
@@ -185,13 +187,11 @@ def collect(
     return asyncio.run(playing)
 
 
-def run_command(kind: OracleKind[EnvironmentT], tasks: Sequence[str]) -> None:
-    """Add demonstrations to a folder, as the command line says; those of earlier calls stay there.
-
-    tasks   the ids of the tasks that have oracles
-    """
+def run_command(kind: OracleKind[EnvironmentT]) -> None:
+    """Add demonstrations to a folder, as the command line says; those of earlier calls stay there."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
-    parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(tasks), metavar="TASK")
+    tasks = list(kind.tasks)
+    parser.add_argument("--tasks", nargs="+", default=tasks, choices=tasks, metavar="TASK")
     parser.add_argument("--episodes", type=int, default=100, help="successful episodes for each task")
     parser.add_argument("--first", type=int, default=0, help="index of the first training seed")
     parser.add_argument("--environments", type=int, default=4, help="browsers at a time")

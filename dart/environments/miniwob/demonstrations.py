@@ -8,7 +8,9 @@ from dart.environments.browser.demonstrations import OracleKind, run_command
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 
-MINIWOB: OracleKind[MiniWobEnvironment] = OracleKind(MiniWobEnvironment, ORACLES.__getitem__)
+MINIWOB: OracleKind[MiniWobEnvironment] = OracleKind(
+    make=MiniWobEnvironment, oracle_of=ORACLES.__getitem__, tasks=tuple(sorted(ORACLES))
+)
 
 if __name__ == "__main__":
-    run_command(MINIWOB, sorted(ORACLES))
+    run_command(MINIWOB)

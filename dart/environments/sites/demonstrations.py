@@ -9,7 +9,11 @@ from dart.environments.sites.environment import SitesEnvironment
 from dart.environments.sites.oracles import solution
 from dart.environments.sites.tasks import EXPLORE, task_ids
 
-SITES: OracleKind[SitesEnvironment] = OracleKind(SitesEnvironment, lambda task_id: solution)
+SITES: OracleKind[SitesEnvironment] = OracleKind(
+    make=SitesEnvironment,
+    oracle_of=lambda task_id: solution,
+    tasks=tuple(task_id for task_id in task_ids() if not task_id.endswith(EXPLORE)),
+)
 
 if __name__ == "__main__":
-    run_command(SITES, [task_id for task_id in task_ids() if not task_id.endswith(EXPLORE)])
+    run_command(SITES)

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from dart.core.boxes import Box
-from dart.policy.codec import GRID
+from dart.policy.codec import GRID, fitted
 from dart.policy.modeling import Block, GuiPolicyForImageTextToText
 from dart.policy.pointer.attention import merged_attention, sink_tokens
 from dart.policy.pointer.model import INSTRUCTION, GroundingModel, MapModel, WarmUp
@@ -86,16 +85,6 @@ class SmallGrounding(GroundingModel):
     def _new_rows(self) -> tuple[tuple[nn.Parameter, tuple[int, ...]], ...]:
         table: nn.Parameter = self.module.get_input_embeddings().weight  # type: ignore[assignment]
         return ((table, (ANSWER_START[1],)),)
-
-
-def fitted(image: Pixels) -> Pixels:
-    """Return a screenshot in the size of the small policy's frame, uint8 [210, 160, 3]."""
-    import numpy as np
-
-    if image.shape[:2] == (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
-        return image
-    resized = Image.fromarray(image).resize((FRAME_WIDTH_PX, FRAME_HEIGHT_PX), Image.Resampling.BICUBIC)
-    return np.array(resized)
 
 
 class SmallPointer(SmallGrounding, MapModel):

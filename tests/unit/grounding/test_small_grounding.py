@@ -15,11 +15,12 @@ from dart.grounding.jobs import evaluate_job, new_small_policy, train_job, train
 from dart.grounding.training import TrainingSteps, only, train_grounding
 from dart.grounding.verification import MarkedPoint
 from dart.grounding.verifier import answer_ids, load_verifier, verifier_loss
+from dart.policy.codec import fitted
 from dart.policy.pointer.head import HEAD_NAME
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import INSTRUCTION, MapModel
 from dart.policy.pointer.settings import BadSettings, HeadSettings, read_settings
-from dart.policy.pointer.small import SmallAttention, fitted
+from dart.policy.pointer.small import SmallAttention
 from dart.policy.protocols import UnsupportedCheckpoint
 from tests.unit.grounding.samples import data_set
 

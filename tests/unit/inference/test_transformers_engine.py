@@ -1,5 +1,6 @@
 import io
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from dart.core.types import GenerateRequest
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.codec import PixelFrameError, load_pixels
+from dart.policy.codec import PixelFrameError, frame_at_size, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError
 from dart.policy.modeling import new_policy
@@ -164,10 +165,22 @@ def test_a_screenshot_that_is_not_what_its_hash_says_is_refused(
         engine.generate([asked])
 
 
-def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_answer_to_a_screenshot_of_another_size_has_pixels_of_that_screenshot(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
     engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
-    with pytest.raises(PixelFrameError, match="80x210"):
-        engine.generate([request(tmp_path, width=80)])
+    wide = request(tmp_path, history=("click(start_box='(900,100)')",), width=1600)
+    (made,) = engine.generate([wide])
+    codec = load_codec(folders[0])
+    assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, ("click(start_box='(90,100)')",))
+    assert made.answer == codec.decode_action(made.token_ids, INSTRUCTION, frame_at_size(1600, 210))
+
+
+def test_a_screenshot_that_is_no_image_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
+    asked = replace(request(tmp_path), screenshot_sha256=FolderBlobs(tmp_path).put(b"no image"))
+    with pytest.raises(PixelFrameError, match="expected a PNG screenshot, got 8 bytes"):
+        engine.generate([asked])
 
 
 def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -104,13 +104,6 @@ def test_a_prompt_counts_all_steps_and_shows_the_latest_answers_first() -> None:
     assert tail.count("<click>") == HISTORY_ANSWERS
 
 
-def test_a_screenshot_of_another_size_is_refused_with_both_sizes() -> None:
-    png = BytesIO()
-    Image.new("RGB", (320, 210)).save(png, "PNG")
-    with pytest.raises(PixelFrameError, match=r"160x210 pixels, got 320x210"):
-        load_pixels(png.getvalue())
-
-
 def test_bytes_that_are_no_image_are_refused() -> None:
     with pytest.raises(PixelFrameError, match="expected a PNG screenshot, got 15 bytes"):
         load_pixels(b"\x89PNG\r\n\x1a\n broken")
@@ -121,7 +114,7 @@ def test_a_screenshot_that_says_two_sizes_is_not_decoded(side: int, monkeypatch:
     monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was decoded"))
     with (
         warnings.catch_warnings(action="ignore"),
-        pytest.raises(PixelFrameError, match=r"got 9000x9000|400000000 pixels"),
+        pytest.raises(PixelFrameError, match=r"has 9000x9000 pixels; at most|400000000 pixels"),
     ):
         load_pixels(huge_png(side, side, said=(160, 210)))
 
