@@ -175,7 +175,8 @@ class PatchPointer(nn.Module):
     """The pointer head on patches of 8 px.
 
     The features of a patch are the sum of the stem's features there, of the decoder's output for the image
-    token that covers it, and of features of its place.
+    token that covers it, and of features of its place. Patches attend to the means of the patches under each
+    image token instead of to one another: that was half of the cost of training (docs/decisions/0026).
     """
 
     def __init__(self, config: GuiPolicyConfig) -> None:
@@ -201,10 +202,12 @@ class PatchPointer(nn.Module):
         image_tokens      [B, rows * columns, D], after the decoder
         """
         far = self.far(image_tokens).transpose(1, 2).unflatten(2, self.grid)
-        patches = self.near(eighth) + _spread(far, 2, 4)
-        patches = patches[:, :, : self.rows, : self.columns].flatten(2).transpose(1, 2)
-        places = self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(patches))
-        return self.head.keys(patches + places)
+        places = self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(far))
+        features = (self.near(eighth) + _spread(far, 2, 4))[:, :, : self.rows, : self.columns]
+        features = features + places.T.unflatten(1, (self.rows, self.columns))
+        means = F.avg_pool2d(features, (2, 4), ceil_mode=True)
+        patches, context = (one.flatten(2).transpose(1, 2) for one in (features, means))
+        return self.head.keys(patches, context=context)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
         """Return patch scores [B, K, m] for the decoder's outputs `hidden` [B, K, D]."""

@@ -67,10 +67,15 @@ class PointerHead(nn.Module):
         logits = logits.float() / math.sqrt(self.size)
         return logits if mask is None else logits.masked_fill(~mask[:, None, :], NEVER)
 
-    def keys(self, patches: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the keys [B, m, d] of patches; they do not depend on the query."""
-        padding = None if mask is None else ~mask
-        seen, _ = self.self_attention(patches, patches, patches, key_padding_mask=padding, need_weights=False)
+    def keys(self, patches: Tensor, mask: Tensor | None = None, context: Tensor | None = None) -> Tensor:
+        """Return the keys [B, m, d] of patches; they do not depend on the query.
+
+        mask      bool [B, m], true at patches and false at padding; None: no padding
+        context   [B, c, d] without padding, what the patches attend to; None: to one another, as GUI-Actor's
+        """
+        padding = None if mask is None or context is not None else ~mask
+        context = patches if context is None else context
+        seen, _ = self.self_attention(patches, context, context, key_padding_mask=padding, need_weights=False)
         keys: Tensor = self.projection_enc(self.layer_norm(patches + self.dropout(seen)))
         return keys
 

@@ -61,6 +61,22 @@ def test_permuted_patches_give_permuted_logits() -> None:
     )
 
 
+def test_patches_attend_to_one_another_unless_a_context_is_given() -> None:
+    pointer, patches = head(), torch.randn(2, 9, 16)
+
+    assert torch.equal(pointer.keys(patches, context=patches), pointer.keys(patches))
+    assert not torch.allclose(pointer.keys(patches, context=patches[:, :2]), pointer.keys(patches))
+
+
+def test_a_context_has_no_padding_although_the_patches_have() -> None:
+    pointer, patches = head(), torch.randn(1, 9, 16)
+    mask = torch.arange(9)[None, :] < 7
+
+    keys = pointer.keys(patches, mask, context=patches[:, :4])
+
+    assert torch.equal(keys, pointer.keys(patches, context=patches[:, :4]))
+
+
 def test_padding_changes_no_logit_and_gets_no_attention() -> None:
     pointer, patches, queries = head(), torch.randn(1, 9, 16), torch.randn(1, 1, 16)
     padded = torch.cat([patches, torch.randn(1, 4, 16)], 1)
