@@ -115,6 +115,7 @@ def main() -> int:
         "--config", type=Path, nargs="+", default=[CONFIG], help="one file, or two to compare"
     )
     parser.add_argument("--out", type=Path, default=None, help="default: benchmarks/results/laptop_seeds")
+    parser.add_argument("--minutes", type=float, help="run.minutes of every run, instead of the file's")
     parser.add_argument("--report", action="store_true", help="run nothing: the table of what is there")
     parser.add_argument(
         "--quick", action="store_true", help="two seeds, one update: only to see it work; anew"
@@ -122,7 +123,8 @@ def main() -> int:
     options = parser.parse_args()
     seeds = options.seeds or ([0, 1] if options.quick else [0, 1, 2, 3, 4])
     out = options.out or (QUICK_OUT if options.quick else RESULTS)
-    overrides = QUICK if options.quick else {}
+    overrides = {} if options.minutes is None else {"run.minutes": options.minutes}
+    overrides |= QUICK if options.quick else {}
     if out == QUICK_OUT and not options.report:
         shutil.rmtree(out, ignore_errors=True)  # to see it work, it has to run
     if len(options.config) > 2:
