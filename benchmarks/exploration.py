@@ -3,11 +3,13 @@
     python -m benchmarks.exploration                                # all sites, three seeds, 800 actions
     python -m benchmarks.exploration --quick                        # one site, one seed, 25 actions
     python -m benchmarks.exploration --tasks sites/shop/explore --actions 200 --seeds 3
+    python -m benchmarks.exploration --join FILE FILE               # one table of what was measured apart
 
 Explorers, planning, matching and the record are those of `dartrl explore`, in one process with one browser.
 Coverage is counted by what is true, not by the graph: on generated sites the state machine says which of its
 screens is shown, on MiniWoB++'s pages an exact copy of the document does. The area under the curve is the
-mean coverage over the actions. Intervals are 95 % by Student's t over seeds.
+mean coverage over the actions. Intervals are 95 % by Student's t over seeds. A measurement that was cut short
+goes on with the same command: walks that are in its file are not run again.
 
 `--pairs` instead measures when two screens are the same: distances of labelled pairs, the rates of the
 thresholds in use, and those that separate best.
@@ -21,10 +23,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,8 +92,6 @@ class Walk:
     repeat: float = 0.0
     """Share of the steps that had been done on the same screen before."""
     ms_per_action: float = 0.0
-    not_run: str = ""
-    """Why the arm was not run; empty if it was."""
 
     def found(self, actions: int) -> int:
         """Number of true states that were shown within so many actions."""
@@ -204,26 +204,23 @@ async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) ->
         )
         began_s = time.monotonic()
         try:
-            done.not_run = await explore_to_the_end(explorer, access, actions)
+            await explore_to_the_end(explorer, access, actions)
         finally:
             await environment.close()
         conclude(done, access, environment, time.monotonic() - began_s)
     return done
 
 
-async def explore_to_the_end(explorer: Explorer, access: LocalRunAccess, actions: int) -> str:
-    """Work under one lease after another; returns why it could not be done, if it could not."""
+async def explore_to_the_end(explorer: Explorer, access: LocalRunAccess, actions: int) -> None:
+    """Work under one lease after another."""
     while access.follower.graph.actions < actions:
         try:
             reply = await explorer.explore(lambda: access.follower.graph.actions >= actions)
         except EnvironmentFault:
             explorer.forget_screen()
             continue
-        except ValueError as error:  # a policy that takes no screens of this size
-            return str(error)
         if reply is not None:
             break
-    return ""
 
 
 def conclude(done: Walk, access: LocalRunAccess, environment: Environment, lasted_s: float) -> None:
@@ -322,6 +319,62 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
     return asdict(point) | {"youden": point.youden}
 
 
+# ---- walks that were measured before ----
+
+
+def walk_of(entry: Mapping[str, Any]) -> Walk | None:
+    """The walk of an entry in a file of results; None for an arm that could not be run, in older files."""
+    if entry.get("not_run"):
+        return None
+    known = {name: value for name, value in entry.items() if name != "not_run"}
+    return Walk(**{**known, "truth": [(actions, states) for actions, states in entry["truth"]]})
+
+
+def read_walks(path: Path) -> tuple[int, list[Walk]]:
+    """The number of actions of a file of results, and its walks. Raises SystemExit if it has none."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        return int(held["actions"]), [one for one in map(walk_of, held["walks"]) if one is not None]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(
+            f"{path} holds no walks ({type(error).__name__}: {error}); name a file that a measurement "
+            "without --pairs wrote"
+        ) from error
+
+
+def each_once(walks: Iterable[Walk]) -> list[Walk]:
+    """The first walk of each task, arm and seed."""
+    kept: dict[tuple[str, str, int], Walk] = {}
+    for one in walks:
+        kept.setdefault((one.task_id, one.arm, one.seed), one)
+    return list(kept.values())
+
+
+def measured_before(path: Path, actions: int) -> list[Walk]:
+    """The walks of a file that a measurement goes on with.
+
+    Raises SystemExit if the file holds walks of another length, which would be lost.
+    """
+    if not path.exists():
+        return []
+    length, walks = read_walks(path)
+    if length != actions:
+        raise SystemExit(
+            f"{path} holds walks of {length} actions and these are of {actions}; name another file with --out"
+        )
+    return walks
+
+
+def joined(files: Sequence[Path]) -> tuple[int, list[Walk]]:
+    """The number of actions and the walks of several files. Raises SystemExit if the numbers differ."""
+    read = {file: read_walks(file) for file in files}
+    lengths = {file: length for file, (length, _) in read.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{length} in {file}" for file, length in lengths.items())
+        raise SystemExit(f"expected walks of one number of actions, got {told}; join those of one length")
+    return max(lengths.values()), each_once(one for _, walks in read.values() for one in walks)
+
+
 # ---- the report ----
 
 
@@ -336,19 +389,15 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
 def rows_of(walks: Sequence[Walk], budgets: Sequence[int]) -> Iterator[dict[str, Any]]:
     """One row for each task and arm, with the figures of all seeds together."""
     for task_id in dict.fromkeys(one.task_id for one in walks):
-        for arm in dict.fromkeys(one.arm for one in walks):
+        for arm in dict.fromkeys(one.arm for one in walks if one.task_id == task_id):
             own = [one for one in walks if (one.task_id, one.arm) == (task_id, arm)]
-            run = [one for one in own if not one.not_run]
-            row: dict[str, Any] = {"task": task_id, "arm": arm, "seeds": len(run)}
-            if own and not run:
-                yield row | {"not_run": own[0].not_run}
-                continue
-            row["states"] = max((one.states for one in run), default=0)
+            row: dict[str, Any] = {"task": task_id, "arm": arm, "seeds": len(own)}
+            row["states"] = max(one.states for one in own)
             for budget in budgets:
-                row[f"found_{budget}"] = mean_and_half([float(one.found(budget)) for one in run])
-                row[f"auc_{budget}"] = mean_and_half([area_under(one.truth, budget) for one in run])
+                row[f"found_{budget}"] = mean_and_half([float(one.found(budget)) for one in own])
+                row[f"auc_{budget}"] = mean_and_half([area_under(one.truth, budget) for one in own])
             for name in ("no_op", "repeat", "screens", "shapes", "edges", "ms_per_action"):
-                row[name] = mean_and_half([float(getattr(one, name)) for one in run])
+                row[name] = mean_and_half([float(getattr(one, name)) for one in own])
             yield row
 
 
@@ -358,9 +407,6 @@ def table(rows: Sequence[dict[str, Any]], budgets: Sequence[int]) -> str:
     heads += ["no-op", "repeat", "nodes", "ms/action"]
     lines = [" | ".join(heads), " | ".join("---" for _ in heads)]
     for row in rows:
-        if "not_run" in row:
-            lines.append(f"{row['task']} | {row['arm']} | NOT RUN: {row['not_run']}")
-            continue
         cells = [row["task"], row["arm"], *(_cell(row[f"auc_{one}"]) for one in budgets)]
         of_all = f" of {row['states']}" if row["states"] else ""
         cells.append(_cell(row[f"found_{budgets[-1]}"]) + of_all)
@@ -368,6 +414,20 @@ def table(rows: Sequence[dict[str, Any]], budgets: Sequence[int]) -> str:
         cells += [_cell(row["screens"]), _cell(row["ms_per_action"], 0)]
         lines.append(" | ".join(cells))
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def written(out: Path, actions: int, walks: Sequence[Walk]) -> dict[str, Any]:
+    """Write the walks and the rows of their table as one file, and return what it holds."""
+    rows = list(rows_of(walks, budgets_within(actions)))
+    result = {"actions": actions, "rows": rows, "walks": [asdict(one) for one in walks]}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def budgets_within(actions: int) -> list[int]:
+    """The numbers of actions after which walks of this length are compared."""
+    return [one for one in BUDGETS if one <= actions] or [actions]
 
 
 def _cell(value: tuple[float, float], digits: int = 1) -> str:
@@ -386,12 +446,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", action="store_true", help="calibrate the matching of screens instead")
     parser.add_argument("--quick", action="store_true", help="one site, one seed, 25 actions")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="measure nothing: join results")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
         chosen.tasks, chosen.seeds, chosen.actions = ["miniwob/navigate-tree"], 1, 25
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    result = measure_pairs(chosen) if chosen.pairs else measure_walks(chosen)
-    chosen.out.write_text(json.dumps(result, indent=1))
+    if chosen.pairs:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(measure_pairs(chosen), indent=1))
+        return 0
+    if chosen.join:
+        actions, walks = joined(chosen.join)
+    else:
+        actions, walks = chosen.actions, measure_walks(chosen)
+    print(table(written(chosen.out, actions, walks)["rows"], budgets_within(actions)))
     return 0
 
 
@@ -405,21 +472,18 @@ def measure_pairs(chosen: argparse.Namespace) -> dict[str, Any]:
     return report_pairs(pairs)
 
 
-def measure_walks(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Explore every task by every arm and seed; the file is whole after each walk."""
-    budgets = [one for one in BUDGETS if one <= chosen.actions] or [chosen.actions]
-    walks: list[Walk] = []
-    for task_id in chosen.tasks:
-        for seed in range(chosen.seeds):
-            for arm in chosen.arms:
-                with tempfile.TemporaryDirectory(prefix="exploration-") as folder:
-                    walks.append(asyncio.run(walk(task_id, arm, seed, chosen.actions, Path(folder))))
-                rows = list(rows_of(walks, budgets))
-                result = {"actions": chosen.actions, "rows": rows, "walks": [asdict(one) for one in walks]}
-                chosen.out.write_text(json.dumps(result))
-                print(f"{task_id} {arm} seed {seed}: {walks[-1].truth[-1]}", file=sys.stderr, flush=True)
-    print(table(rows, budgets))
-    return result
+def measure_walks(chosen: argparse.Namespace) -> list[Walk]:
+    """Explore every task by every arm and seed that the file lacks; the file is whole after each walk."""
+    walks = measured_before(chosen.out, chosen.actions)
+    done = {(one.task_id, one.arm, one.seed) for one in walks}
+    for task_id, seed, arm in product(chosen.tasks, range(chosen.seeds), chosen.arms):
+        if (task_id, arm, seed) in done:
+            continue
+        with tempfile.TemporaryDirectory(prefix="exploration-") as folder:
+            walks.append(asyncio.run(walk(task_id, arm, seed, chosen.actions, Path(folder))))
+        written(chosen.out, chosen.actions, walks)
+        print(f"{task_id} {arm} seed {seed}: {walks[-1].truth[-1]}", file=sys.stderr, flush=True)
+    return walks
 
 
 if __name__ == "__main__":
