@@ -43,7 +43,8 @@ class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers 
         height, width = pixels["pixel_values"].shape[-2:]
         if (height, width) != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
             raise ValueError(
-                f"expected screenshots of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels, got {width}x{height}"
+                f"expected screenshots of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels, got {width}x{height}: "
+                "resize them as dart.policy.codec.fitted does"
             )
         expanded = [prompt.replace(IMAGE, IMAGE * self.image_tokens, 1) for prompt in text]
         tokens = self.tokenizer(

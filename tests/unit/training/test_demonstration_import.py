@@ -319,10 +319,22 @@ def test_a_line_that_is_no_json_is_named(write: Write, policy: Path) -> None:
         read_demonstrations(folder, load_codec(policy))
 
 
-@pytest.mark.parametrize("screenshot", [png(width=640), b"no picture"])
-def test_screenshots_of_another_frame_are_refused(write: Write, policy: Path, screenshot: bytes) -> None:
-    with pytest.raises(BadDemonstrations, match=r"line 1: expected a (PNG )?screenshot"):
-        read_demonstrations(write({}, screenshot=screenshot), load_codec(policy))
+def test_a_demonstration_on_a_larger_screen_keeps_its_points_in_pixels_of_that_screen(
+    write: Write, policy: Path
+) -> None:
+    large, click = png(width=640), "click(start_box='(600,112)')"
+    shown = {"screenshot_sha256": hashlib.sha256(large).hexdigest()}
+    change = {"steps": [{**shown, "action": click}, {**shown, "action": "wait()"}]}
+    codec = load_codec(policy)
+    ((first, second),) = (one.steps for one in read_demonstrations(write(change, screenshot=large), codec))
+    assert first.answer == "click(start_box='(600,114)')"
+    assert list(first.token_ids) == codec.encode_answer("click(start_box='(150,112)')", INSTRUCTION)
+    assert list(second.prompt_ids) == codec.encode_prompt(INSTRUCTION, ["click(start_box='(150,112)')"])
+
+
+def test_a_screenshot_that_is_no_picture_is_refused(write: Write, policy: Path) -> None:
+    with pytest.raises(BadDemonstrations, match="line 1: expected a PNG screenshot"):
+        read_demonstrations(write({}, screenshot=b"no picture"), load_codec(policy))
 
 
 def test_a_screenshot_that_was_changed_is_refused(write: Write, policy: Path) -> None:
