@@ -190,6 +190,25 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _kind_problems(config)
     yield from _latency_problems(config)
     yield from _exploration_problems(config)
+    yield from _data_set_problems(config)
+
+
+def _data_set_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem for recorded screenshots without a data set, and for data sets of one name."""
+    if config.environments.kind != "grounding":
+        return
+    tasks = Counter(known_tasks(config))
+    if not tasks:
+        yield (
+            ("environments.grounding.data", "environments.kind"),
+            "is empty: name folders in ScreenSpot's format; `python -m dart.grounding.pages OUT` makes one",
+        )
+    for task, times in tasks.items():
+        if times > 1:
+            yield (
+                ("environments.grounding.data",),
+                f"has {times} data sets for the task {shortened(repr(task))}: rename a folder",
+            )
 
 
 def _exploration_problems(config: Config) -> Iterator[Contradiction]:

@@ -45,6 +45,11 @@ KINDS: Mapping[str, EnvironmentKind] = {
         is_page=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,
     ),
+    "grounding": EnvironmentKind(
+        make="dart.environments.grounding.environment:make",
+        task_ids="dart.environments.grounding.data_sets:tasks_of",
+        injectable=frozenset(),  # nothing runs behind a recorded screenshot
+    ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(
         make="dart.environments.desktop.environment:make",

@@ -89,8 +89,8 @@ class TasksSettings(Section):
         "miniwob/enter-password",
         "miniwob/login-user",
     )
-    """Task ids: `miniwob/<page>`, `sites/<site>`, `desktop/<task>`, `osworld/<application>/<id>` or
-    `simulated/<anything>`. They begin with `environments.kind`."""
+    """Task ids: `miniwob/<page>`, `sites/<site>`, `grounding/<data set>`, `desktop/<task>`,
+    `osworld/<application>/<id>` or `simulated/<anything>`. They begin with `environments.kind`."""
 
 
 class LatencySettings(Section):
@@ -254,14 +254,28 @@ class SitesSettings(Section):
     """Seed of the texts and the style of every site; -1 gives each seed of a task its own."""
 
 
+class ScreenshotsSettings(Section):
+    """Recorded screenshots for grounding by reinforcement learning (`kind = "grounding"`)."""
+
+    data: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
+    """Data sets in ScreenSpot's format: folders or annotation files, the same ones on every machine.
+    `runs/pages` is the task `grounding/pages`. A folder with the folders `train` and `held-out` has its own
+    split."""
+    held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the screenshots of any other data set that only evaluations show."""
+    reward: Literal["hit", "gaussian"] = "hit"
+    """What a click is worth in training: 1 in the box and 0 elsewhere, or a Gaussian around the centre of the
+    box (GUI-G2). Evaluations always count hits."""
+
+
 class EnvironmentsSettings(Section):
     """The browsers or desktops, and the deadlines of their calls."""
 
     count: Processes = 8
     """Number of environment actors, each with a browser or desktop of its own."""
     kind: KindName = "miniwob"
-    """Kind of environment: a page in a browser, a simulation (`[simulation]`) for measurements, a desktop in
-    a sandbox, or a desktop in a virtual machine."""
+    """Kind of environment: a page in a browser, recorded screenshots, a simulation (`[simulation]`) for
+    measurements, a desktop in a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
     """Time that an episode waits for an answer before its screen is parked: the clock stands still until the
     answer comes. The episode itself goes on."""
@@ -285,6 +299,8 @@ class EnvironmentsSettings(Section):
     """Desktops that serve OSWorld's guest protocol."""
     sites: SitesSettings = SitesSettings()
     """Web applications of many screens."""
+    grounding: ScreenshotsSettings = ScreenshotsSettings()
+    """Recorded screenshots."""
 
 
 class VllmSettings(Section):

@@ -223,6 +223,25 @@ def _image_size(image: Path) -> tuple[int, int]:
         return picture.size
 
 
+# ---- splitting ----
+
+
+def split_by_image(
+    samples: Sequence[GroundingSample], held_out_share: float
+) -> tuple[list[GroundingSample], list[GroundingSample]]:
+    """Split samples by screenshot, never by instruction. Returns those for training and those held out.
+
+    Two instructions for one screenshot are always on the same side, so no held-out screen was trained on. The
+    hashes of the screenshots' names decide: the order of the samples does not count, and names that say what
+    a screenshot shows do not either.
+    """
+    names = {sample.image.name for sample in samples}
+    images = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+    held_out = set(images[: round(len(images) * held_out_share)])
+    kept = [sample for sample in samples if sample.image.name not in held_out]
+    return kept, [sample for sample in samples if sample.image.name in held_out]
+
+
 # ---- writing ----
 
 

@@ -1,6 +1,6 @@
 """Grounding samples with their screenshots, as models get them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -53,16 +53,3 @@ def batch_of(samples: Iterable[GroundingSample]) -> GroundingBatch:
         tuple(sample.instruction for sample in held),
         tuple(fraction_box(sample) for sample in held),
     )
-
-
-def split_by_image(
-    samples: Sequence[GroundingSample], held_out_share: float
-) -> tuple[list[GroundingSample], list[GroundingSample]]:
-    """Split samples by screenshot, never by instruction; screenshots with the largest names are held out.
-
-    Two instructions for one screenshot are always on the same side, so no held-out screen was trained on.
-    """
-    images = sorted({sample.image.name for sample in samples})
-    held_out = set(images[len(images) - round(len(images) * held_out_share) :])
-    kept = [sample for sample in samples if sample.image.name not in held_out]
-    return kept, [sample for sample in samples if sample.image.name in held_out]

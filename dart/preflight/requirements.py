@@ -23,6 +23,7 @@ from dart.core.errors import UnavailableError
 from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
+from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import OtherLayout, weight_files
@@ -80,7 +81,11 @@ def missing_trackers(config: Config) -> Iterator[str]:
 def missing_browser(config: Config) -> Iterator[str]:
     """Yield a message for each thing that the configured kind of environment needs and that is missing.
 
-    A kind needs a browser and its pages, the programs of desktops, or what its provider of machines needs."""
+    A kind needs a browser and its pages, the programs of desktops, data sets, or what its provider of
+    machines needs."""
+    if config.environments.kind == "grounding":
+        yield from data_problems(config)
+        return
     if config.environments.kind == "desktop":
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))

@@ -218,6 +218,13 @@ def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None
     assert config.training.policy == REPOSITORY / "configs" / "base-policy"
 
 
+@pytest.mark.parametrize("name", ["laptop-pointer", "grounding-rl"])
+def test_the_shipped_files_for_the_pointer_head_are_valid_and_find_its_base_policy(name: str) -> None:
+    config = load_config(REPOSITORY / "configs" / f"{name}.toml")
+
+    assert config.training.policy == REPOSITORY / "configs" / "base-policy-pointer"
+
+
 def test_folders_of_demonstrations_are_paths_wherever_they_are_given(tmp_path: Path) -> None:
     given, origins = resolve(None, ["curation.experience_pool.folders=['a', '/b']"])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingDataError, read_screenspot
 from dart.grounding import controls
-from dart.grounding.data import pixels_of, split_by_image
+from dart.grounding.data import pixels_of
 from dart.grounding.evaluation import accuracy_report, accuracy_rows, ground_all
 from dart.grounding.verification import Verified
 from dart.grounding.zoom import crop_around, cut, ground_with_zoom
@@ -126,17 +126,6 @@ def test_the_second_stage_points_at_the_whole_screen(tmp_path: Path) -> None:
 
     x, y = PLACES["blue"].centre
     assert region.centre == pytest.approx((x / 160, y / 210), abs=0.01)
-
-
-def test_screens_are_split_and_never_instructions(tmp_path: Path) -> None:
-    places = [
-        {"red": Box(left, 10, left + 10, 20), "blue": Box(5, 100, 20, 120)} for left in range(10, 110, 10)
-    ]
-    held = [sample for one in places for sample in samples(tmp_path, one)]
-    train, held_out = split_by_image(held, 0.3)
-
-    assert {one.image for one in train}.isdisjoint({one.image for one in held_out})
-    assert (len(train), len(held_out)) == (14, 6)
 
 
 def test_a_screenshot_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:

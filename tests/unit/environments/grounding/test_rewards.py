@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dart.core.boxes import Box
-from dart.grounding.rewards import gaussian_reward, hit_reward
+from dart.environments.grounding.rewards import gaussian_reward, hit_reward
 
 BOX = Box(10, 20, 30, 60)
 

@@ -1,6 +1,7 @@
 """Rewards for grounding by reinforcement learning, in [0, 1]. Pure."""
 
 import math
+from collections.abc import Callable, Mapping
 
 from dart.core.boxes import Box
 
@@ -24,3 +25,7 @@ def gaussian_reward(x: float, y: float, box: Box, spread: float = SPREAD) -> flo
     across = (x - centre_x) / (spread * box.width)
     down = (y - centre_y) / (spread * box.height)
     return math.exp(-0.5 * (across**2 + down**2))
+
+
+REWARDS: Mapping[str, Callable[[float, float, Box], float]] = {"hit": hit_reward, "gaussian": gaussian_reward}
+"""The rewards by their names in `environments.grounding.reward`."""
