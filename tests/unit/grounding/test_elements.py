@@ -24,7 +24,8 @@ PAGES = {
     f"<div style='{AT} left:0; top:0; width:100px; height:50px; background:white'></div>",
     "overlapping": f"<button style='{AT} left:0; top:0; width:100px; height:30px'>Below</button>"
     f"<button style='{AT} left:80px; top:0; width:100px; height:30px'>Above</button>",
-    "letting clicks through": f"<button style='{AT} left:0; top:0; width:80px; height:30px; pointer-events:none'>"
+    "letting clicks through": f"<button style='{AT} left:0; top:0; width:80px; height:30px; "
+    "pointer-events:none'>"
     "No</button>",
     "outside": f"<button style='{AT} left:0; top:500px; width:80px; height:30px'>Below</button>"
     f"<button style='{AT} left:-90px; top:0; width:80px; height:30px'>Left</button>"
@@ -43,8 +44,10 @@ PAGES = {
     "<textarea>Dear</textarea><input type=password value=secret>",
     "list": "<select><option value=3>Three</option><option value=4 selected>Four</option></select>",
     "value of a button": "<button value=7>Go</button>",
-    "hidden words": "<button style='width:50px; height:30px'><span style='display:none'>Secret</span></button>",
-    "button with a drawing": "<button><svg width=40 height=40><rect width=40 height=40 fill=red /></svg></button>",
+    "hidden words": "<button style='width:50px; height:30px'>"
+    "<span style='display:none'>Secret</span></button>",
+    "button with a drawing": "<button>"
+    "<svg width=40 height=40><rect width=40 height=40 fill=red /></svg></button>",
     "link around a button": "<a href='#' style='display:block; width:200px'>Buy <button>now</button></a>",
     "link around nothing to see": "<a href='#'>Buy <button style='display:none'>now</button></a>",
     "shapes": "<svg width=400 height=100><rect x=10 y=10 width=40 height=40 fill=red />"
