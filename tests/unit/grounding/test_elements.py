@@ -40,8 +40,8 @@ PAGES = {
     "<div role=button aria-disabled=true>No</div><button>Yes</button>",
     "labels": "<label><input type=checkbox> Milk </label><input type=radio id=r><label for=r>Tea</label>"
     "<label>Name <input value=typed></label>",
-    "inputs": "<input type=submit><input type=reset value=Clear><input type=button value=Go><input type=range>"
-    "<textarea>Dear</textarea><input type=password value=secret>",
+    "inputs": "<input type=submit><input type=reset value=Clear><input type=button value=Go>"
+    "<input type=range><textarea>Dear</textarea><input type=password value=secret>",
     "list": "<select><option value=3>Three</option><option value=4 selected>Four</option></select>",
     "value of a button": "<button value=7>Go</button>",
     "hidden words": "<button style='width:50px; height:30px'>"
