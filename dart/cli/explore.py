@@ -1,7 +1,7 @@
 """`dartrl explore`: find the screens of a site, with progress on the terminal."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -71,9 +71,9 @@ def _chosen(site: str | None, actions: int | None, explorers: int | None, run_di
 
     chosen = []
     if site is not None:
-        kind = site.partition("/")[0]
-        chosen += [f"environments.kind={literal(kind)}", f'exploration.tasks=["{_task_of(site)}"]']
-        chosen += [f'tasks.train=["{_task_of(site)}"]']
+        task = literal([task_of(site, EXPLORE_TASK)])
+        chosen += [f"environments.kind={literal(site.partition('/')[0])}"]
+        chosen += [f"exploration.tasks={task}", f"tasks.train={task}"]
     if actions is not None:
         chosen.append(f"exploration.actions={actions}")
     if explorers is not None:
@@ -84,10 +84,12 @@ def _chosen(site: str | None, actions: int | None, explorers: int | None, run_di
     return chosen
 
 
-def _task_of(site: str) -> str:
-    """The task that explores a site, where the site has one."""
+def task_of(site: str, named: str) -> str:
+    """The task of a site that has this name, where the site has one: `sites/shop` and `easy` is
+    `sites/shop/easy`; else the site itself, which then is a task. Ends the command for an unknown site."""
     from dart.config.config import Config, known_tasks
     from dart.config.environment_kinds import KINDS
+    from dart.core.suggestions import did_you_mean, near
 
     kind = site.partition("/")[0]
     if kind not in KINDS:
@@ -97,8 +99,11 @@ def _task_of(site: str) -> str:
     of_kind = config.model_copy(
         update={"environments": config.environments.model_copy(update={"kind": kind})}
     )
-    named = f"{site}/{EXPLORE_TASK}"
-    return named if named in known_tasks(of_kind) else site
+    known = known_tasks(of_kind)
+    if known and site not in known:
+        end(f"there is no site {site!r}{did_you_mean(near(site, known))}", ExitCode.USAGE)
+    task = f"{site}/{named}"
+    return task if task in known else site
 
 
 def _config(path: Path | None, overrides: list[str], run_dir: Path | None, *, resume: bool) -> "Config":
@@ -118,17 +123,10 @@ def _explore(config: "Config", *, resume: bool) -> None:
     needs_model = config.exploration.prior == "model"
     checks = (missing_packages, missing_browser) if needs_model else (missing_browser,)
     require_installation(config, checks=checks)
+    from dart.run.exploration import ProgressLines
     from dart.run.exploration import explore as run_exploration
 
-    shown: set[str] = set()
-
-    def show(progress: tuple[Any, ...]) -> None:
-        line = progress_line(progress)
-        if line not in shown:
-            shown.add(line)
-            say(line)
-
-    result = run_exploration(config, resume=resume, show=show)
+    result = run_exploration(config, resume=resume, show=ProgressLines(say))
     for one in result.progress:
         say(
             f"{one.task_id}: {one.screens} screens of {one.shapes} shapes and {one.edges} known ways between "
@@ -141,28 +139,11 @@ def _explore(config: "Config", *, resume: bool) -> None:
 def _write_data(config: "Config", folder: Path) -> None:
     """Write grounding data of every explored task, a folder for each if there are several."""
     from dart.core.run_directory import RunPaths
-    from dart.exploration.dataset_files import write_dataset
-    from dart.exploration.follower import GraphFollower
-    from dart.store.reader import StoreReader
-    from dart.store.run_blobs import blobs_of
+    from dart.exploration.dataset_files import write_dataset_of_run
 
-    paths, tasks = RunPaths(config.run.dir), config.exploration.tasks or config.tasks.train
-    seed = config.exploration.seed
-    with StoreReader(paths.record) as reader:
-        for task_id in tasks:
-            follower = GraphFollower(reader, task_id, seed)
-            follower.follow()
-            place = folder if len(tasks) == 1 else folder / task_id.replace("/", "-")
-            screenshots = blobs_of(paths).screenshots
-            written = write_dataset(place, follower.graph, task_id, seed, screenshots, paths.title)
-            parts = ", ".join(f"{count} in {place / split.value}" for split, count in written.items())
-            say(f"{task_id}: {parts}")
-
-
-def progress_line(progress: tuple[Any, ...]) -> str:
-    """One line about the first task that is not used up yet."""
-    one = next((one for one in progress if one.actions < one.most_actions), progress[-1])
-    return (
-        f"{one.task_id}: action {one.actions} of {one.most_actions}, {one.screens} screens, "
-        f"{one.shapes} shapes, {one.open_screens} to expand"
-    )
+    tasks = config.exploration.tasks or config.tasks.train
+    for task_id in tasks:
+        place = folder if len(tasks) == 1 else folder / task_id.replace("/", "-")
+        written = write_dataset_of_run(place, RunPaths(config.run.dir), task_id, config.exploration.seed)
+        parts = ", ".join(f"{count} in {place / split.value}" for split, count in written.items())
+        say(f"{task_id}: {parts}")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from dart import __version__
 from dart.cli import control
 from dart.cli.actors import actors_app
+from dart.cli.align import align
 from dart.cli.config import config_app
 from dart.cli.doctor import doctor, setup
 from dart.cli.events import events, why
@@ -89,6 +90,7 @@ app.command()(down)
 app.command("eval")(evaluate)
 app.command()(pretrain)
 app.command()(explore)
+app.command()(align)
 app.command()(status)
 app.command()(tree)
 app.command()(top)

@@ -148,19 +148,25 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
-    """Replace the paths `training.policy` and `context.prompt` by those where their files are found.
+    """Replace the paths of checkpoints and of the prompt by those where they are found.
 
     A relative path is searched for beside the configuration file, then beside the bundled configurations. If
     it is in neither place, it is relative to the working directory.
     """
     beside = [configuration_file(path).resolve().parent] if path else []
     places = [*beside, bundled_folder().parent]
-    given_policy, given_prompt = config.training.policy, config.context.prompt
+    given_policy = config.training.policy
     policy = _found(given_policy, places) or given_policy.absolute()
-    prompt = str(_found(Path(given_prompt), places) or given_prompt) if given_prompt else ""
+    base, prompt = (_text_found(given, places) for given in (config.grounding.base, config.context.prompt))
     training = config.training.model_copy(update={"policy": policy})
     context = config.context.model_copy(update={"prompt": prompt})
-    return config.model_copy(update={"training": training, "context": context})
+    grounding = config.grounding.model_copy(update={"base": base})
+    return config.model_copy(update={"training": training, "context": context, "grounding": grounding})
+
+
+def _text_found(given: str, places: Sequence[Path]) -> str:
+    """Return a path, or an empty text, as `_found` does; as it was given if it is in none of the places."""
+    return str(_found(Path(given), places) or given) if given else ""
 
 
 def _found(path: Path, places: Sequence[Path]) -> Path | None:

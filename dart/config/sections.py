@@ -608,6 +608,9 @@ class GroundingSettings(Section):
 
     data: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Annotation files or folders in ScreenSpot's format to train on."""
+    held_out: str = ""
+    """Data in ScreenSpot's format that `dartrl align` measures before and after it trains on a site, to show
+    what the policy forgets; empty: none."""
     base: str = ""
     """Checkpoint to start from: one with a pointer head, or for head "attention" any of the Qwen-VL family;
     empty: a new small policy."""

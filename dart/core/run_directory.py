@@ -140,7 +140,7 @@ def claimed(
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
-        _write(paths.key, os.urandom(KEY_BYTES), 0o600)
+        write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
         mail = make_mail_dir(paths.root)
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
         for folder in (paths.scratch, mail):
@@ -288,7 +288,7 @@ def latest_run(folder: Path) -> Path:
 
 def keep_config(paths: RunPaths, config_toml: str) -> None:
     """Write the current configuration atomically. Raises OSError."""
-    _write(paths.config, config_toml.encode(), 0o644)
+    write_atomically(paths.config, config_toml.encode(), 0o644)
 
 
 def reserve(path: Path) -> None:
@@ -305,7 +305,7 @@ def reserve(path: Path) -> None:
         os.close(fd)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def write_atomically(path: Path, content: bytes, mode: int) -> None:
     """Replace a file atomically: after a crash it holds the old content or the new."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)

@@ -5,10 +5,14 @@ from pathlib import Path
 
 from dart.core.boxes import Box
 from dart.core.errors import UsageError
+from dart.core.run_directory import RunPaths
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
 from dart.exploration.dataset import GraphQuery, Split, queries_of, split_of_shapes, targets
+from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
 from dart.store.blobs import BlobStore
+from dart.store.reader import StoreReader
+from dart.store.run_blobs import blobs_of
 
 
 def write_dataset(
@@ -35,6 +39,14 @@ def write_dataset(
             samples = [_sample(place, query, graph, task_id, seed, screenshots, run) for query in own]
             written[part] = write_screenspot(place, samples)
     return written
+
+
+def write_dataset_of_run(folder: Path, paths: RunPaths, task_id: str, seed: int) -> Mapping[Split, int]:
+    """Write the samples of what a run explored of a task; raises and returns as `write_dataset` does."""
+    with StoreReader(paths.record) as reader:
+        follower = GraphFollower(reader, task_id, seed)
+        follower.follow()
+        return write_dataset(folder, follower.graph, task_id, seed, blobs_of(paths).screenshots, paths.title)
 
 
 def _sample(

@@ -52,7 +52,13 @@ def train_job(settings: GroundingSettings, out: Path, report: Report = print) ->
 
     Raises ConfigurationError without data, GroundingDataError, CheckpointError, UnsupportedCheckpoint.
     """
-    samples = _training_samples(settings)
+    return train_on(settings, _training_samples(settings), out, report)
+
+
+def train_on(
+    settings: GroundingSettings, samples: Sequence[GroundingSample], out: Path, report: Report = print
+) -> GroundingModel:
+    """Train a grounding model on these samples as `train_job` does; `grounding.data` does not count."""
     model = _first_model(settings, samples)
     report(f"training the head {settings.head} on {len(samples)} samples")
     train_grounding(model, samples, _steps(settings), report)

@@ -162,8 +162,8 @@ def to_json(report: SuccessReport) -> dict[str, Any]:
     return {
         "confidence": 0.95,
         "answers": report.answers,
-        "tasks": [_row_json(row) for row in report.rows],
-        MEAN: _row_json(report.mean),
+        "tasks": [row_json(row) for row in report.rows],
+        MEAN: row_json(report.mean),
         "left_out": {"before": _left_out_json(report.before), "after": _left_out_json(report.after)},
     }
 
@@ -182,7 +182,8 @@ def _left_out_json(result: EvaluationResult) -> dict[str, Any] | None:
     }
 
 
-def _row_json(row: ReportRow) -> dict[str, Any]:
+def row_json(row: ReportRow) -> dict[str, Any]:
+    """Return a row as plain data; rates and intervals are in [0, 1]."""
     return {
         "name": row.name,
         "before": _side_json(row.before),
@@ -235,9 +236,9 @@ def render(report: SuccessReport) -> "Group":
         table.add_column(side, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in report.rows:
-        table.add_row(row.name.removeprefix(f"{family}/"), *_cells(row))
+        table.add_row(row.name.removeprefix(f"{family}/"), *row_cells(row))
     table.add_section()
-    table.add_row(MEAN, *_cells(report.mean), style="bold")
+    table.add_row(MEAN, *row_cells(report.mean), style="bold")
     title = f"success in % on held-out seeds, {report.answers}, 95 % intervals"
     return Group(Text(title, style="italic"), table, Text(left_out_text(report), style="dim"), "")
 
@@ -264,7 +265,7 @@ def family_of(tasks: Iterable[str]) -> str:
     return families.pop() if len(families) == 1 else ""
 
 
-def _cells(row: ReportRow) -> list[str]:
+def row_cells(row: ReportRow) -> list[str]:
     """Return the cells of a row: before, after, change and verdict."""
     change = DASH
     if row.before and row.after and row.difference:

@@ -16,25 +16,39 @@ T = TypeVar("T")
 DEADLINE_S = 3600.0
 """Time for the work of such a process, such as fetching a checkpoint of many gigabytes."""
 
+STORAGE_REMEDY = "check that the object storage of run.blobs answers, then start the command again"
+
 COMMAND = (sys.executable, "-m", "dart.run.child_task")
 
 
-def in_fresh_process(work: Callable[[], T], *, deadline_s: float = DEADLINE_S) -> T:
+class ChildTaskEnded(RuntimeError):
+    """The process that was started for some work ended without a result: it was killed, or has a defect."""
+
+
+def in_fresh_process(
+    work: Callable[[], T], *, deadline_s: float = DEADLINE_S, remedy: str = STORAGE_REMEDY
+) -> T:
     """Do `work` in a process of its own and return its result, or raise its error. All can be pickled.
 
-    Raises RuntimeError if the process ends without a result, TemporaryError if it takes longer than
-    `deadline_s`; it is killed then.
+    remedy   what to do when the work takes longer than `deadline_s`
+
+    Raises ChildTaskEnded if the process ends without a result, TemporaryError if it takes longer than
+    `deadline_s`; it is killed then. Signals of the terminal do not reach the process.
     """
     task = pickle.dumps(work)
     try:
-        ended = subprocess.run(COMMAND, input=task, stdout=subprocess.PIPE, check=False, timeout=deadline_s)
+        ended = subprocess.run(
+            COMMAND,
+            input=task,
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=deadline_s,
+            start_new_session=True,  # Ctrl-C is for the process that asks, which ends this one
+        )
     except subprocess.TimeoutExpired as error:
-        raise TemporaryError(
-            f"{work} was not done within {deadline_s:g} s: check that the object storage of run.blobs "
-            "answers, then start the command again"
-        ) from error
+        raise TemporaryError(f"{work} was not done within {deadline_s:g} s: {remedy}") from error
     if ended.returncode:
-        raise RuntimeError(f"the process that was started for {work} ended with code {ended.returncode}")
+        raise ChildTaskEnded(f"the process that was started for {work} ended with code {ended.returncode}")
     result: Any = pickle.loads(ended.stdout)
     if isinstance(result, CommandFailure):
         raise result.error()

@@ -5,7 +5,7 @@ and the page show it, and `--resume` goes on with it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,6 +53,29 @@ class ExplorationResult:
     progress: tuple[ExplorationProgress, ...]
     stopped_by: int
     """The signal that ended it; 0 if it ended by itself."""
+
+
+def progress_line(progress: Sequence[ExplorationProgress]) -> str:
+    """One line about the first task that is not used up yet."""
+    one = next((one for one in progress if one.actions < one.most_actions), progress[-1])
+    return (
+        f"{one.task_id}: action {one.actions} of {one.most_actions}, {one.screens} screens, "
+        f"{one.shapes} shapes, {one.open_screens} to expand"
+    )
+
+
+class ProgressLines:
+    """Shows the progress of an exploration as lines, each once."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._last = ""
+
+    def __call__(self, progress: Sequence[ExplorationProgress]) -> None:
+        line = progress_line(progress)
+        if line != self._last:
+            self._last = line
+            self._say(line)
 
 
 class ExplorationView:

@@ -1,0 +1,160 @@
+"""The run directory of an alignment: a folder and a result for each stage.
+
+    config.toml      the configuration             explore/          run directory of the exploration
+    explore.json     result of a finished stage    data/train ...    grounding data, a folder for each split
+    data.json        ... and so on                 align/            the aligned policy
+    report.json      the closing report            train/            run directory of the training run
+
+A stage is finished when its result is there. A result is written at once, and after all else that its stage
+writes, so a stage that was killed never counts as finished.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from dart.alignment.stages import Stage
+from dart.core.errors import DiskError, RunDirectoryError
+from dart.core.run_directory import ORPHANS_END_S, RunPaths, keep_config, make_private, write_atomically
+
+LOCK_POLL_S = 0.1
+
+Result = Mapping[str, Any]
+"""What a stage came to, as plain data."""
+
+
+class AlignmentFolder:
+    """The paths and the results of one alignment."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.toml"
+        self.report = root / "report.json"
+
+    def of(self, stage: Stage) -> Path:
+        """The folder of a stage."""
+        return self.root / stage.value
+
+    def run_of(self, stage: Stage) -> RunPaths:
+        """The run directory of a stage that is a run."""
+        return RunPaths(self.of(stage))
+
+    def keep_config(self, config_toml: str) -> None:
+        """Write the configuration, whose presence means that the folder holds an alignment."""
+        keep_config(RunPaths(self.root), config_toml)
+
+    def results(self) -> dict[Stage, Result]:
+        """The results of the finished stages. Raises DiskError for one that is damaged."""
+        return {stage: _read(self._result(stage)) for stage in Stage if self._result(stage).exists()}
+
+    def finish(self, stage: Stage, result: Result) -> None:
+        """Note that a stage is finished. Raises OSError."""
+        write_atomically(self._result(stage), _as_json(result), 0o644)
+
+    def withdraw(self, stage: Stage) -> None:
+        """Note that a stage is to go on after all."""
+        self._result(stage).unlink(missing_ok=True)
+
+    def write_report(self, report: Result) -> None:
+        """Write the closing report. Raises OSError."""
+        write_atomically(self.report, _as_json(report), 0o644)
+
+    @contextlib.contextmanager
+    def fresh(self, stage: Stage) -> Iterator[Path]:
+        """A path for the new folder of a stage, which gets its own name when the block ends without an error.
+
+        What an earlier attempt at the stage left is deleted.
+        """
+        made = self.root / f".{stage.value}.new"
+        for left_over in (made, self.of(stage)):
+            shutil.rmtree(left_over, ignore_errors=True)
+        try:
+            yield made
+            made.rename(self.of(stage))
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def _result(self, stage: Stage) -> Path:
+        return self.root / f"{stage.value}.json"
+
+
+@contextlib.contextmanager
+def claimed_alignment(root: Path, *, resume: bool) -> Iterator[AlignmentFolder]:
+    """Hold the run directory of a new alignment, or of one to resume, while the block lasts.
+
+    Raises RunDirectoryError if it holds an alignment and `resume` is false, or none and `resume` is true, if
+    other files are in it, if it cannot be made, or if another process holds it.
+    """
+    folder = AlignmentFolder(root.resolve())
+    refuse_unfit_folder(folder.root, resume=resume)
+    try:
+        make_private(folder.root)
+        lock_fd = os.open(folder.root, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"run directory {folder.root} cannot be made: {error.strerror}; choose another with --run-dir"
+        ) from error
+    try:
+        _lock(lock_fd, folder.root)
+        refuse_unfit_folder(folder.root, resume=resume)
+        yield folder
+    finally:
+        os.close(lock_fd)
+
+
+def _lock(lock_fd: int, root: Path) -> None:
+    """Wait for the lock as long as processes of a killed alignment may hold it."""
+    patient = Retrying(
+        retry=retry_if_exception_type(BlockingIOError),
+        stop=stop_after_delay(ORPHANS_END_S),
+        wait=wait_fixed(LOCK_POLL_S),
+        reraise=True,
+    )
+    try:
+        patient(fcntl.flock, lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RunDirectoryError(
+            f"run directory {root} is taken by another `dartrl align`; end that one, or choose another "
+            "directory with --run-dir"
+        ) from error
+
+
+def refuse_unfit_folder(root: Path, *, resume: bool) -> None:
+    """Raise RunDirectoryError when no alignment can begin in this folder or, with `resume`, it holds none."""
+    has_alignment = AlignmentFolder(root).config.is_file()
+    if resume and not has_alignment:
+        raise RunDirectoryError(
+            f"run directory {root} holds no alignment to resume; begin one without --resume, or name the "
+            "directory of one with --run-dir"
+        )
+    if resume or not root.exists():
+        return
+    if not root.is_dir():
+        raise RunDirectoryError(f"run directory {root} is a file; choose a folder with --run-dir")
+    if found := sorted(path.name for path in root.iterdir()):
+        what = "an alignment or another run" if has_alignment else f"files ({', '.join(found[:3])})"
+        raise RunDirectoryError(
+            f"run directory {root} holds {what} already; continue an alignment with --resume, or choose an "
+            "empty or a new one with --run-dir"
+        )
+
+
+def _read(path: Path) -> Result:
+    try:
+        found: Result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DiskError(
+            f"{path} is damaged: {error}; delete it, and --resume begins this stage again"
+        ) from error
+    return found
+
+
+def _as_json(value: Result) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()

@@ -1,0 +1,219 @@
+"""How `dartrl align` runs its stages one after another; each stage is a function of a few calls."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from dart.alignment.folder import AlignmentFolder, Result, claimed_alignment
+from dart.alignment.model_work import measure, train_aligned
+from dart.alignment.report import AlignmentReport, alignment_report, report_json, result_line
+from dart.alignment.stage_configs import exploring, training
+from dart.alignment.stages import Stage, numbered, remaining
+from dart.config.config import Config
+from dart.core.errors import DartError, TemporaryError, UsageError
+from dart.exploration.dataset import Split
+from dart.exploration.dataset_files import write_dataset_of_run
+from dart.inspect.report import to_json
+from dart.run import app
+from dart.run.child_task import ChildTaskEnded, in_fresh_process
+from dart.run.exploration import ProgressLines
+from dart.run.exploration import explore as run_exploration
+from dart.run.listener import ConsoleListener
+
+MODEL_WORK_DEADLINE_S = 7 * 24 * 3600.0
+"""Longest time for training the grounding policy or for measuring it; a large one takes days."""
+
+LATE = "train with fewer grounding.updates or less data, then go on with --resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentResult:
+    """How `align` ended."""
+
+    report: AlignmentReport | None
+    """None if a signal ended it before."""
+    stopped_by: int = 0
+    """The signal that ended it; 0 if it ended by itself."""
+    stage: Stage | None = None
+    """The stage that the signal interrupted."""
+
+
+class StageFailed(DartError):
+    """A stage failed; `cause` says what to do about it."""
+
+    def __init__(self, stage: Stage, cause: DartError, root: Path) -> None:
+        super().__init__(
+            f"stage {numbered(stage)}: {cause}\n"
+            f"earlier stages are kept; after that go on with `dartrl align --resume --run-dir {root}`"
+        )
+        self.cause = cause
+
+
+class StageInterrupted(KeyboardInterrupt):
+    """SIGINT or SIGTERM ended the stage under way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def align(config: Config, *, resume: bool, say: Callable[[str], None]) -> AlignmentResult:
+    """Run the stages that remain, show each as it begins and ends, and write the closing report.
+
+    A first SIGINT or SIGTERM ends the stage under way: an exploration and a training run after the actions
+    under way, the others at once. Raises RunDirectoryError, DiskError, and StageFailed when a stage fails.
+    """
+    with claimed_alignment(config.run.dir, resume=resume) as folder:
+        folder.keep_config(config.to_toml())
+        stages = _Stages(config, folder, say)
+        results = folder.results()
+        left = remaining(results)
+        for stage in (one for one in results if one not in left):
+            say(f"{numbered(stage)}: finished before: {result_line(stage, results[stage])}")
+        for stage in left:
+            try:
+                with _ended_by_signals():
+                    stages.run(stage)
+            except StageInterrupted as interrupted:
+                return AlignmentResult(report=None, stopped_by=interrupted.number, stage=stage)
+            except DartError as error:
+                raise StageFailed(stage, error, folder.root) from error
+        report = alignment_report(config.exploration.tasks[0], folder.results())
+        folder.write_report(report_json(report))
+        return AlignmentResult(report=report)
+
+
+class _Stages:
+    """Runs one stage at a time."""
+
+    def __init__(self, config: Config, folder: AlignmentFolder, say: Callable[[str], None]) -> None:
+        self._config, self._folder, self._say = config, folder, say
+        self._of_stage: Mapping[Stage, Callable[[], Result]] = {
+            Stage.EXPLORE: self._explore,
+            Stage.DATA: self._write_data,
+            Stage.MEASURE_BASE: partial(self._measure, Path(config.grounding.base)),
+            Stage.ALIGN: self._align,
+            Stage.MEASURE_ALIGNED: partial(self._measure, folder.of(Stage.ALIGN)),
+            Stage.TRAIN: self._train,
+        }
+
+    def run(self, stage: Stage) -> None:
+        """Run a stage to its end, and note its result. Raises DartError, StageInterrupted."""
+        self._say(f"{numbered(stage)}: {self._plan_line(stage)}")
+        began_s = time.monotonic()
+        result = self._of_stage[stage]()
+        self._folder.finish(stage, result)
+        self._say(f"{numbered(stage)}: {result_line(stage, result)} ({time.monotonic() - began_s:.0f} s)")
+
+    def _plan_line(self, stage: Stage) -> str:
+        config, grounding = self._config, self._config.grounding
+        match stage:
+            case Stage.EXPLORE:
+                wanted = f"{config.exploration.actions} actions with {config.exploration.explorers} browsers"
+                return f"exploring {config.exploration.tasks[0]}, {wanted}"
+            case Stage.DATA:
+                return f"writing grounding data to {self._folder.of(stage)}"
+            case Stage.MEASURE_BASE | Stage.MEASURE_ALIGNED:
+                return "measuring the " + ("base" if stage is Stage.MEASURE_BASE else "aligned") + " policy"
+            case Stage.ALIGN:
+                return f"training {grounding.base} for {grounding.updates} updates"
+            case Stage.TRAIN:
+                return (
+                    f"reinforcement learning on {', '.join(config.tasks.train)} in {self._folder.of(stage)}"
+                )
+
+    def _explore(self) -> Result:
+        paths = self._folder.run_of(Stage.EXPLORE)
+        config = exploring(self._config, self._folder)
+        found = run_exploration(config, resume=paths.config.exists(), show=ProgressLines(self._say))
+        if found.stopped_by:
+            raise StageInterrupted(found.stopped_by)
+        (one,) = found.progress
+        return {"actions": one.actions, "screens": one.screens, "shapes": one.shapes, "ways": one.edges}
+
+    def _write_data(self) -> Result:
+        paths, exploration = self._folder.run_of(Stage.EXPLORE), self._config.exploration
+        try:
+            with self._folder.fresh(Stage.DATA) as place:
+                written = write_dataset_of_run(place, paths, exploration.tasks[0], exploration.seed)
+                _refuse_without(written, (Split.TRAIN, Split.TEST))
+        except UsageError:
+            self._folder.withdraw(Stage.EXPLORE)  # so that --resume explores further
+            raise
+        return {split.value: count for split, count in written.items()}
+
+    def _measure(self, checkpoint: Path) -> Result:
+        test = self._folder.of(Stage.DATA) / Split.TEST.value
+        return _with_model(partial(measure, checkpoint, test, self._config.grounding.held_out))
+
+    def _align(self) -> Result:
+        train = self._folder.of(Stage.DATA) / Split.TRAIN.value
+        with self._folder.fresh(Stage.ALIGN) as place:
+            return _with_model(partial(train_aligned, self._config.grounding, train, place))
+
+    def _train(self) -> Result:
+        paths = self._folder.run_of(Stage.TRAIN)
+        config = training(self._config, self._folder)
+        with ConsoleListener(paths) as screen:
+            result = app.train(config, resume=paths.config.exists(), listener=screen)
+        if result.failure:
+            raise DartError(result.failure)
+        if result.stopped_by is not None:
+            raise StageInterrupted(result.stopped_by)
+        greedy = result.report.greedy
+        return {
+            "updates": result.snapshot.updates,
+            "sampled": to_json(result.report.sampled),
+            "greedy": to_json(greedy) if greedy.tasks else None,
+        }
+
+
+def _refuse_without(written: Mapping[Split, int], needed: tuple[Split, ...]) -> None:
+    """Raise UsageError if a split that is needed has no samples."""
+    lacking = [split.value for split in needed if not written.get(split)]
+    if lacking:
+        raise UsageError(
+            f"the exploration found too few shapes for the split {' and '.join(lacking)}: expected at least "
+            "four shapes of screens with samples; explore with more --actions, and with "
+            "--set exploration.stops_when_flat=false if it ended before they were used up"
+        )
+
+
+def _with_model(work: Callable[[], Result]) -> Result:
+    """Do work with torch in a process of its own. Raises its errors, TemporaryError if it was killed."""
+    try:
+        return in_fresh_process(work, deadline_s=MODEL_WORK_DEADLINE_S, remedy=LATE)
+    except ChildTaskEnded as error:
+        raise TemporaryError(
+            f"{error}; the reason is above; a process that was killed (-9) may have needed more memory "
+            "than there is: lower grounding.batch"
+        ) from error
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise StageInterrupted at the first SIGINT or SIGTERM; a second one does what it did before.
+
+    Explorations and training runs count these signals themselves while they run.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        restore()
+        raise StageInterrupted(number)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,87 @@
+"""The configurations of the stages that are runs, and what an alignment cannot be configured to do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dart.alignment.folder import AlignmentFolder
+from dart.alignment.model_work import read_all
+from dart.alignment.stages import Stage
+from dart.config.bundled import bundled_folder
+from dart.config.config import Config
+from dart.core.errors import ConfigurationError, UnavailableError
+from dart.core.screenspot import read_screenspot
+from dart.preflight.requirements import damage_of, has_pointer
+
+DEFAULT_BASE = "base-policy-pointer"
+"""The bundled checkpoint that is aligned if the configuration names none."""
+
+
+def with_places(config: Config) -> Config:
+    """The configuration with a base policy, and with paths that any working directory finds."""
+    grounding = config.grounding
+    named = {
+        "base": str(Path(grounding.base or bundled_folder() / DEFAULT_BASE).absolute()),
+        "data": tuple(folder.absolute() for folder in grounding.data),
+        "held_out": str(Path(grounding.held_out).absolute()) if grounding.held_out else "",
+    }
+    return config.model_copy(update={"grounding": grounding.model_copy(update=named)})
+
+
+def exploring(config: Config, folder: AlignmentFolder) -> Config:
+    """The configuration of the exploration. It has no time limit: `run.minutes` is that of the training run.
+
+    With `exploration.prior = "model"` the base policy is asked what it would do.
+    """
+    return _run_of(config, folder, Stage.EXPLORE, policy=Path(config.grounding.base), minutes=0.0)
+
+
+def training(config: Config, folder: AlignmentFolder) -> Config:
+    """The configuration of the training run, which starts from the aligned policy."""
+    return _run_of(config, folder, Stage.TRAIN, policy=folder.of(Stage.ALIGN), minutes=config.run.minutes)
+
+
+def _run_of(config: Config, folder: AlignmentFolder, stage: Stage, *, policy: Path, minutes: float) -> Config:
+    run = config.run.model_copy(update={"dir": folder.of(stage), "minutes": minutes})
+    started = config.training.model_copy(update={"policy": policy})
+    return config.model_copy(update={"run": run, "training": started})
+
+
+def refuse_unfit_settings(config: Config) -> None:
+    """Raise ConfigurationError for settings that an alignment cannot use, all at once."""
+    if problems := [*_problems(config)]:
+        raise ConfigurationError("\n".join(problems))
+
+
+def _problems(config: Config) -> Iterator[str]:
+    if len(config.exploration.tasks) != 1:
+        found = len(config.exploration.tasks)
+        yield f"exploration.tasks must name one site, got {found}: align to one after another"
+    for key, given in (("record", config.run.record), ("blobs", config.run.blobs)):
+        if given:
+            yield f"run.{key} must be empty, got {given!r}: an alignment keeps its two runs in its folder"
+    if config.grounding.head != "pointer":
+        yield (
+            f"grounding.head must be 'pointer', got {config.grounding.head!r}: reinforcement "
+            "learning goes on with the same head, which draws patches"
+        )
+
+
+def refuse_unfit_files(config: Config) -> None:
+    """Raise UnavailableError if the base policy cannot be aligned, GroundingDataError for bad data."""
+    base = Path(config.grounding.base)
+    remedy = "name another one with --set grounding.base=FOLDER"
+    if not (base / "config.json").is_file():
+        raise UnavailableError(f"no policy checkpoint in {base} (grounding.base): {remedy}")
+    if damage := damage_of(base):
+        raise UnavailableError(
+            f"the policy checkpoint in {base} (grounding.base) is damaged: {damage}; {remedy}"
+        )
+    if not has_pointer(base):
+        raise UnavailableError(
+            f"{base} (grounding.base) has no pointer head: {remedy}; `dartrl pretrain --coordinates pointer` "
+            "makes a small policy with one, `python -m dart.policy.pointer_checkpoint` adds one to a "
+            "vision-language checkpoint"
+        )
+    read_all(config.grounding.data)
+    if config.grounding.held_out:
+        read_screenspot(Path(config.grounding.held_out))

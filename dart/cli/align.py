@@ -1,0 +1,168 @@
+"""`dartrl align`: the whole loop of a site as one command, from its exploration to a trained policy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes, exit_code_of
+from dart.cli.explore import EXPLORE_TASK, task_of
+from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
+from dart.cli.output import print_fitted, say
+
+if TYPE_CHECKING:
+    from dart.config.config import Config
+
+TRAINED_TASK = "easy"
+"""Kind of a site's tasks that are trained on by default: a policy that begins solves some of them."""
+
+DEFAULT_CONFIGURATION = Path("align")
+
+
+def align(
+    site: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SITE",
+            help="What to align to: a site, or a task whose screens are pages.",
+            show_default=False,
+        ),
+    ] = None,
+    actions: Annotated[
+        int | None, typer.Option("--actions", "-n", min=1, help="Actions of the exploration.")
+    ] = None,
+    explorers: Annotated[int | None, typer.Option(min=1, help="Browsers of the exploration.")] = None,
+    generic: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of generic data in ScreenSpot's format, against forgetting: at least 30 % of the "
+            "trained samples. May be repeated."
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="Held-out generic data: measured before and after, to show what was forgotten."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help=f"{CONFIGURATION} Default: align.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the first stage that is not finished.")
+    ] = False,
+    overrides: Overrides = None,
+    run_dir: NewRunDir = None,
+) -> None:
+    """Align a policy to a site: explore it, train the policy to find its elements, then to do its tasks.
+
+    The stages: **explore** the site; write grounding **data** of its screens; **measure** the base policy on
+    screens of shapes that are not trained on; **align** it, by training it to point at the elements of the
+    others; measure again; **train** it on the site's tasks by reinforcement learning. A report closes it:
+    accuracy and success before and after, with 95 % intervals.
+
+    The run directory has a folder and a result for each stage. Ctrl-C ends the stage under way; `--resume`
+    goes on with it and repeats no finished one. Values that are set with it count for the stages to come.
+    `run.minutes` is the time of the last stage.
+
+    **Examples**
+
+    * `dartrl align sites/shop`
+    * `dartrl align sites/shop --actions 300 --set grounding.updates=300 --set run.minutes=3`
+    * `dartrl align sites/mail --generic runs/pages/train --held-out runs/pages/held-out`
+    * `dartrl align --resume --run-dir runs/align-sites-shop`
+    """
+    if site is None and not (resume and run_dir):
+        end(
+            "name the site, as in `dartrl align sites/shop`, or with --resume the run directory",
+            ExitCode.USAGE,
+        )
+    folder = run_dir or RUNS / f"align-{(site or '').replace('/', '-')}"
+    if resume:
+        _refuse_late(actions, explorers, folder)
+    chosen = [*_of_site(None if resume else site), *_of_options(actions, explorers, generic, held_out)]
+    settings = _config(config, [*chosen, *(overrides or []), _at(folder)], folder, resume=resume)
+    with errors_as_exit_codes(folder):
+        _align(settings, folder, resume=resume)
+
+
+def _refuse_late(actions: int | None, explorers: int | None, folder: Path) -> None:
+    """End the command if options would change an exploration that is finished."""
+    from dart.alignment.folder import AlignmentFolder
+    from dart.alignment.stages import Stage
+
+    if (actions or explorers) and Stage.EXPLORE in AlignmentFolder(folder).results():
+        end(
+            f"the exploration in {folder} is finished, and later stages build on it: leave out --actions and "
+            "--explorers, or begin again with another --run-dir",
+            ExitCode.USAGE,
+        )
+
+
+def _at(folder: Path) -> str:
+    from dart.config.layers import literal
+
+    return f"run.dir={literal(str(folder.absolute()))}"
+
+
+def _of_site(site: str | None) -> list[str]:
+    """The site as overrides of the configuration; none with --resume, where the run directory names it."""
+    from dart.config.layers import literal
+
+    if site is None:
+        return []
+    site = site.removesuffix(f"/{EXPLORE_TASK}")
+    return [
+        f"environments.kind={literal(site.partition('/')[0])}",
+        f"exploration.tasks={literal([task_of(site, EXPLORE_TASK)])}",
+        f"tasks.train={literal([task_of(site, TRAINED_TASK)])}",
+    ]
+
+
+def _of_options(
+    actions: int | None, explorers: int | None, generic: list[Path] | None, held_out: Path | None
+) -> list[str]:
+    from dart.config.layers import literal
+
+    given = {
+        "exploration.actions": actions,
+        "exploration.explorers": explorers,
+        "grounding.data": [str(one) for one in generic] if generic else None,
+        "grounding.held_out": str(held_out) if held_out else None,
+    }
+    return [f"{key}={literal(value)}" for key, value in given.items() if value is not None]
+
+
+def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bool) -> "Config":
+    from dart.alignment.stage_configs import with_places
+    from dart.config.config import load_config
+    from dart.core.run_directory import RunPaths
+
+    kept = RunPaths(folder).config
+    if resume and kept.is_file():  # else the claim of the folder says that there is nothing to resume
+        path = path or kept
+    return with_places(load_config(path or DEFAULT_CONFIGURATION, overrides))
+
+
+def _align(config: "Config", folder: Path, *, resume: bool) -> None:
+    from dart.alignment.folder import refuse_unfit_folder
+    from dart.alignment.stage_configs import refuse_unfit_files, refuse_unfit_settings
+    from dart.preflight.requirements import missing_browser, missing_packages, require_installation
+
+    refuse_unfit_folder(folder, resume=resume)
+    refuse_unfit_settings(config)
+    require_installation(config, checks=(missing_packages, missing_browser))
+    refuse_unfit_files(config)
+    from dart.alignment import loop
+    from dart.alignment.report import drawn
+
+    try:
+        result = loop.align(config, resume=resume, say=say)
+    except loop.StageFailed as failed:
+        end(str(failed), exit_code_of(failed.cause))
+    if result.report is None:
+        end(
+            f"ended by signal {result.stopped_by} in the stage {result.stage}; "
+            f"go on with `dartrl align --resume --run-dir {folder}`",
+            code_of_signal(result.stopped_by),
+        )
+    print_fitted(drawn(result.report))
+    say(f"{folder}: report.json, align/ (the aligned policy), train/ (the run that trained it)")
