@@ -160,7 +160,7 @@ def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
 
     assert problem.startswith(f"{tmp_path / 'no.toml'}: there is no such file; ")
     assert (
-        "the bundled configurations are chaos, cluster, decoupling, desktop, explore, grounding, "
+        "the bundled configurations are align, chaos, cluster, decoupling, desktop, explore, grounding, "
         "grounding-rl, hard" in problem
     )
 
