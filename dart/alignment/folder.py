@@ -20,7 +20,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.core.errors import DiskError, RunDirectoryError
 from dart.core.run_directory import ORPHANS_END_S, RunPaths, keep_config, make_private, write_atomically
 
@@ -38,11 +38,11 @@ class AlignmentFolder:
         self.config = root / "config.toml"
         self.report = root / "report.json"
 
-    def of(self, stage: Stage) -> Path:
+    def of(self, stage: AlignmentStage) -> Path:
         """The folder of a stage."""
         return self.root / stage.value
 
-    def run_of(self, stage: Stage) -> RunPaths:
+    def run_of(self, stage: AlignmentStage) -> RunPaths:
         """The run directory of a stage that is a run."""
         return RunPaths(self.of(stage))
 
@@ -50,15 +50,15 @@ class AlignmentFolder:
         """Write the configuration, whose presence means that the folder holds an alignment."""
         keep_config(RunPaths(self.root), config_toml)
 
-    def results(self) -> dict[Stage, Result]:
+    def results(self) -> dict[AlignmentStage, Result]:
         """The results of the finished stages. Raises DiskError for one that is damaged."""
-        return {stage: _read(self._result(stage)) for stage in Stage if self._result(stage).exists()}
+        return {stage: _read(self._result(stage)) for stage in AlignmentStage if self._result(stage).exists()}
 
-    def finish(self, stage: Stage, result: Result) -> None:
+    def finish(self, stage: AlignmentStage, result: Result) -> None:
         """Note that a stage is finished. Raises OSError."""
         write_atomically(self._result(stage), _as_json(result), 0o644)
 
-    def withdraw(self, stage: Stage) -> None:
+    def withdraw(self, stage: AlignmentStage) -> None:
         """Note that a stage is to go on after all."""
         self._result(stage).unlink(missing_ok=True)
 
@@ -67,7 +67,7 @@ class AlignmentFolder:
         write_atomically(self.report, _as_json(report), 0o644)
 
     @contextlib.contextmanager
-    def fresh(self, stage: Stage) -> Iterator[Path]:
+    def fresh(self, stage: AlignmentStage) -> Iterator[Path]:
         """A path for the new folder of a stage, which gets its own name when the block ends without an error.
 
         What an earlier attempt at the stage left is deleted.
@@ -81,7 +81,7 @@ class AlignmentFolder:
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
-    def _result(self, stage: Stage) -> Path:
+    def _result(self, stage: AlignmentStage) -> Path:
         return self.root / f"{stage.value}.json"
 
 

@@ -13,7 +13,7 @@ from dart.alignment.folder import AlignmentFolder, Result, claimed_alignment
 from dart.alignment.model_work import measure, train_aligned
 from dart.alignment.report import AlignmentReport, alignment_report, report_json, result_line
 from dart.alignment.stage_configs import exploring, training
-from dart.alignment.stages import Stage, numbered, remaining
+from dart.alignment.stages import AlignmentStage, numbered, remaining
 from dart.config.config import Config
 from dart.core.errors import DartError, TemporaryError, UsageError
 from dart.exploration.dataset import Split
@@ -39,14 +39,14 @@ class AlignmentResult:
     """None if a signal ended it before."""
     stopped_by: int = 0
     """The signal that ended it; 0 if it ended by itself."""
-    stage: Stage | None = None
+    stage: AlignmentStage | None = None
     """The stage that the signal interrupted."""
 
 
 class StageFailed(DartError):
     """A stage failed; `cause` says what to do about it."""
 
-    def __init__(self, stage: Stage, cause: DartError, root: Path) -> None:
+    def __init__(self, stage: AlignmentStage, cause: DartError, root: Path) -> None:
         super().__init__(
             f"stage {numbered(stage)}: {cause}\n"
             f"earlier stages are kept; after that go on with `dartrl align --resume --run-dir {root}`"
@@ -93,16 +93,16 @@ class _Stages:
 
     def __init__(self, config: Config, folder: AlignmentFolder, say: Callable[[str], None]) -> None:
         self._config, self._folder, self._say = config, folder, say
-        self._of_stage: Mapping[Stage, Callable[[], Result]] = {
-            Stage.EXPLORE: self._explore,
-            Stage.DATA: self._write_data,
-            Stage.MEASURE_BASE: partial(self._measure, Path(config.grounding.base)),
-            Stage.ALIGN: self._align,
-            Stage.MEASURE_ALIGNED: partial(self._measure, folder.of(Stage.ALIGN)),
-            Stage.TRAIN: self._train,
+        self._of_stage: Mapping[AlignmentStage, Callable[[], Result]] = {
+            AlignmentStage.EXPLORE: self._explore,
+            AlignmentStage.DATA: self._write_data,
+            AlignmentStage.MEASURE_BASE: partial(self._measure, Path(config.grounding.base)),
+            AlignmentStage.ALIGN: self._align,
+            AlignmentStage.MEASURE_ALIGNED: partial(self._measure, folder.of(AlignmentStage.ALIGN)),
+            AlignmentStage.TRAIN: self._train,
         }
 
-    def run(self, stage: Stage) -> None:
+    def run(self, stage: AlignmentStage) -> None:
         """Run a stage to its end, and note its result. Raises DartError, StageInterrupted."""
         self._say(f"{numbered(stage)}: {self._plan_line(stage)}")
         began_s = time.monotonic()
@@ -110,25 +110,29 @@ class _Stages:
         self._folder.finish(stage, result)
         self._say(f"{numbered(stage)}: {result_line(stage, result)} ({time.monotonic() - began_s:.0f} s)")
 
-    def _plan_line(self, stage: Stage) -> str:
+    def _plan_line(self, stage: AlignmentStage) -> str:
         config, grounding = self._config, self._config.grounding
         match stage:
-            case Stage.EXPLORE:
+            case AlignmentStage.EXPLORE:
                 wanted = f"{config.exploration.actions} actions with {config.exploration.explorers} browsers"
                 return f"exploring {config.exploration.tasks[0]}, {wanted}"
-            case Stage.DATA:
+            case AlignmentStage.DATA:
                 return f"writing grounding data to {self._folder.of(stage)}"
-            case Stage.MEASURE_BASE | Stage.MEASURE_ALIGNED:
-                return "measuring the " + ("base" if stage is Stage.MEASURE_BASE else "aligned") + " policy"
-            case Stage.ALIGN:
+            case AlignmentStage.MEASURE_BASE | AlignmentStage.MEASURE_ALIGNED:
+                return (
+                    "measuring the "
+                    + ("base" if stage is AlignmentStage.MEASURE_BASE else "aligned")
+                    + " policy"
+                )
+            case AlignmentStage.ALIGN:
                 return f"training {grounding.base} for {grounding.updates} updates"
-            case Stage.TRAIN:
+            case AlignmentStage.TRAIN:
                 return (
                     f"reinforcement learning on {', '.join(config.tasks.train)} in {self._folder.of(stage)}"
                 )
 
     def _explore(self) -> Result:
-        paths = self._folder.run_of(Stage.EXPLORE)
+        paths = self._folder.run_of(AlignmentStage.EXPLORE)
         config = exploring(self._config, self._folder)
         found = run_exploration(config, resume=paths.config.exists(), show=ProgressLines(self._say))
         if found.stopped_by:
@@ -137,27 +141,27 @@ class _Stages:
         return {"actions": one.actions, "screens": one.screens, "shapes": one.shapes, "ways": one.edges}
 
     def _write_data(self) -> Result:
-        paths, exploration = self._folder.run_of(Stage.EXPLORE), self._config.exploration
+        paths, exploration = self._folder.run_of(AlignmentStage.EXPLORE), self._config.exploration
         try:
-            with self._folder.fresh(Stage.DATA) as place:
+            with self._folder.fresh(AlignmentStage.DATA) as place:
                 written = write_dataset_of_run(place, paths, exploration.tasks[0], exploration.seed)
                 _refuse_without(written, (Split.TRAIN, Split.TEST))
         except UsageError:
-            self._folder.withdraw(Stage.EXPLORE)  # so that --resume explores further
+            self._folder.withdraw(AlignmentStage.EXPLORE)  # so that --resume explores further
             raise
         return {split.value: count for split, count in written.items()}
 
     def _measure(self, checkpoint: Path) -> Result:
-        test = self._folder.of(Stage.DATA) / Split.TEST.value
+        test = self._folder.of(AlignmentStage.DATA) / Split.TEST.value
         return _with_model(partial(measure, checkpoint, test, self._config.grounding.held_out))
 
     def _align(self) -> Result:
-        train = self._folder.of(Stage.DATA) / Split.TRAIN.value
-        with self._folder.fresh(Stage.ALIGN) as place:
+        train = self._folder.of(AlignmentStage.DATA) / Split.TRAIN.value
+        with self._folder.fresh(AlignmentStage.ALIGN) as place:
             return _with_model(partial(train_aligned, self._config.grounding, train, place))
 
     def _train(self) -> Result:
-        paths = self._folder.run_of(Stage.TRAIN)
+        paths = self._folder.run_of(AlignmentStage.TRAIN)
         config = training(self._config, self._folder)
         with ConsoleListener(paths) as screen:
             result = app.train(config, resume=paths.config.exists(), listener=screen)

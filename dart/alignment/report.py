@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dart.alignment.folder import Result
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.core.statistics import Score, difference_interval
 from dart.inspect.formatting import percent
 from dart.inspect.report import EvaluationResult, ReportRow, SuccessReport, row_cells, row_json
@@ -43,18 +43,18 @@ class AlignmentReport:
     """Of the site's tasks, sampled and greedily: of the aligned policy, and after reinforcement learning."""
 
 
-def alignment_report(site: str, results: Mapping[Stage, Result]) -> AlignmentReport:
+def alignment_report(site: str, results: Mapping[AlignmentStage, Result]) -> AlignmentReport:
     """Summarise the results of all stages."""
-    base, aligned = results[Stage.MEASURE_BASE], results[Stage.MEASURE_ALIGNED]
+    base, aligned = results[AlignmentStage.MEASURE_BASE], results[AlignmentStage.MEASURE_ALIGNED]
     has_generic = base["generic"] and aligned["generic"]
     return AlignmentReport(
         site=site,
-        explored=results[Stage.EXPLORE],
-        samples=results[Stage.DATA],
-        generic_share=results[Stage.ALIGN]["generic_share"],
+        explored=results[AlignmentStage.EXPLORE],
+        samples=results[AlignmentStage.DATA],
+        generic_share=results[AlignmentStage.ALIGN]["generic_share"],
         accuracy=tuple(accuracy_rows_of(base["site"], aligned["site"])),
         generic=next(accuracy_rows_of(base["generic"], aligned["generic"])) if has_generic else None,
-        success=tuple(_success_rows(results[Stage.TRAIN])),
+        success=tuple(_success_rows(results[AlignmentStage.TRAIN])),
     )
 
 
@@ -140,20 +140,20 @@ def _add_rows(table: Any, title: str, rows: tuple[ReportRow, ...]) -> None:
 # ---- one line for each stage ----
 
 
-def result_line(stage: Stage, result: Result) -> str:
+def result_line(stage: AlignmentStage, result: Result) -> str:
     """What a finished stage came to, in one line."""
     match stage:
-        case Stage.EXPLORE:
+        case AlignmentStage.EXPLORE:
             return explored_line(result)
-        case Stage.DATA:
+        case AlignmentStage.DATA:
             return data_line(result)
-        case Stage.MEASURE_BASE | Stage.MEASURE_ALIGNED:
+        case AlignmentStage.MEASURE_BASE | AlignmentStage.MEASURE_ALIGNED:
             generic = f"; generic data {_accuracy(result['generic'])}" if result["generic"] else ""
             return f"accuracy on unseen screens {_accuracy(result['site'])}{generic}"
-        case Stage.ALIGN:
+        case AlignmentStage.ALIGN:
             share = percent(result["generic_share"])
             return f"{result['updates']} updates on {result['site_samples']} samples, {share} of all generic"
-        case Stage.TRAIN:
+        case AlignmentStage.TRAIN:
             return f"{result['updates']} updates, success {_success(result)}"
 
 

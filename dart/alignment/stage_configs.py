@@ -5,49 +5,50 @@ from pathlib import Path
 
 from dart.alignment.folder import AlignmentFolder
 from dart.alignment.model_work import read_all
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.config.bundled import bundled_folder
 from dart.config.config import Config
 from dart.core.errors import ConfigurationError, UnavailableError
 from dart.core.screenspot import read_screenspot
 from dart.preflight.requirements import damage_of, has_pointer
+from dart.run.exploration import refuse_without_pages
 
 DEFAULT_BASE = "base-policy-pointer"
 """The bundled checkpoint that is aligned if the configuration names none."""
 
 
 def with_places(config: Config) -> Config:
-    """The configuration with a base policy, and with paths that any working directory finds."""
+    """The configuration with a base policy and with paths that any working directory finds.
+
+    The base policy is also `training.policy`, until the aligned one takes its place.
+    """
     grounding = config.grounding
+    base = Path(grounding.base or bundled_folder() / DEFAULT_BASE).absolute()
     named = {
-        "base": str(Path(grounding.base or bundled_folder() / DEFAULT_BASE).absolute()),
+        "base": str(base),
         "data": tuple(folder.absolute() for folder in grounding.data),
         "held_out": str(Path(grounding.held_out).absolute()) if grounding.held_out else "",
     }
-    return config.model_copy(update={"grounding": grounding.model_copy(update=named)})
+    started = config.training.model_copy(update={"policy": base})
+    return config.model_copy(update={"grounding": grounding.model_copy(update=named), "training": started})
 
 
 def exploring(config: Config, folder: AlignmentFolder) -> Config:
-    """The configuration of the exploration. It has no time limit: `run.minutes` is that of the training run.
-
-    With `exploration.prior = "model"` the base policy is asked what it would do.
-    """
-    return _run_of(config, folder, Stage.EXPLORE, policy=Path(config.grounding.base), minutes=0.0)
+    """The configuration of the exploration, without a limit of time: `run.minutes` is for the training run."""
+    run = config.run.model_copy(update={"dir": folder.of(AlignmentStage.EXPLORE), "minutes": 0.0})
+    return config.model_copy(update={"run": run})
 
 
 def training(config: Config, folder: AlignmentFolder) -> Config:
     """The configuration of the training run, which starts from the aligned policy."""
-    return _run_of(config, folder, Stage.TRAIN, policy=folder.of(Stage.ALIGN), minutes=config.run.minutes)
-
-
-def _run_of(config: Config, folder: AlignmentFolder, stage: Stage, *, policy: Path, minutes: float) -> Config:
-    run = config.run.model_copy(update={"dir": folder.of(stage), "minutes": minutes})
-    started = config.training.model_copy(update={"policy": policy})
+    run = config.run.model_copy(update={"dir": folder.of(AlignmentStage.TRAIN)})
+    started = config.training.model_copy(update={"policy": folder.of(AlignmentStage.ALIGN)})
     return config.model_copy(update={"run": run, "training": started})
 
 
 def refuse_unfit_settings(config: Config) -> None:
-    """Raise ConfigurationError for settings that an alignment cannot use, all at once."""
+    """Raise ConfigurationError for settings that an alignment cannot use, UsageError without pages."""
+    refuse_without_pages(config)
     if problems := [*_problems(config)]:
         raise ConfigurationError("\n".join(problems))
 

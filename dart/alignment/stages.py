@@ -4,7 +4,7 @@ from collections.abc import Collection
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class AlignmentStage(StrEnum):
     """A stage; its value is the name of its folder and of its result."""
 
     EXPLORE = "explore"
@@ -21,14 +21,14 @@ class Stage(StrEnum):
     """Train the aligned policy on the tasks of the site by reinforcement learning."""
 
 
-def remaining(finished: Collection[Stage]) -> tuple[Stage, ...]:
+def remaining(finished: Collection[AlignmentStage]) -> tuple[AlignmentStage, ...]:
     """The first stage that is not finished and all after it, which build on it."""
-    stages = tuple(Stage)
+    stages = tuple(AlignmentStage)
     first = next((number for number, stage in enumerate(stages) if stage not in finished), len(stages))
     return stages[first:]
 
 
-def numbered(stage: Stage) -> str:
+def numbered(stage: AlignmentStage) -> str:
     """The stage with its place among all, as people are shown it."""
-    stages = list(Stage)
+    stages = list(AlignmentStage)
     return f"{stages.index(stage) + 1} of {len(stages)}, {stage.value}"

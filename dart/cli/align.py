@@ -87,9 +87,9 @@ def align(
 def _refuse_late(actions: int | None, explorers: int | None, folder: Path) -> None:
     """End the command if options would change an exploration that is finished."""
     from dart.alignment.folder import AlignmentFolder
-    from dart.alignment.stages import Stage
+    from dart.alignment.stages import AlignmentStage
 
-    if (actions or explorers) and Stage.EXPLORE in AlignmentFolder(folder).results():
+    if (actions or explorers) and AlignmentStage.EXPLORE in AlignmentFolder(folder).results():
         end(
             f"the exploration in {folder} is finished, and later stages build on it: leave out --actions and "
             "--explorers, or begin again with another --run-dir",
@@ -145,12 +145,13 @@ def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bo
 def _align(config: "Config", folder: Path, *, resume: bool) -> None:
     from dart.alignment.folder import refuse_unfit_folder
     from dart.alignment.stage_configs import refuse_unfit_files, refuse_unfit_settings
-    from dart.preflight.requirements import missing_browser, missing_packages, require_installation
+    from dart.preflight.requirements import missing_packages, require_installation
 
     refuse_unfit_folder(folder, resume=resume)
     refuse_unfit_settings(config)
-    require_installation(config, checks=(missing_packages, missing_browser))
+    require_installation(config, checks=(missing_packages,))
     refuse_unfit_files(config)
+    require_installation(config)
     from dart.alignment import loop
     from dart.alignment.report import drawn
 

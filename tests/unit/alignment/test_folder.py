@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dart.alignment.folder import AlignmentFolder, claimed_alignment
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.core.errors import DiskError, RunDirectoryError
 
 
 def make_twice(folder: AlignmentFolder) -> None:
-    with folder.fresh(Stage.DATA) as place:
+    with folder.fresh(AlignmentStage.DATA) as place:
         place.mkdir()
         place.mkdir()
 
@@ -22,9 +22,9 @@ def test_a_new_folder_gets_its_name_only_when_all_is_written(tmp_path: Path) -> 
         make_twice(folder)
     assert list(tmp_path.iterdir()) == []
 
-    with folder.fresh(Stage.DATA) as place:
+    with folder.fresh(AlignmentStage.DATA) as place:
         place.mkdir()
-        assert not folder.of(Stage.DATA).exists()
+        assert not folder.of(AlignmentStage.DATA).exists()
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -34,19 +34,19 @@ def test_what_a_killed_attempt_left_is_deleted_by_the_next(tmp_path: Path) -> No
         left_over.mkdir()
         (left_over / "old").touch()
 
-    with folder.fresh(Stage.ALIGN) as place:
+    with folder.fresh(AlignmentStage.ALIGN) as place:
         place.mkdir()
 
-    assert list(folder.of(Stage.ALIGN).iterdir()) == []
+    assert list(folder.of(AlignmentStage.ALIGN).iterdir()) == []
 
 
 def test_results_are_those_of_finished_stages_and_one_can_be_withdrawn(tmp_path: Path) -> None:
     folder = AlignmentFolder(tmp_path)
-    folder.of(Stage.DATA).mkdir()
-    folder.finish(Stage.EXPLORE, {"screens": 3})
-    assert folder.results() == {Stage.EXPLORE: {"screens": 3}}
+    folder.of(AlignmentStage.DATA).mkdir()
+    folder.finish(AlignmentStage.EXPLORE, {"screens": 3})
+    assert folder.results() == {AlignmentStage.EXPLORE: {"screens": 3}}
 
-    folder.withdraw(Stage.EXPLORE)
+    folder.withdraw(AlignmentStage.EXPLORE)
     assert folder.results() == {}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from dart.alignment.report import alignment_report, drawn, report_json, result_line
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.core.statistics import Score
 from dart.inspect.report import EvaluationResult, SuccessReport, to_json
 
@@ -30,21 +30,26 @@ def success(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]
     return to_json(SuccessReport(*sides))
 
 
-def results(*, has_generic: bool = True) -> dict[Stage, Any]:
+def results(*, has_generic: bool = True) -> dict[AlignmentStage, Any]:
     generic = accuracies(text=(60, 100)), accuracies(text=(20, 100))
     made = {
-        Stage.EXPLORE: {"actions": 100, "screens": 40, "shapes": 12, "ways": 90},
-        Stage.DATA: {"train": 70, "validation": 15, "test": 100},
-        Stage.MEASURE_BASE: {
+        AlignmentStage.EXPLORE: {"actions": 100, "screens": 40, "shapes": 12, "ways": 90},
+        AlignmentStage.DATA: {"train": 70, "validation": 15, "test": 100},
+        AlignmentStage.MEASURE_BASE: {
             "site": accuracies(element=(5, 60), outcome=(5, 40)),
             "generic": generic[0] if has_generic else None,
         },
-        Stage.ALIGN: {"site_samples": 70, "generic_samples": 30, "generic_share": 0.3, "updates": 400},
-        Stage.MEASURE_ALIGNED: {
+        AlignmentStage.ALIGN: {
+            "site_samples": 70,
+            "generic_samples": 30,
+            "generic_share": 0.3,
+            "updates": 400,
+        },
+        AlignmentStage.MEASURE_ALIGNED: {
             "site": accuracies(element=(50, 60), outcome=(6, 40)),
             "generic": generic[1] if has_generic else None,
         },
-        Stage.TRAIN: {
+        AlignmentStage.TRAIN: {
             "updates": 12,
             "sampled": success({"sites/shop/easy": (2, 50)}, {"sites/shop/easy": (20, 50)}),
             "greedy": None,
@@ -105,8 +110,8 @@ def test_the_table_shows_all_of_it() -> None:
 def test_each_finished_stage_has_a_line() -> None:
     lines = {stage: result_line(stage, result) for stage, result in results().items()}
 
-    assert lines[Stage.EXPLORE] == "40 screens of 12 shapes with 100 actions"
-    assert lines[Stage.DATA] == "samples: 70 train, 15 validation, 100 test"
-    assert lines[Stage.ALIGN] == "400 updates on 70 samples, 30 % of all generic"
-    assert lines[Stage.TRAIN] == "12 updates, success 4 % -> 40 %"
-    assert lines[Stage.MEASURE_BASE].startswith("accuracy on unseen screens 10 %")
+    assert lines[AlignmentStage.EXPLORE] == "40 screens of 12 shapes with 100 actions"
+    assert lines[AlignmentStage.DATA] == "samples: 70 train, 15 validation, 100 test"
+    assert lines[AlignmentStage.ALIGN] == "400 updates on 70 samples, 30 % of all generic"
+    assert lines[AlignmentStage.TRAIN] == "12 updates, success 4 % -> 40 %"
+    assert lines[AlignmentStage.MEASURE_BASE].startswith("accuracy on unseen screens 10 %")

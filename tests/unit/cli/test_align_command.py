@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.alignment.folder import AlignmentFolder
-from dart.alignment.stages import Stage
+from dart.alignment.stages import AlignmentStage
 from dart.cli.main import app
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ def begun(root: Path) -> AlignmentFolder:
     folder = AlignmentFolder(root)
     root.mkdir()
     folder.keep_config('[environments]\nkind = "sites"\n[tasks]\ntrain = ["sites/shop/easy"]\n')
-    folder.finish(Stage.EXPLORE, {"screens": 3})
+    folder.finish(AlignmentStage.EXPLORE, {"screens": 3})
     return folder
 
 
