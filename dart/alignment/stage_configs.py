@@ -34,7 +34,7 @@ def with_places(config: Config) -> Config:
 
 
 def exploring(config: Config, folder: AlignmentFolder) -> Config:
-    """The configuration of the exploration, without a limit of time: `run.minutes` is for the training run."""
+    """The configuration of the exploration, which has no time limit: `run.minutes` is for the training."""
     run = config.run.model_copy(update={"dir": folder.of(AlignmentStage.EXPLORE), "minutes": 0.0})
     return config.model_copy(update={"run": run})
 
