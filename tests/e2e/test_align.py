@@ -15,7 +15,7 @@ SITE = "sites/mail"
 DEADLINE_S = 280.0
 
 TINY = (
-    *("environments.count=2", "run.minutes=60", "training.updates=1", "training.groups_per_update=1"),
+    *("environments.count=2", "run.minutes=60", "training.actions=8", "training.groups_per_update=1"),
     *("curation.rollouts_per_group=2", "evaluation.seeds_per_task=2", "evaluation.greedy_seeds_per_task=0"),
     *("grounding.updates=2", "grounding.warmup_updates=1", "grounding.batch=2"),
 )
