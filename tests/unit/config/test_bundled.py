@@ -79,7 +79,7 @@ def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
     problem = problem_of("lapotp")
 
     assert problem.startswith("lapotp: there is no such file; did you mean laptop?")
-    assert "the bundled configurations are chaos, cluster, decoupling, desktop" in problem
+    assert "the bundled configurations are align, chaos, cluster, decoupling, desktop" in problem
 
 
 @pytest.mark.usefixtures("elsewhere")
