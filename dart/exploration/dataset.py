@@ -4,7 +4,8 @@ Three kinds of queries:
 
 * `element` names an element by its text: ``click "Reply"``;
 * `order` names one of several elements with the same text by its place: ``click the second "Delete"``;
-* `outcome` names what the element leads to: ``open "Shopping cart"``, by what appears on the next screen.
+* `outcome` names what the element leads to: ``open "Shopping cart"`` by the next screen's heading or title,
+  ``show "Log out"`` by a text that appears on the same screen.
 
 A query is used only if exactly one element fits it, and that can be seen and clicked. An outcome must have
 been the same at every try, at least twice. Near-duplicate screens are left out, and no screen and no text has
@@ -73,15 +74,21 @@ def queries_of(graph: Graph) -> list[GraphQuery]:
     """The queries of all screens that pass the gates, in the order in which the screens were found."""
     found: list[GraphQuery] = []
     of_text: Counter[str] = Counter()
-    outcomes = _outcomes(graph)
-    for node in distinct_screens(graph.nodes.values()):
+    for queries in queries_of_screens(graph, distinct_screens(graph.nodes.values())):
         of_screen = 0
-        for query in _interleaved(_outcome_queries(graph, node, outcomes), list(_element_queries(node))):
+        for query in queries:
             text = query.element.text.casefold()
             if of_screen < MOST_EACH and of_text[text] < MOST_EACH:
                 found.append(query)
                 of_screen, of_text[text] = of_screen + 1, of_text[text] + 1
     return found
+
+
+def queries_of_screens(graph: Graph, nodes: Iterable[ScreenNode]) -> Iterator[list[GraphQuery]]:
+    """All queries of each screen that mean one element, without bounds; outcomes and others in turn."""
+    outcomes = _outcomes(graph)
+    for node in nodes:
+        yield list(_interleaved(_outcome_queries(graph, node, outcomes), list(_element_queries(node))))
 
 
 def distinct_screens(nodes: Iterable[ScreenNode]) -> list[ScreenNode]:
@@ -180,33 +187,53 @@ def _outcome_queries(
         element = known.get(centre(candidate.box))
         if outcome is None or element is None or candidate.act is not ExploreAct.CLICK:
             continue
-        appeared = appears(node.screen, graph.nodes[outcome.target_id].screen)
-        if appeared:
-            by_words[appeared].append(
+        words = outcome_words(node.screen, element, graph.nodes[outcome.target_id].screen)
+        if words:
+            by_words[words].append(
                 GraphQuery(
                     screen_id=node.screen_id,
-                    instruction=f'open "{appeared}"',
+                    instruction=words,
                     element=element,
                     kind=QueryKind.OUTCOME,
                     target_id=outcome.target_id,
                     step_id=outcome.step_id,
                 )
             )
-    return [queries[0] for queries in by_words.values() if len(queries) == 1]
+    alone = [queries[0] for queries in by_words.values() if len(queries) == 1]
+    return [query for query in alone if not _says_so_itself(query)]
 
 
-def appears(before: PageScreen, after: PageScreen) -> str:
-    """What a person would call the screen after an action: a heading, a title or a text that is new there.
+def _says_so_itself(query: GraphQuery) -> bool:
+    """Whether the element's own text is what the query promises, as an element query says already."""
+    return f'"{query.element.text}"'.casefold() in query.instruction.casefold()
 
-    Empty if nothing with a name is new.
+
+def outcome_words(before: PageScreen, element: PageElement, after: PageScreen) -> str:
+    """The query for what a click on an element leads to; empty if nothing names it.
+
+    A page with another heading or title is opened. Where both stay, a text that is new is shown: a menu's
+    items, say. An element that is gone then was a switch such as a tab, and what is new is its old position.
     """
-    known = {element.text.casefold() for element in before.elements}
-    new = [one for one in after.elements if one.text and one.text.casefold() not in known]
-    headings = [one.text for one in new if one.role == "heading"]
-    titles = [after.title] if after.title and after.title != before.title else []
-    others = [one.text for one in new if one.has_text]
-    named = [text for text in (*headings, *titles, *others) if len(text) <= TEXT_MOST]
-    return named[0] if named else ""
+    opened = _first_short(text for text in _headlines(after) if text not in _headlines(before))
+    if opened:
+        return f'open "{opened}"'
+    known, there = _texts(before), _texts(after)
+    shown = _first_short(text for text in there if text.casefold() not in {one.casefold() for one in known})
+    return f'show "{shown}"' if shown and element.text in there else ""
+
+
+def _headlines(screen: PageScreen) -> list[str]:
+    """The headings of a screen, and then its title."""
+    headings = [one.text for one in screen.elements if one.role == "heading" and one.text]
+    return [*headings, screen.title] if screen.title else headings
+
+
+def _texts(screen: PageScreen) -> list[str]:
+    return [one.text for one in screen.elements if one.text and one.has_text]
+
+
+def _first_short(texts: Iterable[str]) -> str:
+    return next((text for text in texts if len(text) <= TEXT_MOST), "")
 
 
 def _interleaved(some: Sequence[GraphQuery], others: Sequence[GraphQuery]) -> Iterator[GraphQuery]:

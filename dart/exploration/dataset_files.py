@@ -36,7 +36,7 @@ def write_dataset(
         own = [query for query in queries if split[graph.nodes[query.screen_id].screen.shape] is part]
         if own:
             place = folder / part.value
-            samples = [_sample(place, query, graph, task_id, seed, screenshots, run) for query in own]
+            samples = [sample_of(place, query, graph, task_id, seed, screenshots, run) for query in own]
             written[part] = write_screenspot(place, samples)
     return written
 
@@ -49,9 +49,10 @@ def write_dataset_of_run(folder: Path, paths: RunPaths, task_id: str, seed: int)
         return write_dataset(folder, follower.graph, task_id, seed, blobs_of(paths).screenshots, paths.title)
 
 
-def _sample(
+def sample_of(
     folder: Path, query: GraphQuery, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
 ) -> GroundingSample:
+    """A query as a sample, with its screenshot in the folder of the data set. Raises BlobDamage."""
     screen = graph.nodes[query.screen_id].screen
     provenance = {
         "run": run,

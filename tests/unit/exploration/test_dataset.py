@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from dart.core.errors import UsageError
-from dart.core.exploration import Effect, ExploreAct, PageElement
+from dart.core.exploration import Candidate, Effect, ExploreAct, PageElement
 from dart.core.screenspot import read_screenspot
 from dart.exploration.dataset import (
     MOST_EACH,
     QueryKind,
     Split,
-    appears,
     distinct_screens,
+    outcome_words,
     queries_of,
     split_of_shapes,
     targets,
@@ -67,13 +67,52 @@ def test_an_outcome_that_two_elements_have_is_ambiguous() -> None:
     assert kinds(graph_of_two(2, other_way=True))[QueryKind.OUTCOME] == 0
 
 
-def test_what_appears_is_a_heading_then_a_title_then_a_new_text() -> None:
-    before = screen("same", elements=(button("Old"),))
-    after = screen("same", elements=(button("Old"), button("New", 1)))
-    assert appears(before, after) == "New"
-    assert appears(before, replace(after, title="Titled")) == "Titled"
-    assert appears(before, replace(after, title="Titled", elements=(heading("Headed"),))) == "Headed"
-    assert appears(before, before) == ""
+def test_an_outcome_is_named_by_a_new_heading_then_a_new_title_then_a_text_that_appeared() -> None:
+    menu = button("Old")
+    before = screen("same", elements=(menu,))
+    after = screen("same", elements=(menu, button("New", 1)))
+    assert outcome_words(before, menu, after) == 'show "New"'
+    titled = replace(after, title="Titled")
+    assert outcome_words(before, menu, titled) == 'open "Titled"'
+    assert outcome_words(before, menu, replace(titled, elements=(heading("Headed"),))) == 'open "Headed"'
+    assert outcome_words(before, menu, before) == ""
+
+
+def graph_to_settings(*links: PageElement) -> Graph:
+    """Links that all lead to a page headed `Settings`, which also has a link `Privacy`."""
+    graph = Graph()
+    graph.add_node(node(1, screen("site", elements=(heading("Home"), *links))))
+    graph.add_node(node(2, screen("site", elements=(heading("Settings"), button("Privacy", 1)))))
+    for number, link in enumerate((*links, *links)):
+        key = Candidate(act=ExploreAct.CLICK, role=link.role, text=link.text, box=link.box).key
+        graph.add_step(step(number + 1, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    return graph
+
+
+def outcomes(graph: Graph) -> list[str]:
+    return [query.instruction for query in queries_of(graph) if query.kind is QueryKind.OUTCOME]
+
+
+def test_a_link_that_says_where_it_leads_gives_no_outcome_and_makes_others_ambiguous() -> None:
+    said, other = button("Settings"), button("Preferences", 1)
+    assert outcomes(graph_to_settings(other)) == ['open "Settings"']
+    assert outcomes(graph_to_settings(said)) == []
+    assert outcomes(graph_to_settings(said, other)) == []
+
+
+def test_a_heading_that_was_a_link_before_names_what_another_element_opens() -> None:
+    discard = button("Discard", 1)
+    before = screen("site", elements=(heading("Answer"), button("Field trip"), discard))
+    after = screen("site", elements=(heading("Field trip"),))
+    assert outcome_words(before, discard, after) == 'open "Field trip"'
+
+
+def test_the_tab_that_was_left_does_not_name_the_tab_that_was_clicked() -> None:
+    """The open tab is no element, so the one that was left looks new."""
+    details = button("Details")
+    before = screen("site", elements=(heading("Kettle"), details))
+    after = screen("site", elements=(heading("Kettle"), button("Reviews", 1)))
+    assert outcome_words(before, details, after) == ""
 
 
 def test_equal_texts_are_told_apart_by_their_order() -> None:
