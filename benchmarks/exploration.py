@@ -51,7 +51,7 @@ from dart.exploration.matching import (
     d_img,
     operating_point,
 )
-from dart.exploration.memory_q import constant_prior
+from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
 from dart.exploration.reports import record_of_report
@@ -193,22 +193,27 @@ async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) ->
         access.blobs = FolderBlobs(folder / "blobs")
         if arm == "memory_q+model":
             access.answers_of = policy_answers(access.blobs, seed)
-        explorer = Explorer(
-            environment,
-            access,
-            store,
-            settings,
-            EnvironmentsSettings(),
-            random.Random(seed),
-            access.prior if arm == "memory_q+model" else constant_prior,
-        )
+        prior = access.prior if arm == "memory_q+model" else constant_prior
         began_s = time.monotonic()
-        try:
-            await explore_to_the_end(explorer, access, actions)
-        finally:
-            await environment.close()
+        await explore_and_close(environment, access, store, settings, prior)
         conclude(done, access, environment, time.monotonic() - began_s)
     return done
+
+
+async def explore_and_close(
+    environment: Environment,
+    access: LocalRunAccess,
+    store: Store,
+    settings: ExplorationSettings,
+    prior: Prior = constant_prior,
+) -> None:
+    """Use up the actions of an exploration and close its environment."""
+    rng = random.Random(settings.seed)
+    explorer = Explorer(environment, access, store, settings, EnvironmentsSettings(), rng, prior)
+    try:
+        await explore_to_the_end(explorer, access, settings.actions)
+    finally:
+        await environment.close()
 
 
 async def explore_to_the_end(explorer: Explorer, access: LocalRunAccess, actions: int) -> None:
@@ -287,11 +292,7 @@ async def labelled_pairs(task_id: str, seed: int, actions: int, folder: Path) ->
     with Store(folder / "store.db") as store:
         access = LocalRunAccess(store, task_id, settings, note)
         access.blobs = FolderBlobs(folder / "blobs")
-        explorer = Explorer(environment, access, store, settings, EnvironmentsSettings(), random.Random(seed))
-        try:
-            await explore_to_the_end(explorer, access, actions)
-        finally:
-            await environment.close()
+        await explore_and_close(environment, access, store, settings)
     return [
         LabelledPair(d_dom(one, other), d_img(one, other), is_same=state == other_state)
         for (state, one), (other_state, other) in combinations(seen, 2)

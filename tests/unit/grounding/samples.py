@@ -1,8 +1,9 @@
 """Made grounding samples: a white screen with one coloured square for each element."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -53,7 +54,9 @@ def data_set(folder: Path) -> Path:
     return folder
 
 
-def made_sample(box: Box, elements: Sequence[Box] = (), **values: str) -> GroundingSample:
+def made_sample(
+    box: Box, elements: Sequence[Box] = (), provenance: Mapping[str, Any] = {}, **values: str  # noqa: B006
+) -> GroundingSample:
     """A sample whose screenshot is not needed."""
     return GroundingSample(
         image=Path("none.png"),
@@ -66,4 +69,5 @@ def made_sample(box: Box, elements: Sequence[Box] = (), **values: str) -> Ground
         kind=values.get("kind", ""),
         query=values.get("query", ""),
         elements=tuple(elements),
+        provenance=provenance,
     )
