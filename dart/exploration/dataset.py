@@ -33,6 +33,10 @@ TRIES_LEAST = 2
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 TEXT_MOST = 40
+
+SHOW = "show "
+"""How a query begins whose outcome stays below the same headline."""
+
 LARGEST_SHARE = 0.5
 """Share of the screen that an element may take; a larger one is no target."""
 
@@ -187,7 +191,7 @@ def _outcome_queries(
         element = known.get(centre(candidate.box))
         if outcome is None or element is None or candidate.act is not ExploreAct.CLICK:
             continue
-        words = outcome_words(node.screen, element, graph.nodes[outcome.target_id].screen)
+        words = outcome_words(node.screen, graph.nodes[outcome.target_id].screen)
         if words:
             by_words[words].append(
                 GraphQuery(
@@ -200,7 +204,7 @@ def _outcome_queries(
                 )
             )
     alone = [queries[0] for queries in by_words.values() if len(queries) == 1]
-    return [query for query in alone if not _says_so_itself(query)]
+    return [query for query in alone if not _says_so_itself(query) and not _is_switch(graph, query)]
 
 
 def _says_so_itself(query: GraphQuery) -> bool:
@@ -208,18 +212,27 @@ def _says_so_itself(query: GraphQuery) -> bool:
     return f'"{query.element.text}"'.casefold() in query.instruction.casefold()
 
 
-def outcome_words(before: PageScreen, element: PageElement, after: PageScreen) -> str:
-    """The query for what a click on an element leads to; empty if nothing names it.
+def _is_switch(graph: Graph, query: GraphQuery) -> bool:
+    """Whether the element is gone where the headline stays, as a tab that is open is no element any more.
+
+    What is new then is the tab that was left, which the element does not show.
+    """
+    after = graph.nodes[query.target_id or query.screen_id].screen
+    return query.instruction.startswith(SHOW) and query.element.text not in _texts(after)
+
+
+def outcome_words(before: PageScreen, after: PageScreen) -> str:
+    """The query for an action that leads from one screen to another; empty if nothing names what it did.
 
     A page with another heading or title is opened. Where both stay, a text that is new is shown: a menu's
-    items, say. An element that is gone then was a switch such as a tab, and what is new is its old position.
+    items, say.
     """
     opened = _first_short(text for text in _headlines(after) if text not in _headlines(before))
     if opened:
         return f'open "{opened}"'
-    known, there = _texts(before), _texts(after)
-    shown = _first_short(text for text in there if text.casefold() not in {one.casefold() for one in known})
-    return f'show "{shown}"' if shown and element.text in there else ""
+    known = {text.casefold() for text in _texts(before)}
+    shown = _first_short(text for text in _texts(after) if text.casefold() not in known)
+    return f'{SHOW}"{shown}"' if shown else ""
 
 
 def _headlines(screen: PageScreen) -> list[str]:

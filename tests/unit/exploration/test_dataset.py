@@ -3,6 +3,7 @@
 import io
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,21 +69,26 @@ def test_an_outcome_that_two_elements_have_is_ambiguous() -> None:
 
 
 def test_an_outcome_is_named_by_a_new_heading_then_a_new_title_then_a_text_that_appeared() -> None:
-    menu = button("Old")
-    before = screen("same", elements=(menu,))
-    after = screen("same", elements=(menu, button("New", 1)))
-    assert outcome_words(before, menu, after) == 'show "New"'
+    before = screen("same", elements=(button("Old"),))
+    after = screen("same", elements=(button("Old"), button("New", 1)))
+    assert outcome_words(before, after) == 'show "New"'
     titled = replace(after, title="Titled")
-    assert outcome_words(before, menu, titled) == 'open "Titled"'
-    assert outcome_words(before, menu, replace(titled, elements=(heading("Headed"),))) == 'open "Headed"'
-    assert outcome_words(before, menu, before) == ""
+    assert outcome_words(before, titled) == 'open "Titled"'
+    assert outcome_words(before, replace(titled, elements=(heading("Headed"),))) == 'open "Headed"'
+    assert outcome_words(before, before) == ""
 
 
-def graph_to_settings(*links: PageElement) -> Graph:
-    """Links that all lead to a page headed `Settings`, which also has a link `Privacy`."""
+def test_a_heading_that_was_a_link_before_names_what_another_element_opens() -> None:
+    before = screen("site", elements=(heading("Answer"), button("Field trip"), button("Discard", 1)))
+    after = screen("site", elements=(heading("Field trip"),))
+    assert outcome_words(before, after) == 'open "Field trip"'
+
+
+def graph_of_links(after: Sequence[PageElement], *links: PageElement) -> Graph:
+    """Links below the heading `Home` that all lead to a screen with these elements."""
     graph = Graph()
     graph.add_node(node(1, screen("site", elements=(heading("Home"), *links))))
-    graph.add_node(node(2, screen("site", elements=(heading("Settings"), button("Privacy", 1)))))
+    graph.add_node(node(2, screen("site", elements=after)))
     for number, link in enumerate((*links, *links)):
         key = Candidate(act=ExploreAct.CLICK, role=link.role, text=link.text, box=link.box).key
         graph.add_step(step(number + 1, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
@@ -94,25 +100,20 @@ def outcomes(graph: Graph) -> list[str]:
 
 
 def test_a_link_that_says_where_it_leads_gives_no_outcome_and_makes_others_ambiguous() -> None:
+    after = heading("Settings"), button("Privacy", 1)
     said, other = button("Settings"), button("Preferences", 1)
-    assert outcomes(graph_to_settings(other)) == ['open "Settings"']
-    assert outcomes(graph_to_settings(said)) == []
-    assert outcomes(graph_to_settings(said, other)) == []
-
-
-def test_a_heading_that_was_a_link_before_names_what_another_element_opens() -> None:
-    discard = button("Discard", 1)
-    before = screen("site", elements=(heading("Answer"), button("Field trip"), discard))
-    after = screen("site", elements=(heading("Field trip"),))
-    assert outcome_words(before, discard, after) == 'open "Field trip"'
+    assert outcomes(graph_of_links(after, other)) == ['open "Settings"']
+    assert outcomes(graph_of_links(after, said)) == []
+    assert outcomes(graph_of_links(after, said, other)) == []
 
 
 def test_the_tab_that_was_left_does_not_name_the_tab_that_was_clicked() -> None:
     """The open tab is no element, so the one that was left looks new."""
-    details = button("Details")
-    before = screen("site", elements=(heading("Kettle"), details))
-    after = screen("site", elements=(heading("Kettle"), button("Reviews", 1)))
-    assert outcome_words(before, details, after) == ""
+    menu, details = button("Menu"), button("Details", 1)
+    after = heading("Home"), menu, button("Reviews", 2)
+    assert outcomes(graph_of_links(after, menu)) == ['show "Reviews"']
+    assert outcomes(graph_of_links(after, details)) == []
+    assert outcomes(graph_of_links(after, menu, details)) == []
 
 
 def test_equal_texts_are_told_apart_by_their_order() -> None:

@@ -55,7 +55,7 @@ def data_set(folder: Path) -> Path:
 
 
 def made_sample(
-    box: Box, elements: Sequence[Box] = (), provenance: Mapping[str, Any] = {}, **values: str  # noqa: B006
+    box: Box, elements: Sequence[Box] = (), provenance: Mapping[str, Any] | None = None, **values: str
 ) -> GroundingSample:
     """A sample whose screenshot is not needed."""
     return GroundingSample(
@@ -69,5 +69,5 @@ def made_sample(
         kind=values.get("kind", ""),
         query=values.get("query", ""),
         elements=tuple(elements),
-        provenance=provenance,
+        provenance=provenance or {},
     )
