@@ -7,6 +7,7 @@ each click leads. Half of the shapes that are drawn so are for measuring only (`
 import hashlib
 import json
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -214,8 +215,22 @@ async def drawn_again(draw: Callable[[], Awaitable[T]], environment: SitesEnviro
 
 
 def first_states(machine: Machine) -> dict[str, SiteState]:
-    """For each screen the state in which a shortest path from the start first shows it."""
-    return {screen: _state_at(machine, screen) for screen in machine.states()}
+    """For each screen a state that shows it soon after the start.
+
+    From each screen only the state that was found first is followed; a screen that needs more, such as an
+    article in the cart, is searched for.
+    """
+    found = {machine.start.screen: machine.start}
+    waiting = deque([machine.start])
+    while waiting:
+        for _, after in machine.successors(waiting.popleft()):
+            if after.screen not in found:
+                found[after.screen] = after
+                waiting.append(after)
+    return {
+        screen: found[screen] if screen in found else _state_at(machine, screen)
+        for screen in machine.states()
+    }
 
 
 def _state_at(machine: Machine, screen: str) -> SiteState:
