@@ -89,7 +89,9 @@ def check_report(run_dir: Path) -> None:
 def test_an_exploration_without_a_test_split_is_one_error_and_can_be_continued(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
 
-    ended = aligning(run_dir, SITE, "--actions", "2", "--explorers", "1")
+    ended = aligning(
+        run_dir, SITE, "--actions", "2", "--explorers", "1", "--set", "exploration.lease_actions=1"
+    )
     output, _ = ended.communicate(timeout=DEADLINE_S)
 
     assert ended.returncode == 2
