@@ -1,0 +1,74 @@
+"""Grounding by reinforcement learning, by its real command and with its bundled job, made small."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dart.core.boxes import Box
+from dart.core.records import EvaluationPhase
+from dart.core.run_directory import RunPaths
+from dart.core.screenspot import write_screenspot
+from dart.core.seeds import is_held_out
+from dart.store.reader import StoreReader
+from tests.unit.grounding.samples import samples
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEADLINE_S = 600.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
+
+SMALL = (
+    *("run.minutes=9", "environments.count=2", "environments.grounding.reward=gaussian"),
+    *("training.groups_per_update=2", "training.updates=2", "training.minibatches=1"),
+    *("curation.rollouts_per_group=4", "evaluation.seeds_per_task=6", "evaluation.greedy_seeds_per_task=6"),
+)
+
+
+def made(folder: Path, lefts: range) -> None:
+    """A data set of one large and one small square a screen."""
+    places = [{"red": Box(left, 60, left + 80, 140), "blue": Box(5, 150, 45, 200)} for left in lefts]
+    write_screenspot(folder, [sample for one in places for sample in samples(folder, one)])
+
+
+def trained(run: Path, data: Path) -> "subprocess.CompletedProcess[str]":
+    settings = (*SMALL, f'environments.grounding.data=["{data}"]')
+    options = [word for setting in settings for word in ("--set", setting)]
+    return subprocess.run(
+        [sys.executable, "-m", "dart", "train", "configs/grounding-rl.toml", "--run-dir", run, *options],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def test_a_run_learns_from_the_distance_of_clicks_and_is_measured_by_hits(tmp_path: Path) -> None:
+    made(tmp_path / "pages" / "train", range(0, 70, 10))
+    made(tmp_path / "pages" / "held-out", range(5, 35, 10))
+    ended = trained(tmp_path / "run", tmp_path / "pages")
+
+    assert ended.returncode == 0, ended.stderr
+    with StoreReader(RunPaths(tmp_path / "run").store) as record:
+        assert record.integrity(staleness_bound=1) == ()
+        assert record.latest_version() is not None
+        rewards = [reward for _, reward, _ in record.rewards_over_time()]
+        assert any(0.0 < reward < 1.0 for reward in rewards)
+        assert record.steps_played() == len(rewards)
+        for phase in EvaluationPhase:
+            measured = record.evaluations(phase)
+            assert len(measured) == 12
+            assert {one.reward for one in measured} <= {0.0, 1.0}
+            assert all(is_held_out(one.seed) for one in measured)
+
+
+def test_a_run_without_its_data_does_not_start_and_says_why(tmp_path: Path) -> None:
+    ended = trained(tmp_path / "run", tmp_path / "pages")
+
+    assert ended.returncode != 0
+    assert f"{tmp_path / 'pages'} has no annotations" in ended.stderr
+    assert not RunPaths(tmp_path / "run").store.exists()
