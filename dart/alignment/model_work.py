@@ -22,10 +22,11 @@ def measure(checkpoint: Path, site: Path, held_out: str) -> dict[str, Any]:
     """
     from dart.grounding.jobs import evaluate_job
 
-    without_verifier = EvaluationSettings()
-    found = {"site": asdict(evaluate_job(checkpoint, site, without_verifier)), "generic": None}
+    without_verifier, show = EvaluationSettings(), partial(print, flush=True)
+    found = {"site": asdict(evaluate_job(checkpoint, site, without_verifier, report=show)), "generic": None}
     if held_out:
-        found["generic"] = asdict(evaluate_job(checkpoint, Path(held_out), without_verifier))
+        generic = evaluate_job(checkpoint, Path(held_out), without_verifier, report=show)
+        found["generic"] = asdict(generic)
     return found
 
 

@@ -1,5 +1,6 @@
 """`dartrl ground`: train policies to find elements on screenshots, and measure how often they do."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -97,7 +98,14 @@ def evaluate(
     if zoom and settings.evaluation.verifier:
         end("--zoom and evaluation.verifier exclude each other; choose one", ExitCode.USAGE)
     report = evaluate_job(
-        checkpoint, data, settings.evaluation, head=head, images=images, k=k, is_zoomed=zoom
+        checkpoint,
+        data,
+        settings.evaluation,
+        head=head,
+        images=images,
+        k=k,
+        is_zoomed=zoom,
+        report=partial(say, err=True),
     )
     if output.is_data:
         print_data(report, output)

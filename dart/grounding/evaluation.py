@@ -82,22 +82,34 @@ class AccuracyReport:
     """How many candidates the verifier scored for each query; 0 without one."""
 
 
+REPORT_EVERY_S = 10.0
+
+
 def ground_all(
     model: GroundingModel,
-    samples: Iterable[GroundingSample],
+    samples: Sequence[GroundingSample],
     *,
     k: int = 3,
     is_zoomed: bool = False,
     choose_candidate: ChooseCandidate | None = None,
     clock: Callable[[], float] = time.monotonic,
+    report: Callable[[str], object] = lambda _: None,
 ) -> list[Grounded]:
     """Ground every sample.
 
     k                  how many regions count for `is_hit_of_k`
     is_zoomed          ground twice, the second time in a crop
     choose_candidate   takes the place of the best region, if given
+    report             called with a line of text about the progress every REPORT_EVERY_S
     """
-    return [_ground(model, sample, k, is_zoomed, choose_candidate, clock) for sample in samples]
+    found: list[Grounded] = []
+    reported_s = clock()
+    for sample in samples:
+        found.append(_ground(model, sample, k, is_zoomed, choose_candidate, clock))
+        if clock() - reported_s >= REPORT_EVERY_S:
+            reported_s = clock()
+            report(f"{len(found)} of {len(samples)} samples measured")
+    return found
 
 
 def _ground(

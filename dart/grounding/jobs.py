@@ -148,6 +148,7 @@ def evaluate_job(
     images: Path | None = None,
     k: int = 3,
     is_zoomed: bool = False,
+    report: Report = lambda _: None,
 ) -> AccuracyReport:
     """Measure a checkpoint on a data set, with the verifier of the settings if they name one.
 
@@ -156,7 +157,9 @@ def evaluate_job(
     samples = read_screenspot(data, images)
     model = load_grounding(checkpoint, head)  # type: ignore[arg-type]  # the command has checked it
     with _chooser(settings) as choose_candidate:
-        found = ground_all(model, samples, k=k, is_zoomed=is_zoomed, choose_candidate=choose_candidate)
+        found = ground_all(
+            model, samples, k=k, is_zoomed=is_zoomed, choose_candidate=choose_candidate, report=report
+        )
     return accuracy_report(
         model,
         found,

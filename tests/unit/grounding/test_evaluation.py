@@ -1,6 +1,7 @@
 """Accuracy reports, controls and the second stage, with models that are made up."""
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def test_a_report_counts_hits_by_group_and_names_prompt_and_sizes(tmp_path: Path
     }  # fmt: skip
     assert report.prompt == "find {instruction}"
     assert (report.screen_sizes_px, report.shown_sizes_px) == (("160x210",), ("32x42",))
+
+
+def test_a_long_measurement_says_how_far_it_is(tmp_path: Path) -> None:
+    lines: list[str] = []
+    now_s = count(step=4.0)
+
+    ground_all(ColourModel(), samples(tmp_path), clock=lambda: next(now_s), report=lines.append)
+
+    assert lines == ["1 of 3 samples measured", "2 of 3 samples measured", "3 of 3 samples measured"]
 
 
 def test_what_a_set_does_not_know_makes_no_group() -> None:
