@@ -408,6 +408,7 @@ CHANGING = {
 APART = {
     "eval": "it measures a checkpoint in a run of its own",
     "explore": "it explores a site in browsers of its own",
+    "align": "it explores a site and trains a policy there, for minutes",
     "ground train": "it trains a policy on boxes, for minutes",
     "ground eval": "it measures a checkpoint and needs no run",
     "pretrain": "it makes a policy from nothing, for minutes",
