@@ -67,8 +67,8 @@ ARMS = ("random", "least_tried", "memory_q", "memory_q+model")
 POLICY = Path(__file__).parents[1] / "configs" / "base-policy"
 OUT = Path(__file__).parent / "out" / "exploration.json"
 
-STUDENT_T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""97.5 % quantile of Student's t by the number of seeds."""
+STUDENT_T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
+"""97.5 % quantile of Student's t by the number of seeds, or of tasks."""
 
 LEASE_S = 3600.0
 
@@ -417,6 +417,27 @@ def table(rows: Sequence[dict[str, Any]], budgets: Sequence[int]) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
+def differences(rows: Sequence[dict[str, Any]], budgets: Sequence[int]) -> str:
+    """How much more than random exploration the other arms find, over tasks, as a table in Markdown.
+
+    A task counts once, with the mean of its seeds; tasks that lack one of the two arms are left out. Empty
+    if no task has both.
+    """
+    aucs = {(row["task"], row["arm"]): [row[f"auc_{one}"][0] for one in budgets] for row in rows}
+    heads = ["AUC more than random", "tasks", *map(str, budgets)]
+    lines = [" | ".join(heads), " | ".join("---" for _ in heads)]
+    for arm in dict.fromkeys(arm for _, arm in aucs if arm != "random"):
+        tasks = [task for task, other in aucs if other == arm and (task, "random") in aucs]
+        more = [
+            [mine - random_ for mine, random_ in zip(aucs[task, arm], aucs[task, "random"], strict=True)]
+            for task in tasks
+        ]
+        if more:
+            cells = [_cell(mean_and_half(values)) for values in zip(*more, strict=True)]
+            lines.append(" | ".join([arm, str(len(tasks)), *cells]))
+    return "\n".join(f"| {line} |" for line in lines) if len(lines) > 2 else ""
+
+
 def written(out: Path, actions: int, walks: Sequence[Walk]) -> dict[str, Any]:
     """Write the walks and the rows of their table as one file, and return what it holds."""
     rows = list(rows_of(walks, budgets_within(actions)))
@@ -459,7 +480,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         actions, walks = joined(chosen.join)
     else:
         actions, walks = chosen.actions, measure_walks(chosen)
-    print(table(written(chosen.out, actions, walks)["rows"], budgets_within(actions)))
+    rows = written(chosen.out, actions, walks)["rows"]
+    print(table(rows, budgets_within(actions)))
+    if compared := differences(rows, budgets_within(actions)):
+        print(f"\n{compared}")
     return 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import exploration
 from benchmarks.exploration import (
     Walk,
+    differences,
     each_once,
     joined,
     main,
@@ -101,3 +102,15 @@ def test_walks_of_another_length_are_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="holds walks of 800 actions and these are of 100; name another"):
         measured_before(out, 100)
     assert measured_before(tmp_path / "new.json", 100) == []
+
+
+def test_arms_are_compared_with_random_exploration_over_tasks() -> None:
+    walks = [
+        *(made(), made(arm="memory_q", found=29), made("sites/mail/explore", "memory_q", found=50)),
+        *(made("sites/forum/explore"), made("sites/forum/explore", "memory_q", found=9)),
+    ]
+    fewer, more = (next(rows_of([walk], (100,)))["auc_100"][0] for walk in walks[:2])
+
+    last = differences(list(rows_of(walks, (100,))), (100,)).splitlines()[-1]
+
+    assert last.startswith(f"| memory_q | 2 | {(more - fewer) / 2:.1f} ± ")
