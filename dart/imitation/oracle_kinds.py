@@ -15,7 +15,7 @@ ORACLE_KINDS: tuple[OracleKind[Any], ...] = (MINIWOB, SITES)
 def oracle_kind_of(tasks: Sequence[str]) -> OracleKind[Any]:
     """Return the kind that all these tasks belong to.
 
-    raises   UsageError if a task has no oracle, or is of another kind than the first one
+    Raises UsageError if a task has no oracle, or is of another kind than the first one
     """
     known = [task for kind in ORACLE_KINDS for task in kind.tasks]
     for task in tasks:

@@ -80,7 +80,7 @@ def main_job(
 
     The policy is also measured for its model card.
 
-    raises   UsageError if the tasks are not of one kind of environments with oracles
+    Raises UsageError if the tasks are not of one kind of environments with oracles
     """
     kind = oracle_kind_of(config.tasks)
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
