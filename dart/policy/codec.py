@@ -266,6 +266,8 @@ class PromptCodec(Codec):
         shares = (self._points.decode(*pair) for pair in zip_longest(pairs, centres[:points]))
         found = [(pixel_at(x, frame.width_px), pixel_at(y, frame.height_px)) for x, y in shares]
         directions = [_VALUES["d"][token] for token in rest[2 * points :]]
+        if len(directions) != (build is Scroll):
+            raise ValueError(f"expected one direction after a scroll and none elsewhere, got {directions}")
         return build(*chain.from_iterable(found), *directions)
 
     def _decode_content(self, ids: Sequence[int], spans: Sequence[str]) -> str:
@@ -298,7 +300,7 @@ _FORMS: Mapping[str, tuple[Callable[..., Action], int]] = {
     "wait": (Wait, 0),
     "finished": (Finished, 0),
 }
-"""Class of every action without text, and its number of points; a direction may follow them."""
+"""Class of every action without text, and its number of points; in a scroll, a direction follows them."""
 
 _NAMES = {build: name for name, (build, _) in _FORMS.items()}
 

@@ -11,11 +11,15 @@ from PIL import Image
 from dart.core.actions import ActionParseError, Click, parse_action
 from dart.policy.codec import HISTORY_ANSWERS, PixelFrameError, PromptCodec, load_pixels
 from dart.policy.tokenizer import train_tokenizer
-from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens
+from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens, x_token, y_token
 from tests.examples import examples
 from tests.unit.environments.huge_pictures import huge_png
 
 INSTRUCTION = 'Enter the username "karrie" and the password "AU" into the text fields and press login.'
+FEW_TOKENS = [
+    special_ids()[token]
+    for token in ("<click>", "<drag>", "<scroll>", "<wait>", x_token(3), y_token(5), "<down>", "<eos>")
+]
 CODEC = PromptCodec(train_tokenizer([INSTRUCTION, "Click on Tab #2."] * 4).backend_tokenizer, image_tokens=3)
 
 
@@ -73,6 +77,29 @@ def test_whatever_tokens_are_sampled_decode_to_an_action_or_to_text_the_parser_r
         parse_action(text)
     except ActionParseError:
         assert text.startswith("not an action:")
+
+
+@pytest.mark.parametrize("answer", ["click(start_box='(82,122)')", "wait()"])
+def test_a_direction_after_an_action_that_has_none_is_no_action(answer: str) -> None:
+    *tokens, end = CODEC.encode_answer(answer, INSTRUCTION)
+    text = CODEC.decode_action([*tokens, special_ids()["<down>"], end], INSTRUCTION)
+    assert text.startswith("not an action: ")
+
+
+def test_a_scroll_without_a_direction_or_with_two_is_no_action() -> None:
+    *tokens, direction, end = CODEC.encode_answer("scroll(start_box='(82,122)', direction='up')", INSTRUCTION)
+    for directions in ([], [direction, direction]):
+        text = CODEC.decode_action([*tokens, *directions, end], INSTRUCTION)
+        assert text.startswith("not an action: ")
+
+
+@settings(max_examples=examples(500))
+@given(st.lists(st.sampled_from(FEW_TOKENS), max_size=7))
+def test_any_order_of_special_tokens_decodes_to_an_action_or_to_text_the_parser_refuses(
+    ids: list[int],
+) -> None:
+    text = CODEC.decode_action([*ids, CODEC.eos_id], INSTRUCTION)
+    assert text.startswith("not an action:") or parse_action(text)
 
 
 def test_an_answer_without_its_end_token_is_no_action() -> None:
