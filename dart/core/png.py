@@ -1,6 +1,13 @@
-"""Checks of PNG files without decoding them."""
+"""Checks of pictures before they are decoded."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 TRAILER = b"IEND\xaeB`\x82"
 """Name and checksum of the last chunk, which a truncated picture lacks."""
@@ -37,3 +44,20 @@ def whole_png_size(png: bytes) -> tuple[int, int]:
     if not png.endswith(TRAILER):
         raise ValueError(f"expected a whole PNG, got {len(png)} bytes that end with {png[-8:]!r}")
     return size
+
+
+@contextmanager
+def opened_picture(source: Path | IO[bytes]) -> "Iterator[Image]":
+    """Open a picture of any format that Pillow reads; it is decoded when its pixels are used.
+
+    Raises OSError, SyntaxError or ValueError when it cannot be read, ValueError also for a huge one.
+    """
+    from PIL.Image import DecompressionBombError
+    from PIL.Image import open as open_image
+
+    try:
+        with open_image(source) as picture:
+            refuse_huge(*picture.size)
+            yield picture
+    except DecompressionBombError as error:
+        raise ValueError(str(error)) from error

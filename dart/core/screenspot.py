@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeGuard
 
 from dart.core.boxes import Box
 from dart.core.errors import UnavailableError
-from dart.core.png import png_size
+from dart.core.png import opened_picture, png_size
 
 ElementType = Literal["text", "icon"]
 """Whether an element shows the words by which it is named; ScreenSpot reports both apart."""
@@ -217,9 +217,7 @@ def _image_size(image: Path) -> tuple[int, int]:
         start = opened.read(32)
     if start.startswith(b"\x89PNG"):
         return png_size(start)
-    from PIL import Image
-
-    with Image.open(image) as picture:
+    with opened_picture(image) as picture:
         return picture.size
 
 

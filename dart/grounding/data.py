@@ -6,10 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from dart.core.boxes import Box
-from dart.core.png import refuse_huge
+from dart.core.png import opened_picture
 from dart.core.screenspot import GroundingDataError, GroundingSample
 from dart.policy.protocols import Pixels
 
@@ -31,10 +30,9 @@ class GroundingBatch:
 def pixels_of(image: Path) -> Pixels:
     """Decode a screenshot to uint8 [H, W, 3]. Raises GroundingDataError."""
     try:
-        with Image.open(image) as opened:
-            refuse_huge(*opened.size)
+        with opened_picture(image) as opened:
             return np.array(opened.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise GroundingDataError(
             f"the screenshot {image} cannot be decoded: {error}; fetch it again"
         ) from error

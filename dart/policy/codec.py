@@ -34,7 +34,7 @@ from dart.core.actions import (
     format_action,
     parse_action,
 )
-from dart.core.png import refuse_huge
+from dart.core.png import opened_picture
 from dart.core.types import GenerateRequest
 from dart.policy.coordinates import CoordinateFrame, pixel_at, share_at
 from dart.policy.pointer.patches import PatchGrid
@@ -327,10 +327,9 @@ def load_pixels(png: bytes) -> Pixels:
     Raises `PixelFrameError` when it is not an image, or a huge one.
     """
     try:
-        with Image.open(BytesIO(png)) as image:
-            refuse_huge(*image.size)
+        with opened_picture(BytesIO(png)) as image:
             return np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise PixelFrameError(f"expected a PNG screenshot, got {len(png)} bytes: {error}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from dart.config.config import Config
 from dart.core.actions import Action, Click
-from dart.core.png import refuse_huge
+from dart.core.png import opened_picture
 from dart.core.run_directory import RunPaths
 from dart.core.screenspot import GroundingSample
 from dart.core.seeds import is_held_out
@@ -99,10 +99,7 @@ def _png_of(image: Path) -> bytes:
     content = image.read_bytes()
     if content.startswith(b"\x89PNG"):
         return content
-    from PIL import Image
-
-    with Image.open(BytesIO(content)) as picture:
-        refuse_huge(*picture.size)
+    with opened_picture(BytesIO(content)) as picture:
         file = BytesIO()
         picture.convert("RGB").save(file, "PNG")
     return file.getvalue()

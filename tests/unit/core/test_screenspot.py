@@ -16,6 +16,7 @@ from dart.core.screenspot import (
     save_image,
     write_screenspot,
 )
+from tests.unit.environments.huge_pictures import HUGE_PPM
 
 
 def png(width: int, height: int) -> bytes:
@@ -134,6 +135,14 @@ def test_what_cannot_be_used_is_refused_with_its_entry(tmp_path: Path, entries: 
 def test_a_screenshot_that_is_no_image_is_refused(tmp_path: Path) -> None:
     file = data_set(tmp_path, [V2])
     (tmp_path / "images" / "one.png").write_text("not found")
+
+    with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
+        read_screenspot(file)
+
+
+def test_a_screenshot_of_another_format_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    file = data_set(tmp_path, [V2])
+    (tmp_path / "images" / "one.png").write_bytes(HUGE_PPM)
 
     with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
         read_screenspot(file)

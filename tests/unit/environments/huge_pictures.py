@@ -1,7 +1,10 @@
-"""PNG files that become far larger than they are."""
+"""Pictures that become far larger than their files."""
 
 import struct
 import zlib
+
+HUGE_PPM = b"P6 60000 60000 255\n" + bytes(99)
+"""A picture in a format other than PNG that says that it has 60,000 x 60,000 pixels."""
 
 
 def huge_png(width: int, height: int, *, said: tuple[int, int] | None = None) -> bytes:

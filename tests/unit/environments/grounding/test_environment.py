@@ -12,6 +12,7 @@ from dart.core.screenspot import GroundingSample, read_screenspot
 from dart.environments.faults import CorruptFrame, InfrastructureFault, ResetFailed, UnknownTask
 from dart.environments.grounding.data_sets import DataSet
 from dart.environments.grounding.environment import GroundingEnvironment
+from tests.unit.environments.huge_pictures import HUGE_PPM
 from tests.unit.grounding.samples import PLACES, data_set, screen
 
 TASK = "grounding/made"
@@ -99,6 +100,9 @@ async def test_a_screenshot_that_is_lost_cut_or_another_one_is_a_fault(tmp_path:
     other = environment_of(replace(sample, width_px=99))
     with pytest.raises(CorruptFrame, match="expected 99x210 pixels, got 160x210"):
         await other.reset(TASK, TRAINING, deadline_s=DEADLINE_S)
+    sample.image.write_bytes(HUGE_PPM)
+    with pytest.raises(ResetFailed, match="cannot be read"):
+        await environment.reset(TASK, TRAINING, deadline_s=DEADLINE_S)
     sample.image.unlink()
     with pytest.raises(ResetFailed, match="cannot be read") as fault:
         await environment.reset(TASK, TRAINING, deadline_s=DEADLINE_S)
