@@ -75,6 +75,7 @@ FORMS = {
     "laptop_seeds": _form("--quick --out {out}"),
     "live_commands": _form("--quick --looks 1 --out {out}/live.json"),
     "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
+    "miniwob_restarts": _form("--quick --out {out}/miniwob_restarts.json"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
     "plain_thespian": _form("50 20"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),

@@ -187,7 +187,7 @@ async def test_the_pages_of_earlier_episodes_are_collected(
 ) -> None:
     monkeypatch.setattr("dart.environments.browser.environment.RESETS_PER_COLLECTION", 12)
     for seed in range(12):
-        await environment.reset("miniwob/click-test-2", seed, deadline_s=DEADLINE_S)
+        await environment.reset("miniwob/choose-date", seed, deadline_s=DEADLINE_S)
 
     assert await documents(environment) <= 3  # the one before the last reset, and the last one
 

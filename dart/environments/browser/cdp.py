@@ -63,6 +63,7 @@ FLAGS = (
     "--disable-sync",
     "--disable-breakpad",
     "--disable-smooth-scrolling",
+    "--disable-partial-raster",  # what is drawn anew over an earlier screen is the same to the last bit
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",

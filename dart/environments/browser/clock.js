@@ -1,6 +1,7 @@
 // Runs first in every document: replaces timers and clocks so that dartClock.stop() halts them and
 // dartClock.go() resumes them with the remaining time of every timer. Freezing a page alone is not enough:
-// its timers run out while it is frozen and fire the moment it wakes.
+// its timers run out while it is frozen and fire the moment it wakes. dartClock.clear() forgets all timers, for a
+// page that plays another episode.
 (() => {
   const nativeNow = performance.now.bind(performance);
   const [setNative, clearNative, nextFrame] = [setTimeout, clearTimeout, requestAnimationFrame];
@@ -44,6 +45,10 @@
   Date.prototype.constructor = Date;
 
   window.dartClock = {
+    clear() {
+      for (const timer of timers.values()) clearNative(timer.native);
+      timers.clear();
+    },
     stop() {
       stoppedMs ??= nativeNow();
       for (const timer of timers.values()) clearNative(timer.native);

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import itertools
 import os
 import signal
 from abc import abstractmethod
@@ -53,8 +52,11 @@ confirmed it."""
 INSPECT_DEADLINE_S = 5.0
 
 RESETS_PER_COLLECTION = 200
-"""Number of resets after which the browser has to collect garbage. By itself a browser hardly collects any:
+"""Number of resets of a page after which it has to collect garbage. By itself a browser hardly collects any:
 a renderer grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
+
+LEAVE_FRAME = {"type": "mouseMoved", "x": -1, "y": -1}
+"""An input event after which the pointer is over no element."""
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
@@ -84,6 +86,14 @@ BASE_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("c
 StartT = TypeVar("StartT")
 
 
+@dataclass(slots=True)
+class OpenPage:
+    """A page of the browser, and the number of its resets."""
+
+    session: CdpSession
+    resets: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
     """What an environment reads from its page after an action."""
@@ -111,11 +121,11 @@ class Episode:
 
 
 class BrowserEnvironment(Breakable, Generic[StartT]):
-    """Plays episodes in one page of one browser. ``StartT`` is what `_begin` needs to show a start screen.
+    """Plays episodes in the pages of one browser. ``StartT`` is what `_begin` needs to show a start screen.
 
-    The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
-    episode. A fault closes the page; a fault of the browser, or a fault during a reset, kills the browser.
-    The next reset starts what is missing.
+    The first ``reset`` starts the browser. Only the clipboard outlives an episode. A subclass may have
+    several pages, of which one plays while the clocks of the others are stopped. A fault closes the page; a
+    fault of the browser, or a fault during a reset, kills the browser. The next reset starts what is missing.
 
     scratch_dir   folder for the browser's profile
     executable    path of a Chromium
@@ -141,9 +151,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         self._flags = flags
         self._browser: Browser | None = None
         self._page: CdpSession | None = None
+        self._pages: dict[str, OpenPage] = {}
+        """The pages by their key, the one that was used last at the end."""
         self._episode: Episode | None = None
         self._is_parked = False
-        self._resets = itertools.count(1)
         self._requested: Result | None = None
         """The screenshot that was requested together with the last action; `observe` returns it."""
 
@@ -152,6 +163,13 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     @abstractmethod
     def _start_of(self, task_id: str, seed: int) -> StartT:
         """Return what an episode starts from. Raises UnknownTask, before any browser starts."""
+
+    pages_kept = 1
+    """Largest number of open pages."""
+
+    def _page_key(self, task_id: str) -> str:
+        """Return which of the pages plays a task."""
+        return ""
 
     @abstractmethod
     async def _begin(self, page: CdpSession, task_id: str, start: StartT) -> str:
@@ -180,8 +198,9 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         start = self._start_of(task_id, seed)
         self._episode = None
         async with self._operation("reset", deadline_s):
-            page = await self._ready_page()
-            if next(self._resets) % RESETS_PER_COLLECTION == 0:
+            opened = await self._ready_page(self._page_key(task_id))
+            page, opened.resets = opened.session, opened.resets + 1
+            if opened.resets % RESETS_PER_COLLECTION == 0:
                 await page.post("HeapProfiler.collectGarbage")
             await self.screen_io.on_start()
             instruction = await self._begin(page, task_id, start)
@@ -268,6 +287,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     async def close(self) -> None:
         browser, self._browser, self._page, self._episode = self._browser, None, None, None
+        self._pages.clear()
         if browser is not None:
             await browser.close()
 
@@ -329,21 +349,36 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     def _playing(self, operation: str) -> tuple[CdpSession, Episode]:
         return require_episode(self._page, operation), require_episode(self._episode, operation)
 
-    async def _ready_page(self) -> CdpSession:
-        """Return the page; start the browser and the page first when they are missing or broken."""
+    async def _ready_page(self, key: str) -> OpenPage:
+        """Return the page of a key; start the browser and the page first when they are missing or broken."""
         self._requested = None
         if self._browser is not None and not self._browser.alive:
             await self._browser.close()
             self._browser = self._page = None
+            self._pages.clear()
         if self._browser is None:
             self._browser = await Browser.launch(self._executable, self._profile_dir, self._flags)
-        if self._page is None or self._page.fault is not None:
-            self._page = await self._browser.open_page()
-            await self._prepare(self._page)
-        elif self._is_parked:
+        if self._is_parked and self._page is not None:
             await _thaw(self._page)
         self._is_parked = False
-        return self._page
+        opened = self._pages.pop(key, None)
+        if opened is None or opened.session.fault is not None:
+            opened = await self._opened_page(self._browser)
+        self._pages[key] = opened
+        if self._page not in (None, opened.session):
+            self._page.post("Runtime.evaluate", {"expression": STOP_CLOCK})
+        self._page = opened.session
+        return opened
+
+    async def _opened_page(self, browser: Browser) -> OpenPage:
+        """Open a page; the one that was not used for longest is closed when there are too many."""
+        if len(self._pages) >= self.pages_kept:
+            oldest = self._pages.pop(next(iter(self._pages)))
+            browser.drop_page(oldest.session)
+            self._page = None if self._page is oldest.session else self._page
+        session = await browser.open_page()
+        await self._prepare(session)
+        return OpenPage(session)
 
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:
@@ -380,6 +415,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
         page, self._page, self._requested, self._episode = self._page, None, None, None
+        self._pages = {key: one for key, one in self._pages.items() if one.session is not page}
         if self._browser is None:
             return
         if operation == "reset" or isinstance(fault, BrowserDied | BrowserHung):

@@ -1,47 +1,125 @@
 """MiniWoB++ in a real browser: 130 small web tasks, seen as pixels, played with mouse and keys.
 
 The pages (Shi et al. 2017, Liu et al. 2018; Farama's MiniWoB++ 1.0) come with the PyPI
-package ``miniwob`` and are loaded from disk. One environment is one browser with one
-page. The policy sees the task's 160x210 pixels and the instruction; the earlier rewards
-and the clock that the page draws below are outside the viewport.
+package ``miniwob`` and are loaded from disk. One environment is one browser. The policy sees the task's
+160x210 pixels and the instruction; the earlier rewards and the clock that the page draws below are outside
+the viewport.
 
 The score is the page's *raw* reward, clamped to [0, 1]. The page's other reward decays with
 wall-clock time, so it would depend on the speed of the machine.
+
+To load a page takes 65 to 165 ms of processor time, several times as much as a step. A page of one of the
+tasks of `RESTARTABLE` is therefore kept, and draws the problem of the next seed itself, as it does for a
+person who plays it again.
 """
 
 import json
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
-from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
+from dart.environments.browser.environment import CHROMIUM, LEAVE_FRAME, BrowserEnvironment, PageState
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
 from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
+from dart.environments.miniwob.restartable import RESTARTABLE
+
+RESTARTS_MOST = 100
+"""Number of episodes that a page plays before it is loaded again."""
+
+RESTART = "window.dartRestart?.({seed})"
+"""JavaScript that starts the episode of a seed in a page, and returns its instruction."""
 
 
-class MiniWobEnvironment(BrowserEnvironment[str]):
-    """Plays episodes of MiniWoB++ in one page of one browser."""
+@dataclass(slots=True)
+class LoadedTask:
+    """What a page shows: the task that it was loaded for, and the episodes that it played since."""
 
-    def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
+    task_id: str
+    episodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MiniWobStart:
+    """What an episode starts from."""
+
+    url: str
+    seed: int
+
+
+class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
+    """Plays episodes of MiniWoB++ in the pages of one browser.
+
+    restartable   the tasks whose pages play several episodes; with none a page is loaded for every episode
+    """
+
+    pages_kept = 8
+
+    def __init__(
+        self,
+        scratch_dir: Path,
+        executable: str = CHROMIUM,
+        *,
+        restartable: Collection[str] = RESTARTABLE,
+    ) -> None:
         super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT)
+        self._restartable = restartable
+        self._loaded: dict[CdpSession, LoadedTask] = {}
+        """The pages that can start another episode by themselves."""
+        self.loads = 0
+        """How often a page was loaded; for measurements."""
 
-    def _start_of(self, task_id: str, seed: int) -> str:
-        return page_url(task_id, seed)
+    def _start_of(self, task_id: str, seed: int) -> MiniWobStart:
+        return MiniWobStart(page_url(task_id, seed), seed)
 
-    async def _begin(self, page: CdpSession, task_id: str, start: str) -> str:
+    def _page_key(self, task_id: str) -> str:
+        return task_id if task_id in self._restartable else ""
+
+    async def _begin(self, page: CdpSession, task_id: str, start: MiniWobStart) -> str:
+        instruction = await self._restart(page, task_id, start)
+        return await self._load(page, task_id, start) if instruction is None else instruction
+
+    async def _restart(self, page: CdpSession, task_id: str, start: MiniWobStart) -> str | None:
+        """Start an episode in a page that has played one of the task. Returns None if the page cannot."""
+        loaded = self._loaded.get(page)
+        if loaded is None or loaded.task_id != task_id or loaded.episodes >= RESTARTS_MOST:
+            return None
+        loaded.episodes += 1
+        left = page.post("Input.dispatchMouseEvent", LEAVE_FRAME)
+        try:
+            instruction: str | None = await page.evaluate(RESTART.format(seed=start.seed))
+        except CallRefused:  # the page was being left, or its script met what the last episode did to it
+            instruction = None
+        await left
+        return instruction
+
+    async def _load(self, page: CdpSession, task_id: str, start: MiniWobStart) -> str:
+        self._loaded.pop(page, None)
+        self.loads += 1
         ready = page.next_binding_call()
-        navigated = await page.post("Page.navigate", {"url": start})
+        navigated = await page.post("Page.navigate", {"url": start.url})
         if "errorText" in navigated:
             raise ResetFailed(task_id, navigated["errorText"])
         reported = json.loads(await ready)
         if "error" in reported:
             raise ResetFailed(task_id, reported["error"])
+        self._loaded = {one: task for one, task in self._loaded.items() if one.fault is None}
+        if self._page_key(task_id):
+            self._loaded[page] = LoadedTask(task_id)
         return str(reported["instruction"])
 
     async def explore(self) -> None:
         await self.inspect(GO_ON)
+
+    async def inspect(self, expression: str) -> Any:
+        """Like `BrowserEnvironment.inspect`. The expression may change the page, so it is loaded again."""
+        if self._page is not None:
+            self._loaded.pop(self._page, None)
+        return await super().inspect(expression)
 
     async def _read_state(self, page: CdpSession) -> PageState:
         try:

@@ -1,16 +1,21 @@
 // Runs first in every document of a MiniWoB++ page: starts the episode for the ?seed= of the address once
 // the page's own load handler has run, and passes the instruction or the error to dartReady(...).
+// dartRestart(seed) starts another episode in the page.
 (() => {
   const seed = new URLSearchParams(location.search).get('seed');
   if (seed === null) return;
 
   const report = (message) => dartReady(JSON.stringify(message));
 
+  const instruction = () => {
+    const utterance = core.getUtterance();
+    return typeof utterance === 'string' ? utterance : utterance.utterance;
+  };
+
   const whenReady = () => {
     if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
-    const utterance = core.getUtterance();
     window.dartEpisode = true;
-    report({instruction: typeof utterance === 'string' ? utterance : utterance.utterance});
+    report({instruction: instruction()});
   };
 
   // Earlier rewards, the clock and the click marks are right of the frame, where a policy could scroll to.
@@ -19,16 +24,52 @@
     document.getElementById('click-canvas').style.display = 'none';
   };
 
+  const drawProblem = (number) => {
+    Math.seedrandom(Number(number));
+    core.setDataMode('train');
+    core.startEpisodeReal();
+    hideSurroundings();
+    scrollTo(0, 0);                   // a dialog that takes the focus may have scrolled the page
+  };
+
   const start = () => {
     if (core.cover_div === null) return setTimeout(start, 2);
     core.EPISODE_MAX_TIME = 2 ** 30;  // else its timer could end the episode of a slow policy
-    Math.seedrandom(Number(seed));
-    core.setDataMode('train');
-    core.startEpisodeReal();
+    drawProblem(seed);
     core.startEpisode = () => {};     // no START cover over the last screen, no second episode
-    hideSurroundings();
-    scrollTo(0, 0);                   // a dialog that takes the focus may have scrolled the page
     whenReady();
+  };
+
+  // Tab goes on from the last element with the focus: the top of the page again.
+  const forgetFocus = () => {
+    document.body.tabIndex = -1;
+    document.body.focus();
+    document.body.blur();
+    document.body.removeAttribute('tabindex');
+    getSelection().removeAllRanges();
+  };
+
+  const drawAllAnew = () => {
+    document.body.style.display = 'none';
+    document.body.offsetHeight;  // computes the layout
+    document.body.style.display = '';
+    if (!document.body.getAttribute('style')) document.body.removeAttribute('style');
+  };
+
+  // Starts the episode of another seed as a load would, and returns its instruction; null if it cannot.
+  window.dartRestart = (number) => {
+    if (!window.dartEpisode || !WOB_TASK_READY) return null;
+    if (window.jQuery) {
+      jQuery(':animated').finish();
+      jQuery.fx.stop();
+    }
+    dartClock.clear();
+    dartClock.go();
+    forgetFocus();
+    drawProblem(number);
+    drawAllAnew();
+    for (const kind in dartInputCounts) dartInputCounts[kind] = 0;
+    return WOB_TASK_READY ? instruction() : null;
   };
 
   // Browsers fetch the pictures of style sheets when they are first drawn, which may be too late for the
