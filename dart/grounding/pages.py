@@ -1,16 +1,18 @@
-"""Grounding samples from real MiniWoB++ pages, in ScreenSpot's format.
+"""Grounding samples from real MiniWoB++ pages and from screens of sites, in ScreenSpot's format.
 
     python -m dart.grounding.pages OUT --pages 200 --split train
+    python -m dart.grounding.pages OUT --pages 200 --tasks sites/shop sites/mail
 
 Each page of a task and a seed is loaded in headless Chromium; its screenshot, the boxes of its elements from
 the DOM and the instructions of `dart.grounding.queries` become samples. Elements that a click would not reach
 are left out (`elements.js`). Training pages have training seeds and held-out pages held-out seeds, so no page
-is in both.
+is in both. A seed of a site gives its texts and its style, and a screen to which a random walk leads.
 """
 
 import argparse
 import asyncio
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,15 @@ from typing import Any, Literal
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
 from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
+from dart.environments.browser.environment import BrowserEnvironment
 from dart.environments.browser.in_parallel import in_parallel
+from dart.environments.faults import UnknownTask
 from dart.environments.miniwob.environment import MiniWobEnvironment
-from dart.environments.miniwob.pages import HEIGHT, WIDTH
+from dart.environments.miniwob.pages import task_ids
+from dart.environments.protocol import Observation
+from dart.environments.sites.catalogue import SITES as SITE_NAMES
+from dart.environments.sites.environment import SitesEnvironment
+from dart.environments.sites.machine import Machine, SiteState
 from dart.grounding.queries import LabelledElement, queries
 
 READ_ELEMENTS = (Path(__file__).parent / "elements.js").read_text(encoding="utf-8")
@@ -44,6 +52,12 @@ UNSEEN_TASKS = tuple(
 )
 """Tasks whose pages have other layouts; for evaluation only."""
 
+SITES = "sites/"
+"""Begin of the names of sites."""
+
+WALK_MOST = 12
+"""Steps of the longest random walk through a site."""
+
 Split = Literal["train", "held-out"]
 
 SEEDS = {"train": TRAINING_SEEDS, "held-out": HELD_OUT_SEEDS}
@@ -56,6 +70,8 @@ class Page:
     task_id: str
     seed: int
     screenshot: bytes
+    size: tuple[int, int]
+    """Width and height in pixels."""
     elements: tuple[LabelledElement, ...]
 
 
@@ -75,8 +91,31 @@ def element_of(read: dict[str, Any]) -> LabelledElement:
 async def load_page(environment: MiniWobEnvironment, task_id: str, seed: int) -> Page:
     """Load a page and read its elements. Raises EnvironmentFault."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
-    read = await environment.inspect(f"{READ_ELEMENTS}({WIDTH}, {HEIGHT})")
-    return Page(task_id, seed, observation.screenshot, tuple(map(element_of, read)))
+    return await _page_shown(environment, observation, task_id, seed)
+
+
+async def load_site_page(environment: SitesEnvironment, site: str, seed: int) -> Page:
+    """Show a screen of a site and read its elements. Raises EnvironmentFault."""
+    await environment.reset(f"{site}/explore", seed, deadline_s=DEADLINE_S)
+    state = walked(environment.task.site.machine, random.Random(seed))
+    observation = await environment.show(state, deadline_s=DEADLINE_S)
+    return await _page_shown(environment, observation, site, seed)
+
+
+def walked(machine: Machine, choose: random.Random) -> SiteState:
+    """Return the state to which a random walk from the start leads."""
+    state = machine.start
+    for _ in range(choose.randrange(WALK_MOST + 1)):
+        state = choose.choice([after for _, after in machine.successors(state)])
+    return state
+
+
+async def _page_shown(
+    environment: BrowserEnvironment[Any], observation: Observation, task_id: str, seed: int
+) -> Page:
+    width, height = environment.size
+    read = await environment.inspect(f"{READ_ELEMENTS}({width}, {height})")
+    return Page(task_id, seed, observation.screenshot, (width, height), tuple(map(element_of, read)))
 
 
 def samples_of(page: Page, folder: Path) -> list[GroundingSample]:
@@ -88,8 +127,8 @@ def samples_of(page: Page, folder: Path) -> list[GroundingSample]:
     return [
         GroundingSample(
             image=image,
-            width_px=WIDTH,
-            height_px=HEIGHT,
+            width_px=page.size[0],
+            height_px=page.size[1],
             instruction=query.instruction,
             box=query.element.box,
             element_type="text" if query.element.shows_text else "icon",
@@ -115,8 +154,12 @@ def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, 
 
 
 async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: int) -> int:
+    of_sites = [one for one in wanted if one[0].startswith(SITES)]
+    of_tasks = [one for one in wanted if not one[0].startswith(SITES)]
     samples: list[GroundingSample] = []
-    async for page in in_parallel(MiniWobEnvironment, load_page, wanted, browsers):
+    async for page in in_parallel(MiniWobEnvironment, load_page, of_tasks, browsers):
+        samples += samples_of(page, folder)
+    async for page in in_parallel(SitesEnvironment, load_site_page, of_sites, browsers):
         samples += samples_of(page, folder)
     samples.sort(key=lambda one: (json.dumps(one.provenance, sort_keys=True), one.instruction))
     return write_screenspot(folder, samples)
@@ -124,13 +167,17 @@ async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: 
 
 def main() -> None:
     """Run the command `python -m dart.grounding.pages`."""
-    parser = argparse.ArgumentParser(description="Make grounding samples from MiniWoB++ pages.")
+    parser = argparse.ArgumentParser(description="Make grounding samples from MiniWoB++ pages and sites.")
     parser.add_argument("out", type=Path, help="folder to write the data set to")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK")
+    tasks = "tasks of MiniWoB++, and sites such as sites/shop"
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), metavar="TASK", help=tasks)
     parser.add_argument("--pages", type=int, default=200, help="number of pages, divided among the tasks")
     parser.add_argument("--split", choices=sorted(SEEDS), default="train", help="which seeds the pages have")
     parser.add_argument("--browsers", type=int, default=2, help="browsers at a time")
     options = parser.parse_args()
+    known = (*task_ids(), *(SITES + name for name in SITE_NAMES))
+    for unknown in (task for task in options.tasks if task not in known):
+        parser.error(str(UnknownTask(unknown, known)))
     count = collect_pages(options.tasks, options.pages, options.split, options.out, options.browsers)
     print(f"{count} samples of {options.pages} pages in {options.out}")
 

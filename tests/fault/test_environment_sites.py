@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from dart.core.actions import Click
+from dart.core.screenspot import read_screenspot
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.faults import BrowserDied, InfrastructureFault
 from dart.environments.sites.catalogue import SITES
 from dart.environments.sites.environment import SIZE, SitesEnvironment
 from dart.environments.sites.oracles import solution
+from dart.grounding.pages import collect_pages
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -52,6 +54,33 @@ async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_bef
     first = await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S)
     await solve(environment, "sites/shop/hard", 6)
     assert await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S) == first
+
+
+async def test_any_state_can_be_shown_and_is_the_state_then(environment: SitesEnvironment) -> None:
+    await environment.reset("sites/mail/explore", 3, deadline_s=DEADLINE_S)
+    act, after = next(environment.task.site.machine.successors(environment.true_state))
+    shown = await environment.show(after, deadline_s=DEADLINE_S)
+    assert environment.true_state == after
+
+    await environment.reset("sites/mail/explore", 3, deadline_s=DEADLINE_S)
+    box = await environment.inspect(
+        f"document.querySelector('[data-element=\"{act.element}\"]').getBoundingClientRect().toJSON()"
+    )
+    centre = round(box["x"] + box["width"] / 2), round(box["y"] + box["height"] / 2)
+    await environment.step(Click(*centre), deadline_s=DEADLINE_S)
+    played = await environment.observe(deadline_s=DEADLINE_S)
+    assert environment.true_state == after
+    assert played.screenshot == shown.screenshot
+
+
+async def test_pages_of_sites_become_samples_with_their_boxes(tmp_path: Path) -> None:
+    tasks = ("sites/shop", "sites/mail", "miniwob/click-tab")
+    count = await asyncio.to_thread(collect_pages, tasks, 6, "train", tmp_path)
+    samples = read_screenspot(tmp_path)
+    assert len(samples) == count
+    assert {sample.source for sample in samples} == set(tasks)
+    sizes = {sample.source: (sample.width_px, sample.height_px) for sample in samples}
+    assert sizes == {"sites/shop": SIZE, "sites/mail": SIZE, "miniwob/click-tab": (160, 210)}
 
 
 async def test_a_click_on_nothing_changes_nothing_and_an_exploring_episode_does_not_end(

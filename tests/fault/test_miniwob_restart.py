@@ -8,6 +8,8 @@ import pytest
 from dart.core.actions import Click, Hotkey, Type
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
 DEADLINE_S = 30.0
 TASKS = tuple(f"miniwob/{name}" for name in ("click-dialog", "click-tab", "enter-text"))
 

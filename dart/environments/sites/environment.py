@@ -16,7 +16,7 @@ from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import ResetFailed
-from dart.environments.protocol import require_episode
+from dart.environments.protocol import Observation, require_episode
 from dart.environments.sites.html import body_html, document_html
 from dart.environments.sites.machine import Act, SiteState
 from dart.environments.sites.tasks import Task, task_of
@@ -69,6 +69,13 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         policies."""
         return require_episode(self._state, "true_state")
 
+    async def show(self, state: SiteState, *, deadline_s: float) -> Observation:
+        """Show a state of the site without playing to it; for data and measurements, not for policies."""
+        page, episode = self._playing("show")
+        async with self._operation("show", deadline_s):
+            await self._show(page, state)
+            return self._observation(episode, await self._capture(page))
+
     def _start_of(self, task_id: str, seed: int) -> Task:
         return task_of(task_id, seed, self._look)
 
@@ -99,9 +106,12 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         """Make the transition of the element that was used, and show the state after it."""
         texts = tuple((name, text) for name, text in used["texts"])
         act = Act(self.true_state.screen, used["element"], texts)
-        self._state = self.task.site.machine.fire(self.true_state, act)
-        await page.evaluate(f"dartShow({json.dumps(body_html(self.task.site, self._state))})")
-        self._requested = None  # it was taken before the transition
+        await self._show(page, self.task.site.machine.fire(self.true_state, act))
+
+    async def _show(self, page: CdpSession, state: SiteState) -> None:
+        self._state = state
+        await page.evaluate(f"dartShow({json.dumps(body_html(self.task.site, state))})")
+        self._requested = None  # it was taken before
 
 
 def make(config: Config, name: str, paths: RunPaths) -> SitesEnvironment:
