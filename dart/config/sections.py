@@ -555,6 +555,9 @@ class TrainingSettings(Section):
     """Largest number of step samples in one forward and backward pass."""
     micro_batch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of tokens in one pass, images and padding included; 0: only micro_batch limits it."""
+    image_cache_mib: Annotated[int, Field(ge=0, le=MOST)] = 4096
+    """Most memory of a rank for screenshots that the image processor has prepared and that the update needs
+    again; one of 1920x1080 takes 48 MiB. The small policy has none."""
     ranks: Processes = 1
     """Number of processes that train a vision-language policy together and split its weights (FSDP2): one per
     GPU, or several on the CPU."""
@@ -563,7 +566,12 @@ class TrainingSettings(Section):
     device: str = "auto"
     """Torch device on which a vision-language policy is trained; auto: the GPU if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision in which a vision-language policy is computed; trained weights stay float32."""
+    """Precision in which a vision-language policy is computed. Several ranks gather weights in it and sum
+    gradients in float32."""
+    weight_precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision in which trained weights, their gradients and AdamW's running means are kept. bfloat16 takes
+    half the memory, but loses steps below about 0.2 % of a weight: at lr = 1e-6 nearly all of them
+    (docs/performance.md). An adapter stays float32."""
     gradient_checkpointing: bool = False
     """Whether a vision-language policy computes activations twice instead of storing them."""
     lora: LoraSettings = LoraSettings()
