@@ -76,6 +76,9 @@ FORMS = {
     "live_commands": _form("--quick --looks 1 --out {out}/live.json"),
     "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
+    "minibatch_noise": _form(
+        "{finished} --policies base=configs/base-policy:1 --seeds 5 --out {out}/noise.json"
+    ),
     "plain_thespian": _form("50 20"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
     "scrape": _form("--quick"),
@@ -83,6 +86,7 @@ FORMS = {
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
+    "trainer_compare": _form("--quick --out {out}/trainer_compare.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),

@@ -1,21 +1,26 @@
 """What an update costs with the trainer as it is and as it was at another commit, side by side.
 
-    python -m benchmarks.trainer_compare --against main                  # both policies, three seeds
-    python -m benchmarks.trainer_compare --against main --run runs/laptop  # the small policy on a run's own batches
-    python -m benchmarks.trainer_compare --quick                         # against HEAD, one seed, seconds
+    python -m benchmarks.trainer_compare --against main                    # both policies, three seeds
+    python -m benchmarks.trainer_compare --against main --run runs/laptop  # small policy: batches of a run
+    python -m benchmarks.trainer_compare --quick                           # against HEAD, one seed, seconds
 
-The other commit is unpacked into a temporary folder; each measurement is a process of its own, in which `dart`
-comes from there or from here, and both take turns. `vlm` is a tiny Qwen2.5-VL on screenshots of 640x360, a
-ninth of full HD, with five of them in a prompt and a KL term; `small` is the policy of the laptop job with the
-job's settings, on made-up groups that share their first screen, or on batches of a run; `ranks` is `vlm` with
-two ranks.
+The other commit is unpacked into a temporary folder; each measurement is a process of its own, in which
+`dart` is that one or this one, and both take turns.
 
-cpu s        processor time of one update, of all threads and ranks; not wall time, so other work on the machine
-             counts little. The first update of a process is not counted
-images s     processor time of that in the image processor and in decoding
-prepared     images that went through the image processor; decoded: screenshots
-scored       answers that went through a model, forward; the first pass of each update included
-prefixes     prefixes that the small policy computed, over all passes; distinct: least number for one pass
+vlm          a tiny Qwen2.5-VL on screenshots of 640x360, a ninth of full HD, with five of them in a prompt
+             and a KL term
+ranks        the same with two ranks, whose processor time alone is seen
+small        the policy of the laptop job with the job's settings, on made-up groups that share their first
+             screen, or on batches of a run
+whole        the same with one optimizer step, so that the samples of a step are the same on both sides
+
+cpu_s        processor time of one update, of all threads and ranks: not wall time, so other work on the
+             machine counts little. The first update of a process is not counted
+images_s     the part of it in the image processor and in decoding
+prepared     images that went through the image processor
+decoded      screenshots
+scored       answers that went through a model, forward: policy, policy before the update, base policy
+prefixes     prefixes that the small policy computed for them
 
 Prints the ratios before / now, with the least and the most over the seeds, and how far loss and gradient norm
 are apart, and writes OUT as JSON.
@@ -51,6 +56,8 @@ VLM_SIZE = (640, 360)
 VLM_SCREENSHOTS = 5
 LAPTOP = {"minibatches": 4, "betas": (0.9, 0.99), "kl_beta": 0.005, "lr": 3e-4}
 """What `configs/laptop.toml` says about an update."""
+
+ARMS = ("vlm", "ranks", "small", "whole")
 
 COUNTED = ("cpu_s", "images_s", "prepared", "decoded", "scored", "prefixes")
 
@@ -128,7 +135,7 @@ def measure(options: argparse.Namespace) -> Figures:
     counts = Counts()
     counts.watch()
     with tempfile.TemporaryDirectory(prefix="trainer-") as folder:
-        if options.arm == "small":
+        if options.arm in ("small", "whole"):
             return measure_small(options, Path(folder), counts)
         return measure_vlm(options, Path(folder), counts)
 
@@ -187,7 +194,8 @@ def measure_small(options: argparse.Namespace, folder: Path, counts: Counts) -> 
     else:
         blobs = FolderBlobs(options.run / "blobs")
         batches = batches_of(options.run)
-    learner = Learner(policy, LearnerConfig(**LAPTOP, seed=options.seed))
+    changed = {"minibatches": 1} if options.arm == "whole" else {}
+    learner = Learner(policy, LearnerConfig(**{**LAPTOP, **changed}, seed=options.seed))
     return measured(learner, batches, blobs, counts)
 
 
@@ -269,7 +277,7 @@ def rollout_of(group: int, rollout: int, reward: float, steps: tuple[Any, ...]) 
     )
 
 
-def batches_of(run: Path, most: int = 6) -> list[Any]:
+def batches_of(run: Path, most: int = 3) -> list[Any]:
     """Read the first trained batches of a run."""
     from dart.core.record_address import parse_record_address
     from dart.store.reader import StoreReader
@@ -382,13 +390,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--against", default="HEAD", metavar="COMMIT", help="the trainer as it was")
-    parser.add_argument("--arms", nargs="+", choices=("vlm", "small", "ranks"), default=["vlm", "small"])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["vlm", "small", "whole"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--run", type=Path, help="run directory of the laptop job: its batches are trained")
     parser.add_argument("--policy", type=Path, help="base policy of --run, if it is not configs/base-policy")
     parser.add_argument("--quick", action="store_true", help="one seed, small batches")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--arm", choices=("vlm", "small", "ranks"), help=argparse.SUPPRESS)
+    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

@@ -112,7 +112,9 @@ class ProcessGroup(RankGroup):
 
     def fail_together(self, failed: Exception | None) -> None:
         found = self.gather([] if failed is None else [CommandFailure.of(failed)])
-        super().fail_together(failed or (found[0].error() if found else None))
+        if failed is None and found:
+            raise found[0].error()
+        super().fail_together(failed)
 
     def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
         gathered: list[Any] = [None] * self.count

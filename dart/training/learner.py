@@ -47,19 +47,22 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerConfig(LossConfig):
-    """Everything that an update depends on besides the data: the constants of the loss and these settings."""
+    """Everything that an update depends on besides the data: the constants of the loss and these settings.
+
+    The defaults are those of `dart.config.sections.TrainingSettings`, which has their sources.
+    """
 
     lr: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay rates of AdamW's running means of the gradient and of its square."""
-    weight_decay: float = 0.0
+    weight_decay: float = 0.1
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 2.0
     temperature: float = 1.0
     """Temperature of the sampling distribution; the same as in the rollouts."""
     minibatches: int = 1
