@@ -77,6 +77,9 @@ FORMS = {
     "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
     "miniwob_restarts": _form("--quick --out {out}/miniwob_restarts.json"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
+    "minibatch_noise": _form(
+        "{finished} --policies base=configs/base-policy:1 --seeds 5 --out {out}/noise.json"
+    ),
     "plain_thespian": _form("50 20"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
     "scrape": _form("--quick"),
@@ -84,6 +87,7 @@ FORMS = {
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
+    "trainer_compare": _form("--quick --out {out}/trainer_compare.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),

@@ -108,11 +108,13 @@ def make_layout(name: str, folder: Path) -> None:
 class Episodes:
     """Rollouts that nobody sampled: answers of random tokens to screenshots of noise."""
 
-    def __init__(self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int) -> None:
+    def __init__(
+        self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int, seed: int = 0
+    ) -> None:
         self.blobs = FolderBlobs(folder)
         self._codec = load_vlm_codec(policy, PromptSpec(context=ContextSettings(screenshots=screenshots)))
         self._size = size
-        self._draw = np.random.default_rng(0)
+        self._draw = np.random.default_rng(seed)
 
     def group(self, number: int, steps: int) -> Group:
         """One rollout that succeeded, and one that did not."""

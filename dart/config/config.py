@@ -193,6 +193,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _supervision_problems(config.supervision)
     yield from _children_problems(config)
     yield from _curation_problems(config.curation)
+    yield from _precision_problems(config.training)
     yield from _kind_problems(config)
     yield from _latency_problems(config)
     yield from _exploration_problems(config)
@@ -294,6 +295,16 @@ def _curation_problems(curation: sections.CurationSettings) -> Iterator[Contradi
         yield (
             ("curation.over_provision",),
             f"must be 0, which sets no limit, or at least 1, got {curation.over_provision:g}",
+        )
+
+
+def _precision_problems(training: sections.TrainingSettings) -> Iterator[Contradiction]:
+    """Yield a problem for weights that would be kept less precisely than they are computed with."""
+    if training.weight_precision == "bfloat16" and training.precision == "float32":
+        yield (
+            ("training.weight_precision", "training.precision"),
+            'must be "float32" where training.precision is "float32", got "bfloat16"; '
+            'set training.precision = "bfloat16"',
         )
 
 

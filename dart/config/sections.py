@@ -410,8 +410,8 @@ class ExperiencePoolSettings(Section):
     folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Folders with a demonstrations.jsonl, relative to the working directory. They are imported when the run
     starts; demonstrations that the pool holds already are skipped."""
-    max_uses: Annotated[int, Field(ge=0, le=MOST)] = 16
-    """How often one demonstration may be used; 0 for no limit."""
+    max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """How often one demonstration may be used; 0 for no limit, as in DART's code."""
     without_thought: bool = False
     """Whether to train on actions without a thought although the policy writes thoughts, which it would
     unlearn."""
@@ -516,7 +516,11 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingSettings(Section):
-    """The optimizer and its loss (DART's step-wise GRPO)."""
+    """The optimizer and its loss (DART's step-wise GRPO).
+
+    The defaults are those of DART's job: `lr`, the clip and the KL weight are in its paper (appendix A.4),
+    `betas`, `weight_decay` and `max_grad_norm` in its released code. A small policy needs others:
+    configs/laptop.toml."""
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
     """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
@@ -528,11 +532,11 @@ class TrainingSettings(Section):
     actions: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of environment steps for training, after which running episodes are parked; 0 for no
     limit."""
-    lr: Annotated[float, Field(gt=0, le=MOST)] = 3e-4
+    lr: Annotated[float, Field(gt=0, le=MOST)] = 1e-6
     """Learning rate of AdamW."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
     """Decay rates of AdamW's running means of the gradient and of its square."""
-    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Weight decay of AdamW."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The probability ratio is clipped below at 1 - clip_low."""
@@ -545,7 +549,7 @@ class TrainingSettings(Section):
     pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Weight of a pointer head's supervised loss, on steps with a positive advantage whose element has a
     known box (demonstrations with `box`); 0: none."""
-    max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
+    max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 2.0
     """Norm to which larger gradients are scaled down."""
     minibatches: Count = 1
     """Number of optimizer steps per update, each on its share of the batch."""
@@ -555,6 +559,9 @@ class TrainingSettings(Section):
     """Largest number of step samples in one forward and backward pass."""
     micro_batch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of tokens in one pass, images and padding included; 0: only micro_batch limits it."""
+    image_cache_mib: Annotated[int, Field(ge=0, le=MOST)] = 4096
+    """Most memory of a rank for screenshots that the image processor has prepared and that the update needs
+    again; one of 1920x1080 takes 48 MiB. The small policy has none."""
     ranks: Processes = 1
     """Number of processes that train a vision-language policy together and split its weights (FSDP2): one per
     GPU, or several on the CPU."""
@@ -563,7 +570,12 @@ class TrainingSettings(Section):
     device: str = "auto"
     """Torch device on which a vision-language policy is trained; auto: the GPU if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision in which a vision-language policy is computed; trained weights stay float32."""
+    """Precision in which a vision-language policy is computed. Several ranks gather weights in it and sum
+    gradients in float32."""
+    weight_precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision in which trained weights, their gradients and AdamW's running means are kept. bfloat16 takes
+    half the memory, but loses steps below about 0.2 % of a weight: at lr = 1e-6 nearly all of them
+    (docs/performance.md). An adapter stays float32."""
     gradient_checkpointing: bool = False
     """Whether a vision-language policy computes activations twice instead of storing them."""
     lora: LoraSettings = LoraSettings()

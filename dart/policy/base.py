@@ -1,7 +1,8 @@
 """A policy in memory: engines sample from it and the learner trains it. Imports torch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,23 @@ class Policy(ABC):
         """Return the scorer of the base policy if the weights still contain it (LoRA); else None."""
         return None
 
+    def keeping_images(self, steps: Iterable[Step], limit_bytes: int) -> AbstractContextManager[None]:
+        """In the block, process each screenshot once for all calls of `score`, if the results fit.
+
+        steps         every step that will be scored, as often as it will be
+        limit_bytes   most memory for processed screenshots
+
+        A policy without an image processor keeps nothing.
+        """
+        return nullcontext()
+
     @abstractmethod
     def sort_key(self, step: Step) -> Any:
         """Return a sort key: steps that are neighbours in this order are cheap to score together."""
+
+    def prefix_key(self, step: Step) -> Hashable | None:
+        """Return a key that steps share if scoring them together is cheaper; None: nothing is shared."""
+        return None
 
     @abstractmethod
     def token_count(self, step: Step) -> int:

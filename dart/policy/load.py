@@ -31,6 +31,9 @@ WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json",
 NOT_COPIED = ("config.json", "generation_config.json", "state.json")
 """Files of a checkpoint that `save` writes together with its weights; all others are copied."""
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""torch's types by the names of precisions in the configuration."""
+
 MOST_BYTES = 64 * 2**20
 """Largest file of a checkpoint that `save` copies; files of a tokenizer or a processor are smaller."""
 
@@ -46,7 +49,10 @@ class ModelPlacement:
     device: str = "auto"
     """Name of a torch device; `auto`: the GPU if there is one."""
     precision: str = "float32"
-    """Precision of the computation: `float32` or `bfloat16`. Trained weights always stay float32."""
+    """Precision of the computation: `float32` or `bfloat16`."""
+    weight_precision: str = "float32"
+    """Precision of trained weights, their gradients and AdamW's running means. Frozen weights have
+    `precision`, an adapter has float32."""
     is_trained: bool = False
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of storing them."""
@@ -132,14 +138,15 @@ def model_type(folder: Path) -> str:
 
 
 def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
-    """Load the model onto its device. With bfloat16 computation, only trained weights are float32."""
-    is_light = placement.precision == "bfloat16" and (not placement.is_trained or placement.lora_rank > 0)
+    """Load the model onto its device, frozen weights in the precision of the computation."""
+    is_frozen = not placement.is_trained or placement.lora_rank > 0
+    precision = placement.precision if is_frozen else placement.weight_precision
     module = AutoModelForImageTextToText.from_pretrained(
         folder,
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
-        dtype=torch.bfloat16 if is_light else torch.float32,
+        dtype=DTYPES[precision],
     )
     module.to(device_of(placement.device))
     if not placement.is_trained:

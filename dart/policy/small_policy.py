@@ -4,7 +4,7 @@ On disk it is one folder with safetensors, configuration, tokenizer and processo
 registers its classes with the Auto classes of transformers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,9 @@ class SmallPolicy(Policy):
 
     def sort_key(self, step: Step) -> Any:
         """Return the prompt and the screenshot of a step, so that steps that share both are neighbours."""
+        return prefix_of(step)
+
+    def prefix_key(self, step: Step) -> Hashable:
         return prefix_of(step)
 
     def token_count(self, step: Step) -> int:

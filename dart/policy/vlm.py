@@ -10,7 +10,8 @@ Shapes: B rows, T tokens, K answer positions, V vocabulary, d width, n pointers 
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -272,6 +273,10 @@ class VisionLanguagePolicy(Policy):
 
     # ---- inputs ----
 
+    def keeping_images(self, steps: Iterable[Step], limit_bytes: int) -> AbstractContextManager[None]:
+        uses = Counter(sha256 for step in steps for sha256 in screenshots_of(step))
+        return self.codec.image_encoder.keeping(uses, limit_bytes)
+
     def _padded(self, rows: Sequence[ImageTokens]) -> tuple[Tensor, Tensor, Tensor]:
         """Return token ids, mask and token kinds [B, T] of prompts, padding first."""
         ids, mask = pad_left([row.token_ids for row in rows], self.codec.pad_id)
@@ -281,7 +286,7 @@ class VisionLanguagePolicy(Policy):
     def _inputs(self, ids: Tensor, mask: Tensor, kinds: Tensor, screens: Sequence[Screen]) -> dict[str, Any]:
         """Return the inputs of the model: tokens [B, T], and the processed images in the order of the
         rows."""
-        inputs = self.codec.image_encoder.inputs([screen.pixels for screen in screens])
+        inputs = self.codec.image_encoder.inputs(screens)
         inputs |= {"input_ids": ids, "attention_mask": mask.long()}
         if self.codec.image_encoder.kinds_name in self._takes:
             inputs[str(self.codec.image_encoder.kinds_name)] = kinds

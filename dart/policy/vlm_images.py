@@ -2,10 +2,12 @@
 
 The checkpoint's own processor makes both. It is called with one image at a time: the tokens that replace an
 image's placeholder (rows, columns, tiles, line ends) then follow from the image's size alone, so engine and
-trainer get the same ones. Uses torch only through the processor.
+trainer get the same ones. Uses torch only where the processor does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dart.policy.coordinates import ResizeRule
-from dart.policy.protocols import Pixels, UnsupportedCheckpoint
+from dart.policy.protocols import Pixels, Screen, UnsupportedCheckpoint
 from dart.policy.vlm_processor import CANNOT
 
 KINDS = ("mm_token_type_ids", "token_type_ids")
@@ -35,6 +37,35 @@ class ImageTokens:
     """Kind of each token according to the processor; 0: text."""
 
 
+class ImageCache:
+    """Processed screenshots by sha256. Each is kept until its last known use if there is room for it.
+
+    Nothing is evicted for another screenshot: an update uses its screenshots in turn, and a cache that made
+    room for the newest one would lose each one just before it is needed again.
+    """
+
+    def __init__(self, uses: Mapping[str, int], limit_bytes: int) -> None:
+        """uses   how often each screenshot will be asked for; others are never kept"""
+        self._uses_left = Counter(uses)
+        self._room_bytes = limit_bytes
+        self._kept: dict[str, Mapping[str, Any]] = {}
+
+    def get(self, sha256: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the tensors of a screenshot; `make` computes them if they are not kept."""
+        self._uses_left[sha256] -= 1
+        is_needed = self._uses_left[sha256] > 0
+        found = self._kept.get(sha256)
+        if found is None:
+            made = make()
+            if is_needed and _size_bytes(made) <= self._room_bytes:
+                self._kept[sha256] = made
+                self._room_bytes -= _size_bytes(made)
+            return made
+        if not is_needed:
+            self._room_bytes += _size_bytes(self._kept.pop(sha256))
+        return found
+
+
 class ImageEncoder:
     """Turns images into tokens and tensors with the processor of one checkpoint."""
 
@@ -44,7 +75,9 @@ class ImageEncoder:
         Raises UnsupportedCheckpoint when the processor cannot be used with prompts made of tokens.
         """
         self._processor = processor
+        self._rule = rule
         self._options = {} if rule is None else {"do_resize": False}
+        self._cache: ImageCache | None = None
         self.tokens_for = lru_cache(maxsize=256)(self._tokens_of_blank)
         """Function from the width_px and height_px of an image to the tokens that replace its placeholder.
 
@@ -61,11 +94,39 @@ class ImageEncoder:
         """The text that a chat template writes for an image."""
         return str(self._processor.image_token)
 
-    def inputs(self, pictures: Sequence[Pixels]) -> dict[str, Any]:
-        """Return the torch tensors that the model needs for images [H, W, 3] beside the tokens.
+    @contextmanager
+    def keeping(self, uses: Mapping[str, int], limit_bytes: int) -> Iterator[None]:
+        """Keep the tensors of screenshots between the calls of `inputs` in this block (`ImageCache`)."""
+        self._cache = ImageCache(uses, limit_bytes)
+        try:
+            yield
+        finally:
+            self._cache = None
 
-        Raises ValueError when an image has another number of tokens than a blank one of its size.
+    def inputs(self, screens: Sequence[Screen]) -> dict[str, Any]:
+        """Return the torch tensors that the model needs for screenshots beside the tokens.
+
+        Raises ValueError when a screenshot has another number of tokens than a blank one of its size.
         """
+        if self._is_separable(screens):
+            return _joined([self._tensors_of(screen) for screen in screens])
+        return self._tensors([screen.pixels for screen in screens])
+
+    def _is_separable(self, screens: Sequence[Screen]) -> bool:
+        """Whether the tensors of these screenshots are those of each one, joined.
+
+        The Qwen-VL family has a row for each patch. Others pad images to the largest one, so there they must
+        have one size.
+        """
+        return self._rule is not None or len({screen.pixels.shape for screen in screens}) == 1
+
+    def _tensors_of(self, screen: Screen) -> Mapping[str, Any]:
+        def make() -> dict[str, Any]:
+            return self._tensors([screen.pixels])
+
+        return make() if self._cache is None else self._cache.get(screen.sha256, make)
+
+    def _tensors(self, pictures: Sequence[Pixels]) -> dict[str, Any]:
         made = self._process(pictures, "pt")
         for picture, mask in zip(pictures, made["attention_mask"], strict=True):
             height_px, width_px, _ = picture.shape
@@ -142,3 +203,16 @@ class ImageEncoder:
 def blank(width_px: int, height_px: int) -> Pixels:
     """Return a grey image; some processors take black or white for padding."""
     return np.full((height_px, width_px, 3), 120, dtype=np.uint8)
+
+
+def _joined(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the model inputs of several images from those of each one: its rows one below the other."""
+    if len(made) == 1:
+        return dict(made[0])
+    import torch  # the processor has imported it by now; the codec, which uses this module, does without
+
+    return {name: torch.cat([one[name] for one in made]) for name in made[0]}
+
+
+def _size_bytes(tensors: Mapping[str, Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

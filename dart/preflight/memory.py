@@ -105,7 +105,8 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     """Yield name and bytes of each part of the memory of one rank of the trainer.
 
-    Trained weights count as float32, whatever `training.precision` is."""
+    Trained weights, gradients and moments have `training.weight_precision`, those of an adapter float32; what
+    is frozen has `training.precision`."""
     training = config.training
     if training.learner == "simulated":
         yield "python", PYTHON_BYTES
@@ -113,7 +114,8 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     frozen = policy.parameters * BYTES_OF_DTYPE[training.precision] // training.ranks
     has_adapter = training.lora.rank > 0
     parameters = policy.adapter_parameters_per_rank * training.lora.rank if has_adapter else policy.parameters
-    trained = BYTES_OF_DTYPE["float32"] * parameters // training.ranks
+    precision = "float32" if has_adapter else training.weight_precision
+    trained = BYTES_OF_DTYPE[precision] * parameters // training.ranks
     yield "libraries", TORCH_BYTES
     if has_adapter:
         yield "weights", frozen

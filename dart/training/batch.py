@@ -1,15 +1,13 @@
-"""Step samples of finished groups, and their split into micro-batches.
+"""Step samples of finished groups.
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
 tokenised again. Steps of demonstrations have behaviour log-probs only if their file gave them.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -17,8 +15,6 @@ from dart.core.types import Demonstration, Group, Step
 from dart.training.advantage import group_members, step_advantages
 from dart.training.batch_errors import MalformedStep
 from dart.training.entropy import Pointing, entropy_threshold, is_kept
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,31 +93,3 @@ def padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
         if row is not None:
             filled[index, : len(row)] = row
     return filled
-
-
-def micro_batches(
-    items: Sequence[T], size: int, budget: int, tokens: Callable[[T], int]
-) -> Iterator[Sequence[T]]:
-    """Split items in order into micro-batches.
-
-    size     most items of a micro-batch
-    budget   most tokens of a micro-batch, padding to its longest item included; 0: no limit. A longer item
-             gets a micro-batch of its own
-    tokens   function that returns the number of tokens of an item
-    """
-    start = longest = 0
-    for index, item in enumerate(items):
-        longest = max(longest, tokens(item)) if budget else 0
-        count = index - start
-        if count and (count == size or (count + 1) * longest > budget > 0):
-            yield items[start:index]
-            start, longest = index, tokens(item) if budget else 0
-    if items:
-        yield items[start:]
-
-
-def split_evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """Split items in order into at most `parts` non-empty runs whose lengths differ by at most one."""
-    parts = min(parts, len(items))
-    edges = [round(index * len(items) / parts) for index in range(parts + 1)]
-    return [items[low:high] for low, high in itertools.pairwise(edges)]

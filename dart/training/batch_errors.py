@@ -7,6 +7,7 @@ available for later batches, so damage costs only the groups that it affects.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dart.core.errors import DartError
 from dart.core.types import Group, Step
 from dart.policy.protocols import ForeignPrompt, screenshots_of
 from dart.store.errors import BlobDamage
@@ -63,6 +64,9 @@ Refused = MalformedStep | ForeignPrompt | NothingToLearn | NonFiniteUpdate | Blo
 
 REFUSED = (MalformedStep, ForeignPrompt, NothingToLearn, NonFiniteUpdate, BlobDamage)
 """The classes of `Refused` as a tuple, for `except`."""
+
+SHARED_BY_RANKS = (*REFUSED, DartError, OSError)
+"""Errors that all ranks of a trainer raise together, and that leave them as they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """The distribution of a learner's work: one process alone, or several ranks (FSDP2). Imports torch.
 
-Every rank has the same batch and runs its share of the passes; weights, gradients and the optimizer's state
-are split among the ranks (Zhao et al. 2023, arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`). Each
-collective operation needs all ranks, so a rank with fewer passes than others repeats its last pass with
-weight 0.
+Every rank has the same batch and runs its own passes of it (`dart.training.passes`); weights, gradients and
+the optimizer's state are split among the ranks (Zhao et al. 2023, arXiv 2304.11277;
+`torch.distributed.fsdp.fully_shard`).
 """
 
 import io
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from dart.policy.pointer.head import PointerHead
+from dart.training.distributed_learner import CommandFailure
 
 T = TypeVar("T")
 
@@ -38,19 +38,17 @@ class RankGroup:
     def shard(self, module: nn.Module) -> None:
         """Split the weights among all ranks; a single process keeps all of them."""
 
-    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Yield the passes of this rank, each with True, or False for a repeated pass, which does not count.
-
-        Every rank gets the same number of passes.
-        """
-        return ((one, True) for one in passes)
-
-    def gather(self, mine: Sequence[T], count: int) -> list[T]:
-        """Collect the results of all ranks for `count` passes, in the order of the passes.
-
-        mine   this rank's results, including those of repeated passes
-        """
+    def gather(self, mine: Sequence[T]) -> list[T]:
+        """Return the results of all ranks, those of the first one first."""
         return list(mine)
+
+    def fail_together(self, failed: Exception | None) -> None:
+        """Raise this rank's error, or else the error of the first rank that has one.
+
+        failed   None: this rank has no error
+        """
+        if failed is not None:
+            raise failed
 
     def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
         """Return the sums of the figures over all ranks; a name that a rank lacks counts as 0 there."""
@@ -84,31 +82,39 @@ class RankGroup:
 class ProcessGroup(RankGroup):
     """The ranks of an initialised process group."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, compute: torch.dtype = torch.float32) -> None:
+        """compute   precision in which weights are gathered for a pass; each process keeps its part of them,
+        sums gradients and runs the optimizer in the precision of the module
+        """
         self.index = dist.get_rank()
         self.count = dist.get_world_size()
+        self._compute = compute
         self._mesh = init_device_mesh(device.type, (self.count,))
 
     def shard(self, module: nn.Module) -> None:
         """Split the weights layer by layer, so that no process ever holds all of them during a pass."""
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+        # Inputs keep their precision: rotary angles in bfloat16 would not be those of the engines.
+        precision = MixedPrecisionPolicy(
+            param_dtype=self._compute, reduce_dtype=torch.float32, cast_forward_inputs=False
+        )
         layers = {*getattr(module, "_no_split_modules", ()), PointerHead.__name__}  # called on its own
         for part in list(module.modules()):
             if type(part).__name__ in layers:
-                fully_shard(part, mesh=self._mesh)
-        fully_shard(module, mesh=self._mesh)
+                fully_shard(part, mesh=self._mesh, mp_policy=precision)
+        fully_shard(module, mesh=self._mesh, mp_policy=precision)
 
-    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        for first in range(0, len(passes), self.count):
-            place = first + self.index
-            yield passes[min(place, len(passes) - 1)], place < len(passes)
-
-    def gather(self, mine: Sequence[T], count: int) -> list[T]:
-        # exchanged as Python objects: the results are only a few numbers per token
+    def gather(self, mine: Sequence[T]) -> list[T]:
         made: list[Sequence[T]] = [[] for _ in range(self.count)]
         dist.all_gather_object(made, list(mine))
-        return [made[place % self.count][place // self.count] for place in range(count)]
+        return [one for rank in made for one in rank]
+
+    def fail_together(self, failed: Exception | None) -> None:
+        found = self.gather([] if failed is None else [CommandFailure.of(failed)])
+        if failed is None and found:
+            raise found[0].error()
+        super().fail_together(failed)
 
     def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
         gathered: list[Any] = [None] * self.count

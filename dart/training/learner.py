@@ -8,10 +8,11 @@ of the KL term is the base policy. An update that meets a number that is not fin
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from random import Random
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -25,8 +26,8 @@ from dart.policy.sampling import AnswerScores
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore, read_each
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
-from dart.training.batch import StepSample, micro_batches, padded, split_evenly, step_samples
-from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
+from dart.training.batch import StepSample, padded, step_samples
+from dart.training.batch_errors import SHARED_BY_RANKS, NonFiniteUpdate, NothingToLearn
 from dart.training.distributed import RankGroup
 from dart.training.entropy import Pointing
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
@@ -37,48 +38,61 @@ from dart.training.loss import (
     non_finite_samples,
     sequence_mean_token_mean,
 )
+from dart.training.passes import Pass, micro_batches, minibatches, passes_of_rank, shares
 from dart.training.pointer_loss import pointer_loss
 from dart.training.update_report import UpdateReport
 
-T = TypeVar("T")
+MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerConfig(LossConfig):
-    """Everything that an update depends on besides the data: the constants of the loss and these settings."""
+    """Everything that an update depends on besides the data: the constants of the loss and these settings.
+
+    The defaults are those of `dart.config.sections.TrainingSettings`, which has their sources.
+    """
 
     lr: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay rates of AdamW's running means of the gradient and of its square."""
-    weight_decay: float = 0.0
+    weight_decay: float = 0.1
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 2.0
     temperature: float = 1.0
     """Temperature of the sampling distribution; the same as in the rollouts."""
     minibatches: int = 1
-    """Optimizer steps per update; the samples are split among them at random."""
+    """Optimizer steps per update; the samples are split among them at random, those with a common prefix
+    together (`dart.training.passes.minibatches`)."""
     micro_batch: int = 32
     """Samples per forward and backward pass; limits memory and has no other effect."""
     micro_batch_tokens: int = 0
     """Tokens per pass, padding included; 0: no limit."""
+    image_cache_mib: int = 4096
+    """Most memory for screenshots that the image processor has prepared and that the update needs again."""
     placement: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
     """Device and precision of a vision-language policy."""
     threads: int = 1
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """A sample with its log-probs under the policy before the update and under the base policy."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Minibatch:
+    """The samples of one optimizer step."""
 
-    sample: StepSample
-    old: Tensor | None
-    reference: Tensor | None
+    size: int
+    """Number of samples, over all ranks."""
+    passes: Sequence[Pass[StepSample]]
+    """The passes of this rank."""
+
+
+_Old = Mapping[Pass[StepSample], Tensor]
+"""Log-probs under the policy before the update. A pass that is not there is computed before any optimizer
+step, so its own log-probs are the old ones."""
 
 
 class Learner:
@@ -125,6 +139,7 @@ class Learner:
         if known is not None:
             return known
         frozen = load(folder, placement=replace(self.config.placement, is_trained=False))
+        frozen.codec = self._policy.codec  # the same one, and so the same prepared screenshots
         self._ranks.shard(frozen.module)
         return frozen.score
 
@@ -142,13 +157,15 @@ class Learner:
                 f"none of the {len(groups)} groups has both different rewards and a step to train on; "
                 "the batch is dropped"
             )
-        screens = self._screens(kept, screenshots)
-        scored = self._scored(kept, screens)
-        try:
-            figures = self._optimize(scored, screens, len(kept) / samples.steps)
-        except NonFiniteUpdate as error:
-            steps = self._non_finite_steps(scored, screens)
-            raise NonFiniteUpdate(error.what, error.value, self.version, steps) from error
+        plan = self._plan(kept)
+        screens = self._screens(plan, screenshots)
+        with self._policy.keeping_images(self._scored_steps(plan), self.config.image_cache_mib * MIB):
+            old = self._old_logprobs(plan, screens)
+            try:
+                figures = self._optimize(plan, old, screens, len(kept) / samples.steps)
+            except NonFiniteUpdate as error:
+                steps = self._non_finite_steps(plan, old, screens)
+                raise NonFiniteUpdate(error.what, error.value, self.version, steps) from error
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
         return UpdateReport(
@@ -193,66 +210,90 @@ class Learner:
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
 
-    def _screens(self, samples: Sequence[StepSample], screenshots: BlobStore) -> dict[str, Screen]:
-        """Decode every screenshot of the batch once, by sha256, and check each prompt against them."""
-        names = {name for sample in samples for name in screenshots_of(sample.step)}
-        contents = read_each(screenshots, screenshots.read, sorted(names))
-        screens = {name: self._policy.codec.screen(name, png) for name, png in contents.items()}
-        for sample in samples:
-            self._policy.check_prompt(sample.step, screens)
+    def _plan(self, samples: Sequence[StepSample]) -> list[_Minibatch]:
+        """Split the samples into mini-batches, and each of these into the passes of this rank."""
+        keys = [self._policy.prefix_key(sample.step) for sample in samples]
+        chance = Random(self.config.seed * 1_000_003 + self.version)
+        plan = []
+        for numbers in minibatches(keys, self.config.minibatches, chance):
+            chosen = [samples[number] for number in numbers]
+            passes = [self._micro_batches(share) for share in self._shares(chosen)]
+            plan.append(_Minibatch(len(chosen), passes_of_rank(passes, self._ranks.index)))
+        return plan
+
+    def _shares(self, samples: Sequence[StepSample]) -> list[list[StepSample]]:
+        """Split samples among the ranks, evenly by what limits a pass: their tokens, or their number."""
+        has_budget = self.config.micro_batch_tokens > 0
+        costs = [self._policy.token_count(sample.step) if has_budget else 1 for sample in samples]
+        return [[samples[number] for number in share] for share in shares(costs, self._ranks.count)]
+
+    def _micro_batches(self, samples: Sequence[StepSample]) -> list[Sequence[StepSample]]:
+        """Split samples into passes: those that are cheap to score together are neighbours."""
+        size, budget = self.config.micro_batch, self.config.micro_batch_tokens
+        ordered = sorted(samples, key=lambda sample: self._policy.sort_key(sample.step))
+        return list(
+            micro_batches(ordered, size, budget, lambda sample: self._policy.token_count(sample.step))
+        )
+
+    def _screens(self, plan: Sequence[_Minibatch], screenshots: BlobStore) -> dict[str, Screen]:
+        """Decode every screenshot of this rank's samples once, by sha256, and check the prompts against them.
+
+        An error of one rank is raised by all of them.
+        """
+        steps = [sample.step for part in plan for one in part.passes for sample in one.items]
+        failed: Exception | None = None
+        screens: dict[str, Screen] = {}
+        try:
+            names = {name for step in steps for name in screenshots_of(step)}
+            contents = read_each(screenshots, screenshots.read, sorted(names))
+            screens = {name: self._policy.codec.screen(name, png) for name, png in contents.items()}
+            for step in steps:
+                self._policy.check_prompt(step, screens)
+        except SHARED_BY_RANKS as error:
+            failed = error
+        self._ranks.fail_together(failed)
         return screens
 
-    def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
-        """Score the samples under the policy before the update and under the base policy.
-
-        With one optimizer step per update the policy does not change before the loss, so its scoring needs no
-        extra pass.
-        """
-        unknown = [None] * len(samples)
-        old = self._logprobs(self._policy.score, samples, screens) if self.config.minibatches > 1 else unknown
-        reference = self._logprobs(self._reference, samples, screens) if self._reference else unknown
-        return [_Scored(*row) for row in zip(samples, old, reference, strict=True)]
+    def _scored_steps(self, plan: Sequence[_Minibatch]) -> Iterator[Step]:
+        """Yield every step of this rank as often as an update scores it."""
+        for number, part in enumerate(plan):
+            times = 1 + (self._reference is not None) + (number > 0)
+            for one in part.passes:
+                for sample in one.items:
+                    yield from [sample.step] * times
 
     @torch.no_grad()
-    def _logprobs(
-        self, score: Scorer, samples: Sequence[StepSample], screens: Mapping[str, Screen]
-    ) -> list[Tensor]:
-        passes = self._micro_batches(samples, lambda sample: sample.step)
-        made: list[list[Tensor]] = []
-        for chunk, _ in self._ranks.own_passes(passes):
-            steps = [sample.step for sample in chunk]
-            scores = score(steps, screens, self.config.temperature)
-            made.append(
-                [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
-            )
-        return [row for rows in self._ranks.gather(made, len(passes)) for row in rows]
+    def _old_logprobs(self, plan: Sequence[_Minibatch], screens: Mapping[str, Screen]) -> _Old:
+        """Score the passes after the first optimizer step under the policy before the update.
 
-    def _micro_batches(self, items: Sequence[T], step_of: Callable[[T], Step]) -> list[Sequence[T]]:
-        size, budget = self.config.micro_batch, self.config.micro_batch_tokens
-        return list(micro_batches(items, size, budget, lambda item: self._policy.token_count(step_of(item))))
+        The passes of the first one need no extra scoring: the policy has not changed when they are computed.
+        """
+        return {
+            one: self._logprobs(self._policy.score, one, screens) for part in plan[1:] for one in part.passes
+        }
+
+    def _logprobs(self, score: Scorer, one: Pass[StepSample], screens: Mapping[str, Screen]) -> Tensor:
+        return score([sample.step for sample in one.items], screens, self.config.temperature).logprobs
 
     def _optimize(
-        self, scored: Sequence[_Scored], screens: Mapping[str, Screen], share: float
+        self, plan: Sequence[_Minibatch], old: _Old, screens: Mapping[str, Screen], share: float
     ) -> dict[str, Any]:
         """Make all optimizer steps of an update, or none of them. Returns the figures of its report.
 
         share   fraction of the steps that is in the loss; scales the mean over these to a mean over all steps
         """
-        before = self._snapshot() if self.config.minibatches > 1 else None
-        order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
-        shuffled = [scored[i] for i in torch.randperm(len(scored), generator=order).tolist()]
+        before = self._snapshot() if len(plan) > 1 else None
+        samples = sum(part.size for part in plan)
         means: dict[str, float] = {}
         mismatch: dict[str, float] = {}
         grad_norms: list[float] = []
         try:
-            for minibatch in split_evenly(shuffled, self.config.minibatches):
-                chosen = sorted(minibatch, key=lambda item: self._policy.sort_key(item.sample.step))
-                passes = self._micro_batches(chosen, lambda item: item.sample.step)
-                for chunk, counts in self._ranks.own_passes(passes):
-                    weight = counts * self._ranks.count * share * len(chunk) / len(minibatch)
-                    terms, sums = self._backward(chunk, screens, weight)
-                    _add(means, terms, counts * len(chunk) / len(scored))
-                    _add(mismatch, sums, float(counts))
+            for part in plan:
+                for one in part.passes:
+                    weight = one.counts * self._ranks.count * share * len(one.items) / part.size
+                    terms, sums = self._backward(one, old.get(one), screens, weight)
+                    _add(means, terms, one.counts * len(one.items) / samples)
+                    _add(mismatch, sums, float(one.counts))
                 grad_norms.append(self._step())
         except NonFiniteUpdate:
             if before is not None:
@@ -268,23 +309,23 @@ class Learner:
         }
 
     def _backward(
-        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen], weight: float
+        self, one: Pass[StepSample], old: Tensor | None, screens: Mapping[str, Screen], weight: float
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Add `weight` times the gradient of a micro-batch's loss to the gradients. Returns the means of the
-        loss's terms, and the sums of `logprob_mismatch.mismatch_sums`.
+        """Add `weight` times the gradient of a pass's loss to the gradients. Returns the means of the loss's
+        terms, and the sums of `logprob_mismatch.mismatch_sums`.
 
         Only a single process checks the loss here. Several ranks have different losses and check the common
         gradient norm instead, so that all of them fail together.
         """
-        batch, scores = self._token_batch(chunk, screens)
+        batch, scores = self._token_batch(one, old, screens)
         terms = dart_loss(batch, self.config)
-        pointing = self._pointer_loss(chunk, scores, screens)
+        pointing = self._pointer_loss(one.items, scores, screens)
         loss = terms.loss + self.config.pointer_weight * pointing
         if self._ranks.count == 1:
             self._refuse_non_finite("loss", float(loss.detach()))
         (loss * weight).backward()  # type: ignore[no-untyped-call]
-        is_stale = torch.tensor([item.sample.step.policy_version < self.version for item in chunk])
-        is_demonstration = torch.tensor([item.sample.is_demonstration for item in chunk])
+        is_stale = torch.tensor([sample.step.policy_version < self.version for sample in one.items])
+        is_demonstration = torch.tensor([sample.is_demonstration for sample in one.items])
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(scores.entropies.detach(), batch.mask)
         values |= {"loss": loss, "pointer_loss": pointing}
@@ -292,12 +333,12 @@ class Learner:
         return means, mismatch_sums(batch, is_stale, is_demonstration, self.config.tis_cap)
 
     def _pointer_loss(
-        self, chunk: Sequence[_Scored], scores: AnswerScores, screens: Mapping[str, Screen]
+        self, samples: Sequence[StepSample], scores: AnswerScores, screens: Mapping[str, Screen]
     ) -> Tensor:
         """Return the supervised loss of the pointer head; 0 when it has no weight."""
         if self.config.pointer_weight == 0:
             return torch.zeros(())
-        return pointer_loss([item.sample for item in chunk], scores, screens, self._policy)
+        return pointer_loss(samples, scores, screens, self._policy)
 
     def _step(self) -> float:
         """Make one optimizer step with the summed gradient; return the gradient's norm before clipping."""
@@ -310,35 +351,44 @@ class Learner:
         return whole_norm
 
     def _token_batch(
-        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen]
+        self, one: Pass[StepSample], old: Tensor | None, screens: Mapping[str, Screen]
     ) -> tuple[TokenBatch, AnswerScores]:
-        """Return the inputs of the objective for a micro-batch, and the policy's scores."""
-        samples = [item.sample for item in chunk]
-        steps = [sample.step for sample in samples]
+        """Return the inputs of the objective for a pass, and the policy's scores.
+
+        old   log-probs under the policy before the update; None: the policy has not changed yet
+        """
+        steps = [sample.step for sample in one.items]
+        reference = None
+        if self._reference is not None:
+            with torch.no_grad():  # just before the policy's own pass, which needs the same prepared images
+                reference = self._logprobs(self._reference, one, screens)
         scores = self._policy.score(steps, screens, self.config.temperature)
         like = scores.logprobs
         recorded = [torch.tensor(step.logprobs) if step.has_behaviour else None for step in steps]
         batch = TokenBatch(
             logp=like,
-            old=padded([item.old for item in chunk], like),
+            old=like.detach() if old is None else old,
             behaviour=padded(recorded, like),
             has_behaviour=torch.tensor([step.has_behaviour for step in steps]),
-            reference=None if self._reference is None else padded([one.reference for one in chunk], like),
-            advantage=torch.tensor([sample.advantage for sample in samples]),
+            reference=reference,
+            advantage=torch.tensor([sample.advantage for sample in one.items]),
             mask=scores.mask,
         )
         return batch, scores
 
     @torch.no_grad()
-    def _non_finite_steps(self, scored: Sequence[_Scored], screens: Mapping[str, Screen]) -> list[Step]:
+    def _non_finite_steps(
+        self, plan: Sequence[_Minibatch], old: _Old, screens: Mapping[str, Screen]
+    ) -> list[Step]:
         """Return the steps whose loss under the current policy is not finite; all ranks return the same."""
-        passes = self._micro_batches(scored, lambda item: item.sample.step)
-        made: list[list[Step]] = []
-        for chunk, _ in self._ranks.own_passes(passes):
-            batch, _ = self._token_batch(chunk, screens)
-            is_bad = non_finite_samples(batch, self.config).tolist()
-            made.append([item.sample.step for item, bad in zip(chunk, is_bad, strict=True) if bad])
-        return [step for steps in self._ranks.gather(made, len(passes)) for step in steps]
+        found: list[Step] = []
+        for part in plan:
+            for one in part.passes:
+                batch, _ = self._token_batch(one, old.get(one), screens)
+                is_bad = non_finite_samples(batch, self.config).tolist()
+                pairs = zip(one.items, is_bad, strict=True)
+                found += [sample.step for sample, bad in pairs if bad and one.counts]
+        return self._ranks.gather(found)
 
     def _refuse_non_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):

@@ -71,6 +71,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         placement=ModelPlacement(
             device=training.device,
             precision=training.precision,
+            weight_precision=training.weight_precision,
             is_trained=True,
             gradient_checkpointing=training.gradient_checkpointing,
             lora_rank=training.lora.rank,

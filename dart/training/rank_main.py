@@ -17,10 +17,9 @@ import torch.distributed as dist
 
 from actors.process import die_with_parent
 from dart.config.config import Config
-from dart.core.errors import DartError
-from dart.policy.load import SMALL_POLICY, model_type
+from dart.policy.load import DTYPES, SMALL_POLICY, model_type
 from dart.store.checkpoints import load_checkpoint
-from dart.training.batch_errors import REFUSED
+from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.distributed import ProcessGroup
 from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
@@ -53,7 +52,7 @@ class Rank:
             config.training.policy,
             replace(settings, placement=replace(settings.placement, device=str(device))),
             resume=None if resume is None else load_checkpoint(resume),
-            ranks=ProcessGroup(device),
+            ranks=ProcessGroup(device, compute=DTYPES[settings.placement.precision]),
         )
 
     def broadcast(self, value: Any = None) -> Any:
@@ -96,7 +95,7 @@ def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
     while (command := rank.broadcast(_received(trainer))) is not None:
         try:
             result = rank.execute(command)
-        except (*REFUSED, DartError, OSError) as error:
+        except SHARED_BY_RANKS as error:
             result = CommandFailure.of(error)
         if trainer is not None:
             trainer.send(result)

@@ -109,7 +109,7 @@ def test_every_problem_of_every_file_is_on_stderr_with_code_78(tmp_path: Path) -
     assert ended.returncode == 78
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
-        f"error: {first}: training.lr must be greater than 0, got 0 (default 0.0003; Learning rate of AdamW)",
+        f"error: {first}: training.lr must be greater than 0, got 0 (default 1e-06; Learning rate of AdamW)",
         f"error: {first}: training.clip_epsilon is not a key; "
         "did you mean training.clip_low or training.clip_high?",
         f"error: {second}: runs is not a key; did you mean run?",

@@ -13,11 +13,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -31,6 +33,8 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
+from dart.store.errors import BlobCorrupt, BlobMissing
+from dart.training.distributed import ProcessGroup
 from dart.training.distributed_learner import DistributedLearner, RankDied
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
@@ -80,20 +84,21 @@ def blobs(tmp_path: Path) -> FolderBlobs:
 
 @pytest.fixture
 def group(tiny_qwen: Path, blobs: FolderBlobs) -> Group:
-    """Four episodes of one step each, really sampled; two of them succeed."""
-    picture = io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 256, (210, 160, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(picture, "PNG")
-    sha256 = blobs.put(picture.getvalue())
-    asked = GenerateRequest(
-        screenshot_sha256=sha256,
-        instruction="Click the button.",
-        history=(),
-        temperature=1.0,
-    )
-    answers = TransformersEngine(tiny_qwen, 0, screenshots=blobs, seed=1, prompt_spec=READING).generate(
-        [asked] * 4
-    )
+    """Four episodes of one step each, really sampled; two of them succeed.
+
+    The first two see one screenshot, the others another one, so that each of two ranks needs its own.
+    """
+    asked = [
+        GenerateRequest(
+            screenshot_sha256=screenshot(blobs, number // 2),
+            instruction="Click the button.",
+            history=(),
+            temperature=1.0,
+        )
+        for number in range(4)
+    ]
+    engine = TransformersEngine(tiny_qwen, 0, screenshots=blobs, seed=1, prompt_spec=READING)
+    answers = list(zip(asked, engine.generate(asked), strict=True))
     trajectories = tuple(
         Trajectory(
             rollout_id=number,
@@ -104,13 +109,20 @@ def group(tiny_qwen: Path, blobs: FolderBlobs) -> Group:
             instruction="Click the button.",
             outcome=Outcome.FINISHED,
             reward=float(number < 2),
-            steps=(recorded(asked, made),),
+            steps=(recorded(one, made),),
             started_unix_s=0.0,
             duration_s=1.0,
         )
-        for number, made in enumerate(answers)
+        for number, (one, made) in enumerate(answers)
     )
     return Group(group_id=1, task_id="boxes", seed=0, trajectories=trajectories)
+
+
+def screenshot(blobs: FolderBlobs, seed: int) -> str:
+    picture = io.BytesIO()
+    noise = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(picture, "PNG")
+    return blobs.put(picture.getvalue())
 
 
 Configured = Callable[..., Config]
@@ -238,3 +250,56 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     assert ranked.version == 1
     assert_same(ranked.update([group], blobs), one.update([group], blobs))
     assert_close(ranked.save(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)
+
+
+def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
+    group: Group, blobs: FolderBlobs, configured: Configured, stack: ExitStack, tmp_path: Path
+) -> None:
+    """In bfloat16: what ranks compute with bfloat16 weights is near to what one process does in float32."""
+    config = configured(2, "training.precision='bfloat16'")
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
+    wanted = alone(configured(1)).update([group], blobs)
+    of_second_rank = blobs.path(group.trajectories[3].steps[0].screenshot_sha256)
+    content = of_second_rank.read_bytes()
+    of_second_rank.unlink()
+    with pytest.raises(BlobMissing) as missing:
+        ranked.update([group], blobs)
+    assert missing.value.sha256 == of_second_rank.name.partition(".")[0]
+    of_second_rank.write_bytes(content[:-1])
+    with pytest.raises(BlobCorrupt):
+        ranked.update([group], blobs)
+    of_second_rank.write_bytes(content)
+    made = ranked.update([group], blobs)
+    assert made.version == 1
+    assert made.entropy == pytest.approx(wanted.entropy, rel=1e-2)
+    assert made.grad_norm == pytest.approx(wanted.grad_norm, rel=0.1)
+    assert {weight.dtype for weight in plain(ranked.save(tmp_path / "one")).values()} == {torch.float32}
+
+
+SMALL_SHARE = 2.0**-10
+"""Too small to be seen beside 1 in bfloat16."""
+
+
+def sum_gradients(rank: int, folder: str) -> None:
+    """As one of two processes, add 1 or SMALL_SHARE to the gradient of a split weight; write the result."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    module = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.constant_(module.weight, 1.0 + SMALL_SHARE)
+    ProcessGroup(torch.device("cpu"), compute=torch.bfloat16).shard(module)
+    made = module(torch.ones(1, 2, dtype=torch.bfloat16))
+    (made.float() * (SMALL_SHARE if rank else 1.0)).sum().backward()
+    weight: Any = module.weight
+    found = {"weight": weight.full_tensor().detach(), "gradient": weight.grad.full_tensor(), "made": made}
+    torch.save({name: value.detach() for name, value in found.items()}, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_weights_and_sums_of_gradients_are_float32_and_the_computation_is_bfloat16(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(sum_gradients, args=(str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert found["made"].dtype == torch.bfloat16
+        assert found["made"].item() == 2.0  # computed with the weight that bfloat16 has for it
+        assert found["weight"].dtype == found["gradient"].dtype == torch.float32
+        assert found["weight"].tolist() == [[1.0 + SMALL_SHARE] * 2]
+        assert found["gradient"].tolist() == [[(1.0 + SMALL_SHARE) / 2] * 2]

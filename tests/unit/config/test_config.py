@@ -109,7 +109,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         "--set: expected section.key=value, got 'nonsense'",
         "--set: environments.count must be a whole number, got 'none' "
         "(default 8; Number of environment actors, each with a browser or desktop of its own)",
-        f"{path}: training.lr must be greater than 0, got -1.0 (default 0.0003; Learning rate of AdamW)",
+        f"{path}: training.lr must be greater than 0, got -1.0 (default 1e-06; Learning rate of AdamW)",
         f"{path}: training.clip_hihg is not a key; did you mean training.clip_high or training.clip_low?",
         f"{path}: tasks.train names 'miniwob/clik-test', which is not a task; "
         "did you mean miniwob/click-test or miniwob/click-test-2?",

@@ -10,6 +10,9 @@ from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 VALUE = re.compile(r"^[a-z_]+ = ")
 
+OTHERS = ("one-gpu.toml", "decoupling.toml", "desktop.toml", "explore.toml", "grounding.toml")
+"""Files of a large policy, of a simulated learner, or of training by supervision."""
+
 
 def test_the_papers_job_has_the_papers_values() -> None:
     config = load_config(CONFIGS / "osworld-uitars-7b.toml")
@@ -90,3 +93,20 @@ def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_t
         *("laptop.toml", "laptop-pointer.toml", "hard.toml", "tiny-vlm.toml", "grounding-rl.toml"),
     }
     assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}
+
+
+def test_what_a_file_does_not_say_is_as_in_the_papers_job() -> None:
+    paper, default = load_config(CONFIGS / "osworld-uitars-7b.toml"), Config()
+    of_loss = ("clip_low", "clip_high", "dual_clip", "kl_beta")
+    for name in ("lr", "betas", "weight_decay", "max_grad_norm", *of_loss):
+        assert getattr(default.training, name) == getattr(paper.training, name), name
+    assert default.curation.experience_pool.max_uses == paper.curation.experience_pool.max_uses == 0
+
+
+def test_small_jobs_keep_the_optimizer_that_their_results_were_measured_with() -> None:
+    files = [path for path in CONFIGS.glob("*.toml") if not is_cluster_file(path)]
+    small = {path.name: load_config(path) for path in files if "osworld" not in path.name}
+    trained = {name: one.training for name, one in small.items() if name not in OTHERS}
+    assert {(one.weight_decay, one.max_grad_norm) for one in trained.values()} == {(0.0, 1.0)}
+    assert {name: one.lr for name, one in trained.items() if one.lr != 3e-4} == {"chaos.toml": 1e-9}
+    assert small["hard.toml"].curation.experience_pool.max_uses == 16

@@ -34,7 +34,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
             Quota(most=8, minimum=2, threshold=0.6),
         ),
         ("trajectory_length.enabled=true", "step_cap", StepCap(largest=10, slack=1, probe_share=0.1)),
-        ("experience_pool.enabled=true", "pool", PoolRule(max_uses=16, matches_seeds=True)),
+        ("experience_pool.enabled=true", "pool", PoolRule(max_uses=0, matches_seeds=True)),
         ("task_quarantine.enabled=false", "task_quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
@@ -55,4 +55,4 @@ def test_a_task_of_osworld_begins_alike_for_every_seed_and_its_demonstrations_jo
 
 def test_self_rolled_demonstrations_are_tried_as_often_as_is_said() -> None:
     on = ("experience_pool.enabled=true", "experience_pool.self_rolled=true")
-    assert settings_with(*on).pool == PoolRule(max_uses=16, matches_seeds=True, guided_attempts=4)
+    assert settings_with(*on).pool == PoolRule(max_uses=0, matches_seeds=True, guided_attempts=4)

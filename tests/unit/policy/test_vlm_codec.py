@@ -138,7 +138,7 @@ def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(
     noise = np.random.default_rng(0).integers(0, 256, (210, 160, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "PNG")
-    ours = codec.image_encoder.inputs([codec.screen("", file.getvalue()).pixels])
+    ours = codec.image_encoder.inputs([codec.screen("", file.getvalue())])
     processor = AutoImageProcessor.from_pretrained(tiny_qwen, backend="pil")
     theirs = processor(images=[Image.fromarray(noise)], return_tensors="pt")
     assert ours["image_grid_thw"].tolist() == theirs["image_grid_thw"].tolist() == [[1, 16, 12]]

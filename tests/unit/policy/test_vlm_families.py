@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tokenizers import processors
 
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
+from dart.policy.coordinates import frame_of
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
@@ -101,6 +103,20 @@ def test_how_a_picture_is_spelled_out_follows_from_its_size_alone(codec: VisionL
         height, width, _ = picture.shape
         ids, is_there = together["input_ids"][number], together["attention_mask"][number]
         assert codec.image_encoder.tokens_for(width, height).token_ids == tuple(ids[is_there == 1])
+
+
+@pytest.mark.parametrize("numbers", [(0, 3, 0), (0, 1, 2)], ids=["one size", "three sizes"])
+def test_screenshots_prepared_one_by_one_are_those_prepared_together(
+    codec: VisionLanguageCodec, numbers: tuple[int, ...]
+) -> None:
+    shown = [screen(codec, number) for number in numbers]
+    together = codec.image_encoder._tensors([one.pixels for one in shown])
+    uses = {one.sha256: 4 for one in shown}
+    with codec.image_encoder.keeping(uses, limit_bytes=2**30):
+        for _ in range(2):  # the second time from the cache, where the family allows it
+            made = codec.image_encoder.inputs(shown)
+            assert made.keys() == together.keys()
+            assert all(torch.equal(made[name], together[name]) for name in together)
 
 
 def test_special_tokens_of_pictures_are_never_sampled(codec: VisionLanguageCodec) -> None:
@@ -304,7 +320,7 @@ def test_a_picture_that_is_spelled_out_otherwise_than_its_size_says_is_no_input(
     pictures = ImageEncoder(
         Processor(lambda _: {"pixel_values": np.ones(3), "attention_mask": np.ones((1, tokens[0]))}), None
     )
-    seen = np.zeros((9, 8, 3), dtype=np.uint8)
+    seen = Screen("", np.zeros((9, 8, 3), dtype=np.uint8), frame_of(8, 9, None, "screen"))
     assert set(pictures.inputs([seen])) == {"pixel_values"}
     tokens[0] = 3
     with pytest.raises(ValueError, match=r"made 3 tokens of an image of 8x9 px, but 1"):

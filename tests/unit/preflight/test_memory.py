@@ -70,6 +70,16 @@ def test_bfloat16_halves_what_is_not_trained_and_an_adapter_leaves_little_to_tra
     assert all(shared[what] == adapter[what] // 4 for what in ("weights", "adapter", "gradients"))
 
 
+def test_weights_kept_in_bfloat16_take_half_with_all_that_belongs_to_them() -> None:
+    light = ("training.precision='bfloat16'", "training.weight_precision='bfloat16'")
+    whole, half = trainer("training.precision='bfloat16'"), trainer(*light)
+    for what in ("weights", "gradients", "optimizer"):
+        assert 2 * half[what] == whole[what]
+    assert half["reference policy"] == whole["reference policy"]
+    adapter = [trainer("training.lora.rank=64", *more) for more in (light, light[:1])]
+    assert adapter[0] == adapter[1]
+
+
 def test_an_adapter_is_counted_beside_the_linear_layers_of_the_language_model_only() -> None:
     policy = size_of(
         {

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from dart.core.types import Demonstration, Group, Step
-from dart.training.batch import (
-    micro_batches,
-    padded,
-    split_evenly,
-    step_samples,
-)
+from dart.training.batch import padded, step_samples
 from dart.training.batch_errors import MalformedStep
 
 
@@ -37,29 +32,6 @@ def test_rows_are_padded_with_the_numbers_of_the_tensor_whose_shape_they_get() -
     made = padded([torch.tensor([-0.5, -0.5, -0.5]), torch.tensor([-2.0]), None], like)
     assert made.tolist() == [[-0.5, -0.5, -0.5], [-2.0, 0.0, 0.0], [-5.0, -6.0, 0.0]]
     assert not made.requires_grad
-
-
-def test_micro_batches_keep_order_and_lose_nothing() -> None:
-    assert [list(chunk) for chunk in micro_batches(range(7), 3, 0, lambda _: 1)] == [
-        [0, 1, 2],
-        [3, 4, 5],
-        [6],
-    ]
-    assert list(micro_batches([], 3, 0, lambda _: 1)) == []
-
-
-def test_micro_batches_stay_within_their_tokens_when_they_are_padded() -> None:
-    lengths = [2, 3, 5, 5, 9, 40, 1, 1]
-    found = [list(chunk) for chunk in micro_batches(lengths, 4, 12, lambda length: length)]
-    assert found == [[2, 3], [5, 5], [9], [40], [1, 1]]
-    assert [length for chunk in found for length in chunk] == lengths
-
-
-@pytest.mark.parametrize(("items", "parts", "sizes"), [(10, 3, [3, 4, 3]), (2, 4, [1, 1]), (5, 1, [5])])
-def test_minibatches_are_as_even_as_can_be(items: int, parts: int, sizes: list[int]) -> None:
-    got = split_evenly(range(items), parts)
-    assert [len(part) for part in got] == sizes
-    assert [item for part in got for item in part] == list(range(items))
 
 
 def with_entropies(group: Group, *entropies: float) -> Group:

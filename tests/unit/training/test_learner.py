@@ -15,7 +15,7 @@ from dart.core.types import Demonstration, Group, Step
 from dart.policy.codec import load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
-from dart.policy.sampling import answer_scores, sample, teacher_forced
+from dart.policy.sampling import AnswerScores, answer_scores, sample, teacher_forced
 from dart.policy.scoring import score_steps
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
@@ -279,13 +279,15 @@ def test_a_token_far_from_the_reference_costs_no_batch(
     """The reference finds one answer 100 nats likelier: k3 alone would be infinite."""
     group = sampled_group(base, blobs, group_of)
     learner = Learner(base, LearnerConfig(kl_beta=0.1))
-    score = Learner._logprobs
+    score = learner._reference
+    assert score is not None
 
-    def likelier(self: Learner, *arguments: object) -> list[torch.Tensor]:
-        rows = score(self, *arguments)  # type: ignore[arg-type]
-        return [rows[0] + 100.0, *rows[1:]]
+    def likelier(*arguments: object) -> AnswerScores:
+        found = score(*arguments)  # type: ignore[arg-type]
+        found.logprobs[0] += 100.0
+        return found
 
-    monkeypatch.setattr(Learner, "_logprobs", likelier)
+    monkeypatch.setattr(learner, "_reference", likelier)
     report = learner.update([group], blobs)
     assert report.kl_bounded_fraction == pytest.approx(1 / 4)
     assert math.isfinite(report.loss)

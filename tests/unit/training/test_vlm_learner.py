@@ -17,13 +17,18 @@ from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import ForeignPrompt
+from dart.policy.protocols import ForeignPrompt, Pixels, screenshots_of
+from dart.policy.sampling import AnswerScores
+from dart.policy.vlm import VisionLanguagePolicy
+from dart.policy.vlm_images import ImageEncoder
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
 from dart.testing.tiny_families import FAMILIES
+from dart.training.batch import step_samples
 from dart.training.batch_errors import blame
 from dart.training.distributed import OPTIMIZER_FILE, write_parts
 from dart.training.learner import Learner, LearnerConfig
+from dart.training.loss import TokenBatch, dart_loss
 from tests.sampled import recorded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -168,6 +173,85 @@ def test_small_passes_and_recomputed_activations_make_the_same_update(
     assert same(made[0], made[2], atol=2e-4)
 
 
+def gradients_of_update(learner: Learner, group: Group, blobs: FolderBlobs) -> list[torch.Tensor]:
+    """The gradient of an update with one optimizer step, as it is before the step."""
+    step, found = learner._step, list[torch.Tensor]()
+
+    def seen() -> float:
+        found.extend(weight.grad.clone() for weight in learner._policy.trainable() if weight.grad is not None)
+        return step()
+
+    learner._step = seen  # type: ignore[method-assign]
+    learner.update([group], blobs)
+    return found
+
+
+def test_the_gradient_is_that_of_every_sample_alone_with_its_screenshots_prepared_for_it(
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    config = LearnerConfig(kl_beta=0.05, placement=held())
+    made = gradients_of_update(Learner(tiny_qwen, config), group, blobs)
+    plain, frozen = load(tiny_qwen, placement=held()), load(tiny_qwen, placement=ModelPlacement(device="cpu"))
+    samples = step_samples([group]).kept
+    for sample in samples:
+        screens = {name: plain.codec.screen(name, blobs.read(name)) for name in screenshots_of(sample.step)}
+        scores = plain.score([sample.step], screens, 1.0)
+        batch = TokenBatch(
+            logp=scores.logprobs,
+            old=scores.logprobs.detach(),
+            behaviour=torch.tensor([sample.step.logprobs]),
+            has_behaviour=torch.tensor([True]),
+            reference=frozen.score([sample.step], screens, 1.0).logprobs,
+            advantage=torch.tensor([sample.advantage]),
+            mask=scores.mask,
+        )
+        (dart_loss(batch, config).loss / len(samples)).backward()  # type: ignore[no-untyped-call]
+    alone = [weight.grad for weight in plain.trainable() if weight.grad is not None]
+    assert max(float(grad.abs().max()) for grad in alone) > 1e-3
+    for ours, theirs in zip(made, alone, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_screenshot_is_prepared_once_in_an_update_and_the_first_optimizer_step_needs_no_old_pass(
+    minibatches: int,
+    tiny_qwen: Path,
+    blobs: FolderBlobs,
+    group_of: Callable[..., Group],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    prepared, scored = list[int](), list[int]()
+    process, score = ImageEncoder._process, VisionLanguagePolicy.score
+
+    def processed(self: ImageEncoder, pictures: list[Pixels], tensors: str, before: str = "") -> object:
+        prepared.extend([1] * len(pictures) * (tensors == "pt"))
+        return process(self, pictures, tensors, before)
+
+    def counted(self: VisionLanguagePolicy, steps: list[Step], *rest: object) -> AnswerScores:
+        scored.extend([1] * len(steps))
+        return score(self, steps, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ImageEncoder, "_process", processed)
+    monkeypatch.setattr(VisionLanguagePolicy, "score", counted)
+    made = []
+    for limit_mib in (64, 0):
+        config = LearnerConfig(
+            lr=1e-3, minibatches=minibatches, image_cache_mib=limit_mib, micro_batch=2, placement=held()
+        )
+        learner = Learner(tiny_qwen, config)
+        prepared.clear()
+        scored.clear()
+        learner.update([group], blobs)
+        steps = len(all_steps(group))
+        assert len(scored) == 2 * steps + steps * (minibatches - 1) // minibatches
+        assert len(prepared) == 2 if limit_mib else len(prepared) > 2 * steps
+        made.append(weights(learner.save(tmp_path / str(limit_mib))))
+    assert same(made[0], made[1])
+
+
 @pytest.mark.parametrize("is_in_parts", [False, True], ids=["one file", "in parts"])
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
     is_in_parts: bool, tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
@@ -200,6 +284,25 @@ def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
     after, before = weights(learner.save(tmp_path)), weights(tiny_qwen)
     assert not same(after, before)
     assert same(after, before, atol=1e-5)
+
+
+def test_weights_kept_in_bfloat16_lose_steps_that_are_small_beside_them(
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    moved = {}
+    for lr in (1e-6, 1e-3):
+        placement = held(precision="bfloat16", weight_precision="bfloat16")
+        learner = Learner(tiny_qwen, LearnerConfig(lr=lr, kl_beta=0.0, placement=placement))
+        assert {weight.dtype for weight in learner._policy.trainable()} == {torch.bfloat16}
+        before = [weight.detach().clone() for weight in learner._policy.trainable()]
+        learner.update([group], blobs)
+        assert {one.dtype for one in learner._optimizer.state[learner._policy.trainable()[0]].values()} >= {
+            torch.bfloat16
+        }
+        pairs = zip(before, learner._policy.trainable(), strict=True)
+        moved[lr] = sum(int((a != b).sum()) for a, b in pairs) / sum(one.numel() for one in before)
+    assert moved[1e-6] < 0.05 < 0.5 < moved[1e-3]
 
 
 def test_a_step_of_another_policy_is_refused_and_blamed(
