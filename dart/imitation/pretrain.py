@@ -54,10 +54,10 @@ class PretrainConfig:
     """How the policy writes points; `pointer` gives it the pointer head."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
-    updates: int = 92
+    updates: int = 130
     batch_size: int = 16
     lr: float = 1.5e-3
-    warmup_updates: int = 46
+    warmup_updates: int = 50
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     sigma_bins: float = 0.5
