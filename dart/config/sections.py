@@ -431,6 +431,19 @@ class HighEntropyStepsSettings(Section):
     """Steps below this quantile of their group's step entropies are left out."""
 
 
+class StepCreditSettings(Section):
+    """Which advantage a single step of a trajectory has."""
+
+    method: Literal["trajectory", "gigpo"] = "trajectory"
+    """trajectory: that of its trajectory, as in DART. gigpo: in addition, steps of a group with the same
+    screenshot are compared by their discounted returns (GiGPO, arXiv 2505.10978); for tasks of several steps
+    on screens that do not change by themselves."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """gigpo: what a reward is worth a step earlier."""
+    weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0
+    """gigpo: the weight of the comparison of steps beside that of trajectories."""
+
+
 class TruncatedImportanceSettings(Section):
     """Importance weights that correct for the difference between engine and trainer (DART section 3.4)."""
 
@@ -484,6 +497,8 @@ class CurationSettings(Section):
     """Demonstrations for groups in which every rollout failed."""
     high_entropy: HighEntropyStepsSettings = HighEntropyStepsSettings()
     """Selection of the steps in the loss."""
+    step_credit: StepCreditSettings = StepCreditSettings()
+    """Advantages of single steps."""
     importance: TruncatedImportanceSettings = TruncatedImportanceSettings()
     """Weights of steps from another version or another engine."""
     task_quarantine: TaskQuarantineSettings = TaskQuarantineSettings()

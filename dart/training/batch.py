@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dart.core.types import Demonstration, Group, Step
-from dart.training.advantage import group_members, step_advantages
+from dart.training.advantage import group_members
 from dart.training.batch_errors import MalformedStep
 from dart.training.entropy import Pointing, entropy_threshold, is_kept
+from dart.training.step_credit import StepCredit, credited_advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSample:
-    """One step to train on, with the advantage of its trajectory."""
+    """One step to train on, with its advantage."""
 
     step: Step
     advantage: float
@@ -42,25 +43,29 @@ class Samples:
 
 
 def step_samples(
-    groups: Sequence[Group], entropy_quantile: float | None = None, pointing: Pointing | None = None
+    groups: Sequence[Group],
+    entropy_quantile: float | None = None,
+    pointing: Pointing | None = None,
+    credit: StepCredit | None = None,
 ) -> Samples:
     """Return the step samples of the groups that have spread. Raises MalformedStep.
 
     entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
     pointing           the pointer head of the policy; None: it has none
+    credit             how single steps get credit; None: they have that of their trajectory
 
     Steps with an empty answer are always left out.
     """
     kept: list[StepSample] = []
     steps = low_entropy = without_spread = 0
     for group in groups:
-        advantages = step_advantages(group)
+        advantages = credited_advantages(group, credit)
         if advantages is None:
             without_spread += 1
             continue
         share = entropy_quantile
         threshold = -math.inf if share is None else entropy_threshold(group, share, pointing)
-        for member, advantage in zip(group_members(group), advantages, strict=True):
+        for member, of_steps in zip(group_members(group), advantages, strict=True):
             is_in_loss = [
                 is_kept(_checked(step, group.group_id), threshold, pointing) for step in member.steps
             ]
@@ -68,7 +73,7 @@ def step_samples(
             low_entropy += is_in_loss.count(False)
             kept += [
                 StepSample(step=step, advantage=advantage, is_demonstration=isinstance(member, Demonstration))
-                for step, is_in in zip(member.steps, is_in_loss, strict=True)
+                for step, advantage, is_in in zip(member.steps, of_steps, is_in_loss, strict=True)
                 if is_in and step.token_ids
             ]
     return Samples(

@@ -40,6 +40,7 @@ from dart.training.loss import (
 )
 from dart.training.passes import Pass, micro_batches, minibatches, passes_of_rank, shares
 from dart.training.pointer_loss import pointer_loss
+from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateReport
 
 MIB = 2**20
@@ -60,6 +61,8 @@ class LearnerConfig(LossConfig):
     """Updates over which the learning rate rises linearly to `lr`."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
+    step_credit: StepCredit | None = None
+    """How single steps get credit; None: they have that of their trajectory."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
     max_grad_norm: float = 2.0
@@ -150,7 +153,9 @@ class Learner:
         each the policy, the optimizer and the version are as before.
         """
         started = time.perf_counter()
-        samples = step_samples(groups, self.config.entropy_quantile, self._pointing())
+        samples = step_samples(
+            groups, self.config.entropy_quantile, self._pointing(), self.config.step_credit
+        )
         kept = samples.kept
         if not kept:
             raise NothingToLearn(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
+from dart.config.sections import StepCreditSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
@@ -15,6 +16,7 @@ from dart.store.checkpoints import (
     remove_leftovers,
     set_aside_uncommitted,
 )
+from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateSummary
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         **training.model_dump(include=of_same_name),
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
+        step_credit=_step_credit(curation.step_credit),
         temperature=config.rollout.temperature,
         placement=ModelPlacement(
             device=training.device,
@@ -80,3 +83,9 @@ def learner_config(config: Config) -> "LearnerConfig":
         ),
         seed=config.run.seed,
     )
+
+
+def _step_credit(settings: StepCreditSettings) -> StepCredit | None:
+    if settings.method == "trajectory":
+        return None
+    return StepCredit(discount=settings.discount, weight=settings.weight)
