@@ -339,7 +339,7 @@ def test_the_learning_rate_rises_over_the_warm_up(
     group = sampled_group(base, blobs, group_of)
     moved = []
     for warmup in (0, 10):
-        learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=warmup))
+        learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=warmup, weight_decay=0.0))
         learner.update([group], blobs)
         now, then = weights(learner, tmp_path / str(warmup)), SmallPolicy(base).module.state_dict()
         moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
