@@ -9,6 +9,8 @@ environment. Two groups of two rollouts, the steps of each shown the screenshots
 first update is not counted.
 
 seconds        of an update: median, least and most
+cpu s          processor time of an update, and the part of it for decoding and preparing screenshots
+prepared       screenshots that went through the image processor in an update
 tokens/s       of prompts, screenshots and answers
 peak GiB       of the GPU, or of this process where there is none
 TFLOP/s        of the model's matrix products, from its shapes: 6 for each weight and token (4 where the
@@ -38,6 +40,7 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
 from benchmarks.actors import machine
+from benchmarks.trainer_compare import Counts
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
 from dart.policy.load import ModelPlacement, device_of
@@ -235,15 +238,27 @@ def measure(options: argparse.Namespace, folder: Path) -> Figures:
         placement=placement,
         threads=torch.get_num_threads(),
     )
+    counts = Counts()
+    counts.watch()
     learner = Learner(policy, config)
     steps = [step for group in groups for one in group.trajectories for step in one.steps]
+    learner.update(groups, episodes.blobs)
+    counts.clear()
     seconds = []
-    for _ in range(options.updates + 1):
+    began_cpu_s = time.process_time()
+    for _ in range(options.updates):
         began_s = time.perf_counter()
         learner.update(groups, episodes.blobs)
         synchronize(device)
         seconds.append(time.perf_counter() - began_s)
-    return figures(options, device, ceiling, learner, steps, seconds[1:])
+    found = {
+        "update_cpu_s": time.process_time() - began_cpu_s,
+        "images_cpu_s": counts.images_s,
+        "images_prepared": counts.prepared,
+        "images_decoded": counts.decoded,
+    }
+    each = {name: value / options.updates for name, value in found.items()}
+    return {**figures(options, device, ceiling, learner, steps, seconds), **each}
 
 
 def figures(

@@ -7,8 +7,8 @@
 The other commit is unpacked into a temporary folder; each measurement is a process of its own, in which
 `dart` is that one or this one, and both take turns.
 
-vlm          a tiny Qwen2.5-VL on screenshots of 640x360, a ninth of full HD, with five of them in a prompt
-             and a KL term
+vlm          a tiny Qwen2.5-VL on screenshots of 480x270, a sixteenth of full HD, with five of them in a
+             prompt and a KL term
 ranks        the same with two ranks, whose processor time alone is seen
 small        the policy of the laptop job with the job's settings, on made-up groups that share their first
              screen, or on batches of a run
@@ -52,7 +52,7 @@ OUT = Path(__file__).parent / "out" / "trainer_compare.json"
 PACKAGES = ("actors", "dart", "supervision")
 DEADLINE_S = 3600.0
 
-VLM_SIZE = (640, 360)
+VLM_SIZE = (480, 270)
 VLM_SCREENSHOTS = 5
 LAPTOP = {"minibatches": 4, "betas": (0.9, 0.99), "kl_beta": 0.005, "lr": 3e-4}
 """What `configs/laptop.toml` says about an update."""
@@ -151,7 +151,7 @@ def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Fi
     make_tiny_qwen(policy)
     size = (160, 90) if options.quick else VLM_SIZE
     episodes = Episodes(policy, folder / "blobs", size, VLM_SCREENSHOTS, seed=options.seed)
-    groups = [episodes.group(number, 3 if options.quick else 8) for number in range(2)]
+    groups = [episodes.group(number, 3 if options.quick else 5) for number in range(2)]
     if options.arm == "ranks":
         return measure_ranks(policy, groups, episodes.blobs, folder)
     config = LearnerConfig(
