@@ -3,7 +3,7 @@
 # Idempotent like setup.sh.
 #
 #   scripts/setup-osworld-score.sh              what 347 of the 369 published tasks need
-#   scripts/setup-osworld-score.sh pymupdf      and PyMuPDF, for eleven more: its licence is the AGPL, so only by name
+#   scripts/setup-osworld-score.sh pymupdf      and PyMuPDF, for ten more: its licence is the AGPL, so only by name
 #   scripts/setup-osworld-score.sh audio        and librosa with fastdtw, for three more (400 MB)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -84,18 +84,18 @@ def report(found: Mapping[str, Found]) -> Iterator[str]:
 def page(found: Mapping[str, Found], scoring: ScoringEnvironment) -> Iterator[str]:
     """Yield the lines of a page in Markdown: totals, what tasks use, and each task that cannot be played."""
     tasks = {task_id: one.task for task_id, one in found.items() if one.task is not None}
-    yield from (f"    {line}" for line in report(found))
+    yield from ("```", *report(found), "```")
     for title, counted in (
         ("Beyond the guest", Counter(one for task in tasks.values() for one in reaches(task, scoring))),
         ("Setup steps", Counter(step.type for task in tasks.values() for step in task.steps())),
         ("Looks", Counter(str(look["type"]) for task in tasks.values() for look in task.looks())),
         ("Functions", Counter(check.function for task in tasks.values() for check in task.checks)),
     ):
-        yield from ("", f"## {title}", "", "| name | uses |", "|---|---:|")
+        yield from ("", f"### {title}", "", "| name | number |", "|---|---:|")
         yield from (f"| {name} | {count} |" for name, count in counted.most_common())
-    yield from ("", "## Tasks that cannot be played", "", "| task | what it needs |", "|---|---|")
+    yield from ("", "### Tasks that cannot be played", "", "| task | what it needs |", "|---|---|")
     yield from (f"| `{task_id}` | {'; '.join(one.needs)} |" for task_id, one in found.items() if one.needs)
-    yield from ("", "## Tasks that training leaves out", "", "| task | why |", "|---|---|")
+    yield from ("", "### Tasks that training leaves out", "", "| task | why |", "|---|---|")
     yield from (f"| `{task_id}` | {why} |" for task_id, why in MISJUDGED.items() if task_id in found)
 
 

@@ -82,13 +82,13 @@ async def judged(
     if not task.is_infeasible:
         browses = any(BROWSER in scoring.functions[f"get_{look['type']}"] for look in task.looks())
         async with scoring_process(scoring, setting.guest, browses=browses) as process:
-            evaluation = _Evaluation(task, process, answers, readings)
+            evaluation = Evaluation(task, process, answers, readings)
             score = await evaluation.score(dict(_files(task, setting)), left_s)
     return Judgement(score=score, evaluator=scoring.name, task_sha256=task.sha256, readings=tuple(readings))
 
 
-class _Evaluation:
-    """The conversation with one child."""
+class Evaluation:
+    """The conversation with a child about one task."""
 
     def __init__(
         self, task: OSWorldTask, process: ScoringProcess, answers: Answers, readings: list[Reading]
@@ -96,6 +96,10 @@ class _Evaluation:
         self._task, self._process, self._answers, self._readings = task, process, answers, readings
 
     async def score(self, files: Mapping[str, bytes], left_s: LeftS) -> float:
+        """Return the score; see `judge` for what is raised.
+
+        files   what lies in the evaluators' cache folder at the beginning
+        """
         within_s = left_s() - min(RESERVE_S, RESERVE_SHARE * left_s())
         try:
             async with asyncio.timeout(within_s):
