@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import resource
@@ -38,6 +39,9 @@ PARTS = ("metrics", "getters")
 OPTIONAL = ("acoustid", "borb", "easyocr", "fastdtw", "fitz", "librosa", "playwright", "pydrive")
 """Libraries that only some evaluators call. Without one, its module is one whose functions say that it is
 absent, so that the others beside it can be used."""
+
+LATE = ("pandas",)
+"""Libraries that modules import and few of their functions call: they are loaded at their first use."""
 
 MOST_MEMORY_BYTES = 4 * 2**30
 MOST_FILE_BYTES = 2**30
@@ -78,6 +82,7 @@ class Evaluators:
         """Take them from ``root/desktop_env``; ``patch`` is called with each module of theirs."""
         self.needs: list[str] = []
         self._patch = patch
+        sys.meta_path.insert(0, _LateFinder())
         sys.meta_path.append(_AbsentFinder(self.needs))
         for name in (PACKAGE, EVALUATORS, *(f"{EVALUATORS}.{part}" for part in PARTS)):
             package = types.ModuleType(name)
@@ -94,6 +99,16 @@ class Evaluators:
         for loaded in [loaded for key, loaded in sys.modules.items() if key.startswith(f"{EVALUATORS}.")]:
             self._patch(loaded)
         return getattr(found, name)
+
+
+class _LateFinder(importlib.abc.MetaPathFinder):
+    """Finds the libraries of `LATE`, to load them late."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name in LATE else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
 
 
 class _AbsentFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
