@@ -21,14 +21,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EnvironmentFault, TaskUnsupported
-from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.judging import Evaluation
+from dart.environments.osworld.judging import ChildEvaluation
 from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
 from dart.environments.osworld.scoring_process import scoring_process
 from dart.environments.osworld.tasks import parse_task
@@ -50,6 +49,9 @@ class CorpusAnswers:
     def __init__(self, folder: Path) -> None:
         self.lacks: list[str] = []
         self._folder = folder
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        yield from ()
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         if question == "fetch":
@@ -81,13 +83,12 @@ def _look(value: Mapping[str, Any]) -> dict[str, Any]:
 async def evaluate(cases: Sequence[Any], folder: Path, scoring: ScoringEnvironment) -> list[Any]:
     """Return a score, or what came in its place, for each case; one child for `CASES_OF_A_CHILD` of them."""
     found: list[Any] = []
-    guest = Guest("corpus", None)  # type: ignore[arg-type] - no evaluation of the corpus calls it
     while len(found) < len(cases):
-        async with scoring_process(scoring, guest, browses=False) as process:
+        async with scoring_process(scoring, None) as process:
             for case in cases[len(found) :][:CASES_OF_A_CHILD]:
                 task = parse_task("corpus", task_of(case))
                 answers = CorpusAnswers(folder)
-                evaluation = Evaluation(task, process, answers, [])
+                evaluation = ChildEvaluation(task, process, answers, [])
                 try:
                     score = await evaluation.score({}, counting_down(CASE_DEADLINE_S))
                 except TaskUnsupported as error:
@@ -99,7 +100,6 @@ async def evaluate(cases: Sequence[Any], folder: Path, scoring: ScoringEnvironme
                 else:
                     found.append("nan" if math.isnan(score) else score)
         print(f"{len(found)} of {len(cases)}", file=sys.stderr)
-    await guest.close()
     return found
 
 

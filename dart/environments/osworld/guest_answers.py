@@ -5,7 +5,7 @@ raised here, in this process, where no ``except`` of an evaluator takes it. What
 noted in ``lacks``: a metric that then breaks has found a failure of the policy.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -25,12 +25,19 @@ NO_TEXT = "codec can't decode"
 LOOK = "look"
 """The question whether the machine is well."""
 
+FILE = "file of the cache"
+"""Stands for a file that lay in the evaluators' cache folder at the beginning; no question of the child."""
+
 
 class Answers(Protocol):
     """Answers the questions of one evaluation."""
 
     lacks: list[str]
     """What was asked for and is not there."""
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that the evaluation expects in its cache folder, beside those that it fetches."""
+        ...
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         """Return the answer to a question of the child.
@@ -49,6 +56,17 @@ class GuestAnswers:
         self._guest = setting.guest
         self._left_s = left_s
         self._names_by_url = dict(task.cloud_files())
+        self._cached = [look["path"] for look in task.looks() if look.get("type") == "cache_file"]
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield files that a step of this episode has made, or that lie in the cache folder of the task.
+
+        A missing one breaks the evaluator."""
+        for name in self._cached:
+            for path in (self._setting.made(name), self._setting.cached(name)):
+                if path.is_file():
+                    yield name, path.read_bytes()
+                    break
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         try:

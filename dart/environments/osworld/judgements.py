@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dart.environments.faults import EvaluatorFailed
-from dart.environments.osworld.guest_answers import LOOK
+from dart.environments.osworld.guest_answers import FILE, LOOK
 from dart.environments.osworld.judging import Judgement
 from dart.environments.protocol import EpisodeKey
 from dart.store.blobs import BlobKind, FolderBlobs
@@ -123,9 +123,15 @@ class RecordedAnswers:
         self.lacks: list[str] = []
         self._task_id = kept.task_id
         self._blobs = FolderBlobs(run_dir / FOLDER / READ, READINGS)
+        self._files = {one.arguments["name"]: one.sha256 for one in kept.readings if one.question == FILE}
         self._answers: defaultdict[bytes, deque[str]] = defaultdict(deque)
         for one in kept.readings:
             self._answers[_key(one.question, one.arguments)].append(one.sha256)
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that lay in the cache folder of the evaluators."""
+        for name, sha256 in self._files.items():
+            yield name, msgspec.msgpack.decode(self._blobs.read(sha256))
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         if question == LOOK:

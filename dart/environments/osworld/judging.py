@@ -19,7 +19,8 @@ from typing import Any
 
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
-from dart.environments.osworld.guest_answers import LOOK, Answers, GuestAnswers
+from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.guest_answers import FILE, LOOK, Answers, GuestAnswers
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.scoring_environment import LEFT_OUT, RUNS_CODE, ScoringEnvironment
 from dart.environments.osworld.scoring_process import (
@@ -69,25 +70,37 @@ async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment
     An infeasible task scores 0: what the policy declared decides that, not the machine
     (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
-    return await judged(task, setting, scoring, GuestAnswers(task, setting, left_s), left_s)
+    answers = GuestAnswers(task, setting, left_s)
+    return await judged(task, scoring, answers, left_s, setting.guest)
 
 
 async def judged(
-    task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment, answers: Answers, left_s: LeftS
+    task: OSWorldTask,
+    scoring: ScoringEnvironment,
+    answers: Answers,
+    left_s: LeftS,
+    guest: Guest | None = None,
 ) -> Judgement:
-    """Return the score that follows from these answers; see `judge`."""
+    """Return the score that follows from these answers; see `judge`.
+
+    guest   whose browser the evaluation may read; without one such a task raises EvaluatorFailed
+    """
     refuse_unscorable(task, scoring)
     readings: list[Reading] = []
     score = 0.0
     if not task.is_infeasible:
         browses = any(BROWSER in scoring.functions[f"get_{look['type']}"] for look in task.looks())
-        async with scoring_process(scoring, setting.guest, browses=browses) as process:
-            evaluation = Evaluation(task, process, answers, readings)
-            score = await evaluation.score(dict(_files(task, setting)), left_s)
+        if browses and guest is None:
+            raise EvaluatorFailed(task.task_id, "its evaluation reads pages of a browser, which are not kept")
+        files = dict(answers.files())
+        readings += [Reading(question=FILE, arguments={"name": name}, answer=files[name]) for name in files]
+        async with scoring_process(scoring, guest if browses else None) as process:
+            evaluation = ChildEvaluation(task, process, answers, readings)
+            score = await evaluation.score(files, left_s)
     return Judgement(score=score, evaluator=scoring.name, task_sha256=task.sha256, readings=tuple(readings))
 
 
-class Evaluation:
+class ChildEvaluation:
     """The conversation with a child about one task."""
 
     def __init__(
@@ -139,20 +152,6 @@ class Evaluation:
 
     def _failed(self, why: str) -> EvaluatorFailed:
         return EvaluatorFailed(self._task.task_id, why)
-
-
-def _files(task: OSWorldTask, setting: Setting) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that the evaluation expects beside those that it fetches.
-
-    A step of this episode has made them, or they lie in the cache folder. A missing one breaks the evaluator.
-    """
-    for look in task.looks():
-        if look.get("type") == "cache_file":
-            name = look["path"]
-            for path in (setting.made(name), setting.cached(name)):
-                if path.is_file():
-                    yield name, path.read_bytes()
-                    break
 
 
 # ---- which tasks can be judged ----

@@ -152,11 +152,11 @@ class _Absent:
 # ---- one evaluation ----
 
 
-def evaluated(evaluator: Mapping[str, Any], machine: "Machine", evaluators: Evaluators) -> Any:
+def evaluated(evaluator: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators) -> Any:
     """Return what ``DesktopEnv.evaluate`` of OSWorld returns for a task's ``evaluator``.
 
     As there, a list of functions needs every score to be above 0 (``and``) or one to be 1 (``or``), and only
-    a missing file of a *result* is caught. After each metric the machine is looked at (`Machine.look`)."""
+    a missing file of a *result* is caught. After each metric the machine is looked at (`AskedGuest.look`)."""
     function = evaluator["func"]
     if not isinstance(function, list):
         columns = {key: [evaluator.get(key)] for key in ("result", "expected", "options")}
@@ -179,7 +179,7 @@ def evaluated(evaluator: Mapping[str, Any], machine: "Machine", evaluators: Eval
     return sum(scores) / len(scores) if conjunction == "and" else max(scores)
 
 
-def _single(function: str, row: Mapping[str, Any], machine: "Machine", evaluators: Evaluators) -> Any:
+def _single(function: str, row: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators) -> Any:
     try:
         result = _looked_up(row["result"], machine, evaluators)
     except FileNotFoundError:
@@ -188,7 +188,7 @@ def _single(function: str, row: Mapping[str, Any], machine: "Machine", evaluator
 
 
 def _scored(
-    metric: str, result: Any, row: Mapping[str, Any], machine: "Machine", evaluators: Evaluators
+    metric: str, result: Any, row: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators
 ) -> Any:
     expected = [_looked_up(row["expected"], machine, evaluators)] if row["expected"] else []
     score = evaluators.named("metrics", metric)(result, *expected, **(row["options"] or {}))
@@ -196,7 +196,7 @@ def _scored(
     return score
 
 
-def _looked_up(config: Any, machine: "Machine", evaluators: Evaluators) -> Any:
+def _looked_up(config: Any, machine: "AskedGuest", evaluators: Evaluators) -> Any:
     return evaluators.named("getters", f"get_{config['type']}")(machine, config)
 
 
@@ -207,7 +207,7 @@ def _entry(column: Any, index: int) -> Any:
 # ---- the guest as evaluators see it ----
 
 
-class Machine:
+class AskedGuest:
     """What getters call ``env`` and ``env.controller``. Each call of the guest is the parent's."""
 
     vm_ip, server_port, chromium_port, vlc_port = HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT
@@ -399,7 +399,7 @@ def main(arguments: Sequence[str]) -> int:
         while True:
             order = pipes.read()
             _fill(cache, order["files"])
-            pipes.write(_end(order["evaluator"], Machine(pipes.ask, str(cache)), evaluators))
+            pipes.write(_end(order["evaluator"], AskedGuest(pipes.ask, str(cache)), evaluators))
             evaluators.needs.clear()
     os._exit(0)  # neither a thread nor an exit function of theirs keeps it
 
@@ -413,7 +413,7 @@ def _fill(cache: Path, files: Mapping[str, bytes]) -> None:
         cache.joinpath(name).write_bytes(content)
 
 
-def _end(evaluator: Mapping[str, Any], machine: Machine, evaluators: Evaluators) -> dict[str, Any]:
+def _end(evaluator: Mapping[str, Any], machine: AskedGuest, evaluators: Evaluators) -> dict[str, Any]:
     try:
         return {"score": float(evaluated(evaluator, machine, evaluators)), "needs": list(evaluators.needs)}
     except BaseException as error:  # programs of policies raise SystemExit, too

@@ -85,19 +85,17 @@ class ScoringProcess:
 
 
 @contextlib.asynccontextmanager
-async def scoring_process(
-    scoring: ScoringEnvironment, guest: Guest, *, browses: bool
-) -> AsyncIterator[ScoringProcess]:
+async def scoring_process(scoring: ScoringEnvironment, guest: Guest | None) -> AsyncIterator[ScoringProcess]:
     """Start a child and kill it at the end.
 
-    browses   whether the evaluation talks to the guest's browser, whose port is then relayed to the child
+    guest   whose browser the evaluation talks to; its port is relayed to the child
     """
     with tempfile.TemporaryDirectory(prefix="dartrl-score-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         async with contextlib.AsyncExitStack() as stack:
-            if browses:
+            if guest is not None:
                 await stack.enter_async_context(_browser(guest, folder / SOCKET))
-            process = await _started(scoring, folder, browses)
+            process = await _started(scoring, folder, browses=guest is not None)
             try:
                 yield ScoringProcess(process)
             finally:
@@ -105,7 +103,7 @@ async def scoring_process(
                 await await_exit(process)
 
 
-async def _started(scoring: ScoringEnvironment, folder: Path, browses: bool) -> asyncio.subprocess.Process:
+async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) -> asyncio.subprocess.Process:
     socket = str(folder / SOCKET) if browses else ""
     cache = CACHE if has_sandbox() else str(folder / "cache")
     command = [*(str(scoring.python), "-B", "-P", str(CHILD)), str(scoring.packages), cache, socket]

@@ -1,6 +1,7 @@
 """Evaluations in a process of their own: which scores count, what is a fault, and what is kept of them."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
+from dart.environments.osworld import rescore, setup_steps
+from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import (
     Judged,
@@ -35,7 +38,7 @@ from dart.environments.osworld.scoring_environment import (
 )
 from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.tasks import OSWorldTask, parse_task
+from dart.environments.osworld.tasks import OSWorldTask, load_task, parse_task
 from dart.environments.protocol import EpisodeKey
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
@@ -188,9 +191,13 @@ async def test_output_that_is_no_text_is_a_missing_result(score: Callable[..., A
 async def test_files_come_from_the_cache_or_a_step_and_nothing_else_is_fetched(
     score: Callable[..., Any], setting: Setting, desktop: FakeDesktop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def downloaded(url: str, **_: Any) -> bytes:
+        raise DownloadFailed("no network")
+
+    monkeypatch.setattr(setup_steps, "download", downloaded)
     (desktop.home / "notes.txt").write_text("gold")
-    with pytest.raises(TaskUnsupported, match=r"gold\.txt cannot be downloaded"):
-        await score("compare_text_file", NOTES, CLOUD, deadline_s=5.0)
+    with pytest.raises(TaskUnsupported, match=r"gold\.txt cannot be downloaded \(no network\)"):
+        await score("compare_text_file", NOTES, CLOUD)
     setting.cache.mkdir()
     (setting.cache / "gold.txt").write_text("gold")
     assert await score("compare_text_file", NOTES, CLOUD) == 1.0
@@ -368,11 +375,11 @@ async def test_what_an_evaluation_read_is_kept_and_judged_again_by_another_versi
 
     (desktop.home / "notes.txt").unlink()
     other = find_evaluators(_other_version(tmp_path))
-    again = await judged(asked, setting, other, RecordedAnswers(tmp_path / "run", kept), left_s)
+    again = await judged(asked, other, RecordedAnswers(tmp_path / "run", kept), left_s)
     assert (again.score, again.evaluator) == (0.25, "desktop-env 0.0.2")
     unread = task("compare_text_file", NOTES, NOTES | {"path": "/home/user/other.txt", "dest": "other"})
     with pytest.raises(EvaluatorFailed, match="asks what was not read when the episode was played"):
-        await judged(unread, setting, scoring, RecordedAnswers(tmp_path / "run", kept), left_s)
+        await judged(unread, scoring, RecordedAnswers(tmp_path / "run", kept), left_s)
 
 
 def _other_version(tmp_path: Path) -> Path:
@@ -382,3 +389,40 @@ def _other_version(tmp_path: Path) -> Path:
         checks.read_text().replace("return 1.0 if texts[0] == texts[1]", "return 0.25 if texts")
     )
     return folder
+
+
+def test_a_run_is_scored_again_without_its_machines(
+    evaluators: Path,
+    setting: Setting,
+    desktop: FakeDesktop,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tasks = tmp_path / "examples"
+    (tasks / "x").mkdir(parents=True)
+    evaluator = {
+        "func": "compare_text_file",
+        "result": NOTES,
+        "expected": {"type": "cache_file", "path": "said"},
+    }
+    for name in ("y", "changed"):
+        (tasks / "x" / f"{name}.json").write_text(
+            json.dumps({"instruction": "Do it.", "evaluator": evaluator})
+        )
+    setting.scratch.mkdir()
+    for path in (setting.made("said"), desktop.home / "notes.txt"):
+        path.write_text("done")
+    log = JudgementLog(tmp_path / "run", "env-000", lambda: 5.0)
+    for name in ("osworld/x/y", "osworld/x/changed"):
+        asked, left_s = load_task(name, tasks), counting_down(DEADLINE_S)
+        judgement = asyncio.run(judge(asked, setting, find_evaluators(evaluators), left_s))
+        log.add(Judged(judgement, name, 0, EpisodeKey()))
+    setting.made("said").unlink()
+    (tasks / "x" / "changed.json").write_text(json.dumps({"instruction": "Do that.", "evaluator": evaluator}))
+    other = _other_version(tmp_path)
+    assert rescore.main([str(tmp_path / "run"), "--tasks", str(tasks), "--evaluators", str(other)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "osworld/x/y  desktop-env 0.0.1: 1  desktop-env 0.0.2: 0.25",
+        "osworld/x/changed  desktop-env 0.0.1: 1  desktop-env 0.0.2: the task's file has changed",
+        "1 different, 1 not judged again",
+    ]
