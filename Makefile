@@ -6,7 +6,7 @@ CONFIG ?= configs/laptop.toml
 # Tests and benchmarks start thousands of Python processes: each reads bytecode instead of compiling again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast cluster test-cluster test-losses test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop osworld-score test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast cluster test-cluster test-losses test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -17,7 +17,10 @@ setup: ## virtual environment, packages, browser (does nothing when all is there
 desktop: setup ## what local desktops need: an X server, a sandbox, real applications
 	@scripts/setup-desktop.sh
 
-test-desktop: desktop ## the tests of local desktops and of OSWorld's protocol, with real applications
+osworld-score: ## OSWorld's own evaluators in an environment of their own (900 MB); PARTS="pymupdf audio" for more tasks
+	@scripts/setup-osworld-score.sh $(PARTS)
+
+test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications
 	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others

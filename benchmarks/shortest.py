@@ -40,7 +40,7 @@ class Form:
 
     arguments: tuple[str, ...] = ()
     needs: str = ""
-    """What the machine must have, if anything: `desktop`."""
+    """What the machine must have, if anything: `desktop`, `osworld-score`."""
     run_by: str = ""
     """What runs its short form already."""
     apart: str = ""
@@ -80,6 +80,8 @@ FORMS = {
     "minibatch_noise": _form(
         "{finished} --policies base=configs/base-policy:1 --seeds 5 --out {out}/noise.json"
     ),
+    "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
+    "osworld_evaluators": _form("--every 200", needs="osworld-score"),
     "plain_thespian": _form("50 20"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
     "scrape": _form("--quick"),
@@ -101,6 +103,8 @@ def left_out(form: Form) -> str:
         return f"{form.run_by} runs it"
     if form.needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
         return "NOT RUN: no local desktops here; make desktop"
+    if form.needs == "osworld-score" and not (REPOSITORY / ".venv-osworld-score").exists():
+        return "NOT RUN: OSWorld's evaluators are not installed; make osworld-score"
     if form.apart:
         return f"NOT RUN: it takes ten minutes; {form.apart}"
     return ""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What local desktops need beside scripts/setup.sh: an X server, a window manager, a sandbox and applications
-# through apt (about 70 MB), python-xlib, mss and the readers of documents through pip. Does nothing when all is there.
+# through apt (about 70 MB), python-xlib and mss through pip. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,5 +30,5 @@ if is_missing; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${PACKAGES[@]}" >/dev/null
     ! is_missing || fail "apt-get installed ${PACKAGES[*]}, yet one of ${PROGRAMS[*]} is not there"
 fi
-.venv/bin/python -c 'import cssselect, docx, mss, openpyxl, pptx, pypdf, Xlib' 2>/dev/null ||
+.venv/bin/python -c 'import mss, Xlib' 2>/dev/null ||
     .venv/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[desktop]'

@@ -426,6 +426,12 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
     for task, times in Counter(tasks).items():
         if times > 1:
             yield ("tasks.train",), f"names {shortened(repr(task))} {times} times; name it once"
+    if not trained_tasks(config):
+        yield (
+            ("tasks.train",),
+            "names only tasks that training leaves out, because their evaluation is wrong "
+            "(dart/environments/osworld/misjudged.py); name another task",
+        )
     try:
         known = set(known_tasks(config))
     except ConfigurationError as error:
@@ -440,6 +446,13 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
         yield ("tasks.train",), f"names {shortened(repr(task))}, which is not a task{hint}"
     if len(unknown) > UNKNOWN_TASKS_SHOWN:
         yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more ids that are not tasks"
+
+
+def trained_tasks(config: Config) -> tuple[str, ...]:
+    """Return the tasks of `tasks.train` that training plays. Evaluations play all of them."""
+    name = KINDS[config.environments.kind].left_out
+    left_out: Collection[str] = resolve_name(name)(config) if name else ()
+    return tuple(task for task in config.tasks.train if task not in left_out)
 
 
 def known_tasks(config: Config) -> Collection[str]:

@@ -23,6 +23,8 @@ class EnvironmentKind:
 
     If this field is empty, every id that begins with the kind is a task.
     """
+    left_out: str = ""
+    """Function (config) that returns the tasks that training leaves out and evaluations play."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     is_page: bool = False
@@ -58,6 +60,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "osworld": EnvironmentKind(
         make="dart.environments.osworld.environment:make",
         task_ids="dart.environments.osworld.tasks:tasks_of",
+        left_out="dart.environments.osworld.misjudged:left_out",
         content_follows_from_seed=False,
     ),
 }

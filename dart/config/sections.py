@@ -218,6 +218,8 @@ class OSWorldSettings(Section):
     `osworld/<application>/<id>`."""
     cache: Annotated[Path, Field(strict=False)] = Path("osworld-cache")
     """Folder for the files that tasks download, as `<task id>/<file name>`."""
+    evaluators: Annotated[Path, Field(strict=False)] = Path(".venv-osworld-score")
+    """Virtual environment with OSWorld's own evaluators, which `make osworld-score` makes."""
     provider: Literal["addresses", "docker", "pool", "local"] = "addresses"
     """Source of the machines."""
     addresses: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dart.config.config import Config
+from dart.config.config import Config, trained_tasks
 from dart.config.environment_kinds import KINDS
 from dart.config.sections import TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
@@ -65,7 +65,7 @@ def settings_of(config: Config) -> CuratorSettings:
         success_above=curation.success_above,
     )
     return CuratorSettings(
-        tasks=config.tasks.train,
+        tasks=trained_tasks(config),
         seeds=TRAINING_SEEDS,
         quota=dynamic if number.enabled else fixed_quota(most),
         largest_step_cap=curation.step_cap,

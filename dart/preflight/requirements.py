@@ -25,6 +25,7 @@ from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
+from dart.environments.osworld.scoring_environment import EvaluatorsMissing, find_evaluators
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import OtherLayout, weight_files
 from dart.policy.vocabulary import POINTER_KEY
@@ -140,6 +141,10 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
     """Yield a message if OSWorld's tasks, or something that the provider of machines needs, is missing."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
+    try:
+        find_evaluators(osworld.evaluators)
+    except EvaluatorsMissing as error:
+        yield str(error)
     match osworld.provider:
         case "addresses":
             yield from _unresolved(address.partition(":")[0] for address in osworld.addresses)

@@ -55,12 +55,14 @@ def sandbox_command(
     passwd: Path,
     shares_network: bool = False,
     environment: Mapping[str, str] | None = None,
+    tmp_bytes: int | None = None,
 ) -> list[str]:
     """Return the command line that runs ``command`` in a new sandbox.
 
     readable         folders outside the system that the command needs: the interpreter, the package
     passwd           a file that replaces the machine's /etc/passwd
     shares_network   whether the sandbox shares this computer's network, so that its ports can be reached
+    tmp_bytes        size of its /tmp; without one, half of the machine's memory
     """
     variables = ENVIRONMENT | dict(environment or {})
     return [
@@ -71,6 +73,7 @@ def sandbox_command(
         *(part for name, value in variables.items() for part in ("--setenv", name, value)),
         *_system(),
         *("--proc", "/proc", "--dev", "/dev"),
+        *(["--size", str(tmp_bytes)] if tmp_bytes else []),
         *("--tmpfs", "/tmp", "--dir", "/tmp/.X11-unix", "--perms", "0700", "--dir", RUNTIME_DIR),
         *("--tmpfs", "/home", "--perms", "0700", "--size", str(HOME_BYTES), "--tmpfs", HOME),
         *(part for folder in _outermost(readable) for part in ("--ro-bind", str(folder), str(folder))),

@@ -1,59 +1,120 @@
-"""A report of which OSWorld tasks of a folder can be played, and what the others need.
+"""A report of which OSWorld tasks of a folder can be played here, and what the others need.
 
 ::
 
     python -m dart.environments.osworld.coverage evaluation_examples/examples
+    python -m dart.environments.osworld.coverage --page evaluation_examples/examples > coverage.md
 
-The report reads the task files only. It does not check whether the machines have the programs or the cache
-has the files.
+The report reads the task files and the source of the evaluators only. It does not check whether the machines
+have the programs or the cache has the files.
 """
 
+import argparse
 import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dart.environments.faults import TaskUnsupported
-from dart.environments.osworld.judging import not_known
-from dart.environments.osworld.tasks import PREFIX, load_task, task_ids
+from dart.environments.osworld.judging import BROWSER, not_known
+from dart.environments.osworld.misjudged import MISJUDGED
+from dart.environments.osworld.scoring_environment import (
+    EvaluatorsMissing,
+    ScoringEnvironment,
+    find_evaluators,
+)
+from dart.environments.osworld.tasks import PREFIX, OSWorldTask, load_task, task_ids
+
+ACCOUNT_STEPS = ("googledrive", "login")
+ACCOUNT = "an account"
+PAGES = "the guest's browser"
+CLOUD = "files of the network, or the cache"
 
 
-def missing(task_id: str, tasks: Path) -> list[str]:
-    """Return the steps and functions of a task that are not supported, or what is wrong with its file."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a report says of one task."""
+
+    task: OSWorldTask | None
+    """None for a file that is not a task."""
+    needs: Sequence[str]
+    """What keeps it from being played; empty for nothing."""
+
+
+def find(task_id: str, tasks: Path, scoring: ScoringEnvironment) -> Found:
+    """Return what can be said of one task."""
     try:
-        return not_known(load_task(task_id, tasks))
+        task = load_task(task_id, tasks)
     except TaskUnsupported as error:
-        return [f"file: {error}"]
+        return Found(None, [f"another file: {error}"])
+    return Found(task, not_known(task, scoring))
 
 
-def report(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def reaches(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:
+    """Yield what a task, or its evaluation, reaches beyond the guest's own files and programs."""
+    steps = {step.type for step in task.steps()}
+    looks = {f"get_{look.get('type')}" for look in task.looks()}
+    if steps & set(ACCOUNT_STEPS):
+        yield ACCOUNT
+    if any(BROWSER in scoring.functions.get(look, ()) for look in looks) or "chrome_open_tabs" in steps:
+        yield PAGES
+    if "download" in steps or any(task.cloud_files()):
+        yield CLOUD
+
+
+def report(found: Mapping[str, Found]) -> Iterator[str]:
     """Yield a line for each area, a line for all tasks, and a line for each thing that is missing.
 
     The things that most tasks need come first.
 
-    found   the result of `missing` for each task, by task id
+    found   the result of `find` for each task, by task id
     """
     areas: dict[str, list[Sequence[str]]] = {}
-    for task_id, needs in found.items():
-        areas.setdefault(task_id.removeprefix(PREFIX).partition("/")[0], []).append(needs)
-    for area, tasks in (areas | {"all": list(found.values())}).items():
-        known = tasks.count([])
+    for task_id, one in found.items():
+        areas.setdefault(task_id.removeprefix(PREFIX).partition("/")[0], []).append(one.needs)
+    for area, tasks in (areas | {"all": [one.needs for one in found.values()]}).items():
+        known = sum(not needs for needs in tasks)
         yield f"{area:24} {known:4} of {len(tasks):4}  {known / len(tasks):6.1%}"
-    for name, count in Counter(itertools.chain(*found.values())).most_common():
+    for name, count in Counter(itertools.chain(*(one.needs for one in found.values()))).most_common():
         yield f"  {count:4}  {name}"
 
 
+def page(found: Mapping[str, Found], scoring: ScoringEnvironment) -> Iterator[str]:
+    """Yield the lines of a page in Markdown: totals, what tasks use, and each task that cannot be played."""
+    tasks = {task_id: one.task for task_id, one in found.items() if one.task is not None}
+    yield from ("```", *report(found), "```")
+    for title, counted in (
+        ("Beyond the guest", Counter(one for task in tasks.values() for one in reaches(task, scoring))),
+        ("Setup steps", Counter(step.type for task in tasks.values() for step in task.steps())),
+        ("Looks", Counter(str(look["type"]) for task in tasks.values() for look in task.looks())),
+        ("Functions", Counter(check.function for task in tasks.values() for check in task.checks)),
+    ):
+        yield from ("", f"### {title}", "", "| name | number |", "|---|---:|")
+        yield from (f"| {name} | {count} |" for name, count in counted.most_common())
+    yield from ("", "### Tasks that cannot be played", "", "| task | what it needs |", "|---|---|")
+    yield from (f"| `{task_id}` | {'; '.join(one.needs)} |" for task_id, one in found.items() if one.needs)
+    yield from ("", "### Tasks that training leaves out", "", "| task | why |", "|---|---|")
+    yield from (f"| `{task_id}` | {why} |" for task_id, why in MISJUDGED.items() if task_id in found)
+
+
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1 or not Path(arguments[0]).exists():
-        print("usage: python -m dart.environments.osworld.coverage FOLDER_OR_SET", file=sys.stderr)
-        return 2
-    tasks = Path(arguments[0])
-    found = {task_id: missing(task_id, tasks) for task_id in task_ids(tasks)}
-    if not found:
-        print(f"there are no tasks in {arguments[0]}: expected <application>/<id>.json", file=sys.stderr)
+    parser = argparse.ArgumentParser(prog="python -m dart.environments.osworld.coverage")
+    parser.add_argument("tasks", type=Path, help="folder of the tasks, or a file with a set of them")
+    parser.add_argument("--evaluators", type=Path, default=Path(".venv-osworld-score"))
+    parser.add_argument("--page", action="store_true", help="print a page in Markdown")
+    options = parser.parse_args(arguments)
+    try:
+        scoring = find_evaluators(options.evaluators)
+    except EvaluatorsMissing as error:
+        print(error, file=sys.stderr)
         return 1
-    print("\n".join(report(found)))
+    found = {task_id: find(task_id, options.tasks, scoring) for task_id in task_ids(options.tasks)}
+    if not found:
+        print(f"there are no tasks in {options.tasks}: expected <application>/<id>.json", file=sys.stderr)
+        return 1
+    print("\n".join(page(found, scoring) if options.page else report(found)))
     return 0
 
 

@@ -29,7 +29,8 @@ from dart.environments.faults import (
     TaskUnsupported,
 )
 from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.judging import judge
+from dart.environments.osworld.judgements import Judged, JudgementLog
+from dart.environments.osworld.judging import judge, refuse_unscorable
 from dart.environments.osworld.keyboard import keyboard_lines, lines_done, program
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.pool import PoolProvider
@@ -40,6 +41,7 @@ from dart.environments.osworld.providers import (
     Provider,
 )
 from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state
+from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
 from dart.environments.osworld.setup_steps import Setting, refuse_unsupported, take_steps
 from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
@@ -83,6 +85,8 @@ BACKGROUND_PROGRAMS = (
 class _Episode:
     task: OSWorldTask
     setting: Setting
+    seed: int
+    key: EpisodeKey
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
@@ -99,11 +103,13 @@ class OSWorldEnvironment(Breakable):
         cache: Path,
         scratch: Path,
         guest_of: Callable[[str, MachineAddress], Guest] = Guest,
+        keep: Callable[[Judged], None] = lambda judged: None,
     ) -> None:
         """Create an environment without a machine; the first reset asks the provider for one.
 
         cache     folder with the files that tasks download, one folder for each task; environments share it
         scratch   folder of this environment alone, emptied before each episode
+        keep      called with each judgement, before its score is returned
         """
         self.screen_io = ScreenIO()
         self._settings = settings
@@ -111,6 +117,7 @@ class OSWorldEnvironment(Breakable):
         self._cache = cache
         self._scratch = scratch
         self._guest_of = guest_of
+        self._keep = keep
         self._guest: Guest | None = None
         self._episode: _Episode | None = None
         self._clean: GuestState | None = None
@@ -124,6 +131,7 @@ class OSWorldEnvironment(Breakable):
         """Start an episode; see `Environment.reset`. The seed has no effect: OSWorld tasks are fixed."""
         task = load_task(task_id, self._settings.tasks)
         self._episode = None
+        refuse_unscorable(task, self._scoring())
         async with self._operation(deadline_s) as left_s:
             guest = await self._clean_machine(task, left_s)
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -135,7 +143,7 @@ class OSWorldEnvironment(Breakable):
             await self._set_up(task, setting, left_s)
             opens = any(map(_opens_window, task.setup))
             await self._await_ready(guest, left_s, before=before if opens else None)
-            played = _Episode(task, setting)
+            played = _Episode(task, setting, seed, episode)
             observation = await self._observation(played, left_s)
         self._episode = played
         return observation
@@ -160,8 +168,11 @@ class OSWorldEnvironment(Breakable):
             await self._refuse_frozen(episode, left_s)
             (await read_guest_state(episode.setting.guest, deadline_s=left_s())).refuse_dead()
             await take_steps(episode.task.before_checks, episode.setting, left_s)
-            score = await judge(episode.task, episode.setting, left_s)
-        return clamped_score(episode.task.task_id, self.screen_io.filter_score(score))
+            judgement = await judge(episode.task, episode.setting, self._scoring(), left_s)
+        raw = self.screen_io.filter_score(judgement.score)
+        score = clamped_score(episode.task.task_id, raw)
+        self._keep(Judged(judgement, episode.task.task_id, episode.seed, episode.key))
+        return score
 
     def is_infeasible(self, task_id: str) -> bool:
         return load_task(task_id, self._settings.tasks).is_infeasible
@@ -194,6 +205,10 @@ class OSWorldEnvironment(Breakable):
             await guest.close()
             await self._provider.release()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _scoring(self) -> ScoringEnvironment:
+        """Return the environment with the evaluators. Raises EvaluatorsMissing."""
+        return find_evaluators(self._settings.evaluators)
 
     # ---- a clean and ready machine ----
 
@@ -372,7 +387,8 @@ def _opens_window(step: SetupStep) -> bool:
 def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> OSWorldEnvironment:
     """Create the environment ``name`` with the provider that the configuration names."""
     provider = _provider(name, scratch, run_dir, settings)
-    return OSWorldEnvironment(settings, provider, settings.cache, scratch / "osworld")
+    log = JudgementLog(run_dir, name)
+    return OSWorldEnvironment(settings, provider, settings.cache, scratch / "osworld", keep=log.add)
 
 
 def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> Provider:

@@ -114,9 +114,10 @@ class Guest:
         """Return the XML of the accessibility tree, which takes seconds for a large application."""
         return await self._json("GET", "/accessibility", deadline_s, str, key="AT")
 
-    async def terminal(self, *, deadline_s: float) -> str:
-        """Return the text of the active terminal; empty when no terminal is active."""
-        return str(await self._json("GET", "/terminal", deadline_s, object, key="output") or "")
+    async def terminal(self, *, deadline_s: float) -> str | None:
+        """Return the text of the active terminal; None when no terminal is active."""
+        output = await self._json("GET", "/terminal", deadline_s, object, key="output")
+        return None if output is None else str(output)
 
     async def screen_size(self, *, deadline_s: float) -> tuple[int, int]:
         size = await self._json("POST", "/screen_size", deadline_s, _Size)

@@ -155,12 +155,12 @@ async def _upload(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 @_step("launch")
 async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
     command, shell = given["command"], bool(given.get("shell", False))
-    with _needs_program(setting, command):
+    with needs_program(setting, command):
         await setting.guest.setup("launch", {"command": command, "shell": shell}, deadline_s=left_s())
 
 
 @contextlib.contextmanager
-def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
+def needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
     """Raise TaskUnsupported, instead of a fault that is tried again, when the guest lacks a program."""
     try:
         yield
@@ -189,7 +189,7 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
     With ``stdout`` or ``stderr`` the output is stored in a file of this name, for the evaluation."""
     until = given.get("until") or {}
     while True:
-        with _needs_program(setting, given["command"]):
+        with needs_program(setting, given["command"]):
             shell = bool(given.get("shell", False))
             ended = await setting.guest.execute(given["command"], shell=shell, deadline_s=left_s())
         for key, text in (("stdout", ended.output), ("stderr", ended.error)):

@@ -6,6 +6,7 @@ place of the folder of tasks, a file with a set of tasks (``{"chrome": ["<id>", 
 from the folder ``examples`` beside it.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,12 +55,29 @@ class OSWorldTask:
     before_checks: tuple[SetupStep, ...]
     """OSWorld's ``postconfig``: steps after the last action and before the evaluation."""
     checks: tuple[Check, ...]
-    is_any_enough: bool
-    """Whether the best check alone counts (OSWorld's ``conj`` is ``or``); if not, all have to succeed."""
+    evaluator: Mapping[str, Any]
+    """How the task is judged, as its file says it; the evaluators read it."""
+    sha256: str = ""
+    """Of the file. A score names it, because published tasks change."""
 
     @property
     def is_infeasible(self) -> bool:
         return any(check.function == INFEASIBLE for check in self.checks)
+
+    def steps(self) -> tuple[SetupStep, ...]:
+        """Return all steps, those before the evaluation included."""
+        return (*self.setup, *self.before_checks)
+
+    def looks(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what the evaluation reads: the results and the expected values of all checks."""
+        for check in self.checks:
+            yield from (one for one in (check.result, check.expected) if one)
+
+    def cloud_files(self) -> Iterator[tuple[str, str]]:
+        """Yield URL and file name of each file that the evaluation fetches."""
+        for look in self.looks():
+            if look.get("type") == "cloud_file":
+                yield from zip(names(look, "path"), names(look, "dest"), strict=True)
 
 
 def task_ids(tasks: Path) -> tuple[str, ...]:
@@ -78,10 +96,17 @@ def load_task(task_id: str, tasks: Path) -> OSWorldTask:
     if task_id not in files:
         raise UnknownTask(task_id, files)
     try:
-        data = json.loads(files[task_id].read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = files[task_id].read_bytes()
+        data = json.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
         raise TaskUnsupported(task_id, f"{files[task_id]} cannot be read: {error}") from error
-    return parse_task(task_id, data)
+    return parse_task(task_id, data, hashlib.sha256(content).hexdigest())
+
+
+def names(config: Mapping[str, Any], key: str) -> list[str]:
+    """Return the name, or with ``multi`` the names, that a look has under a key."""
+    given = config[key]
+    return list(given) if config.get("multi") and not isinstance(given, str) else [given]
 
 
 @cache
@@ -109,7 +134,7 @@ def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
     return chosen  # type: ignore[no-any-return]
 
 
-def parse_task(task_id: str, data: Any) -> OSWorldTask:
+def parse_task(task_id: str, data: Any, sha256: str = "") -> OSWorldTask:
     """Return the task that the JSON value of a task file describes. Raises TaskUnsupported with what is
     wrong."""
     try:
@@ -127,7 +152,8 @@ def parse_task(task_id: str, data: Any) -> OSWorldTask:
             setup=tuple(_steps(raw.get("config"))),
             before_checks=tuple(_steps(evaluator.get("postconfig"))),
             checks=tuple(_checks(evaluator)),
-            is_any_enough=conjunction == "or",
+            evaluator=evaluator,
+            sha256=sha256,
         )
     except KeyError as missing:
         raise TaskUnsupported(task_id, f"its file has no {missing.args[0]!r}") from missing

@@ -201,9 +201,14 @@ def test_a_simulated_run_needs_neither_browser_nor_policy(tmp_path: Path) -> Non
 OSWORLD = ("environments.kind=osworld", "environments.count=1")
 
 
-def test_machines_need_their_tasks_and_their_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_need_their_tasks_their_evaluators_and_their_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
-    pool = load_config(None, [*OSWORLD, "environments.osworld.provider=pool", 'tasks.train=["osworld/os/x"]'])
+    without = "environments.osworld.evaluators=/no/evaluators"
+    pool = load_config(
+        None, [*OSWORLD, without, "environments.osworld.provider=pool", 'tasks.train=["osworld/os/x"]']
+    )
     docker = load_config(
         None,
         [
@@ -213,8 +218,9 @@ def test_machines_need_their_tasks_and_their_provider(monkeypatch: pytest.Monkey
             "environments.osworld.docker.program=/no/docker",
         ],
     )
-    tasks, token = missing_browser(pool)
+    tasks, evaluators, token = missing_browser(pool)
     assert "no tasks in evaluation_examples/examples" in tasks
+    assert "run `make osworld-score`" in evaluators
     assert "DARTRL_POOL_TOKEN is empty" in token
     assert any("no program /no/docker" in message for message in missing_browser(docker))
     assert any("no disk image Ubuntu.qcow2" in message for message in missing_browser(docker))

@@ -8,10 +8,9 @@ import httpx2
 import pytest
 
 from dart.config.machine_address import MachineAddress
-from dart.environments.faults import EvaluatorFailed, TaskUnsupported
+from dart.environments.faults import TaskUnsupported
 from dart.environments.osworld import downloads, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
-from dart.environments.osworld.evidence import look_at
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.setup_steps import Setting, take_steps
@@ -85,17 +84,6 @@ async def test_no_file_of_this_computer_is_put_into_a_guest(
         with pytest.raises(TaskUnsupported, match="leads out of"):
             await take(setting, "upload_file", files=[{"local_path": name, "path": "/home/user/a"}])
     assert not (desktop.home / "a").exists()
-
-
-async def test_no_file_of_this_computer_is_judged(setting: Setting, tmp_path: Path) -> None:
-    for config in (
-        {"type": "cache_file", "path": "../../id_rsa"},
-        {"type": "cloud_file", "path": "https://x.test/y", "dest": "../../id_rsa"},
-    ):
-        with pytest.raises(TaskUnsupported, match="leads out of"):
-            await look_at(setting, config, lambda: 5.0)
-    with pytest.raises(EvaluatorFailed, match="a step should have made"):
-        await look_at(setting, {"type": "cache_file", "path": "nothing"}, lambda: 5.0)
 
 
 # ---- addresses ----

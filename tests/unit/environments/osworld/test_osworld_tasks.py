@@ -1,15 +1,17 @@
 """Task files in every published form, what is wrong with the others, and how checks are weighed."""
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dart.config.config import Config, trained_tasks
+from dart.curation.run_phases import RunPlan
+from dart.curation.settings import settings_of
 from dart.environments.faults import TaskUnsupported, UnknownTask
 from dart.environments.osworld.coverage import main
-from dart.environments.osworld.judging import JUDGES
+from dart.environments.osworld.misjudged import MISJUDGED
 from dart.environments.osworld.tasks import Check, SetupStep, load_task, parse_task, task_ids
 
 PLAIN: dict[str, Any] = {
@@ -33,7 +35,7 @@ def with_evaluator(**evaluator: Any) -> dict[str, Any]:
 
 def test_the_plain_form_is_read() -> None:
     task = parse_task("osworld/chrome/x", PLAIN)
-    assert (task.instruction, task.snapshot, task.is_any_enough) == ("Do it.", "chrome", False)
+    assert (task.instruction, task.snapshot, task.evaluator) == ("Do it.", "chrome", PLAIN["evaluator"])
     assert task.setup == (SetupStep("sleep", {"seconds": 1}),)
     assert task.before_checks == (SetupStep("close_window", {"window_name": "x"}),)
     assert task.checks == (
@@ -51,7 +53,6 @@ def test_the_form_with_lists_is_read() -> None:
     task = parse_task(
         "t", with_evaluator(func=["exact_match", "is_utc_0"], conj="or", result=rows, expected=[rows[0], {}])
     )
-    assert task.is_any_enough
     assert [(check.function, check.result, check.expected) for check in task.checks] == [
         ("exact_match", rows[0], rows[0]),
         ("is_utc_0", rows[1], None),
@@ -114,13 +115,8 @@ def test_a_file_that_is_no_json_is_said_to_be_none(tmp_path: Path) -> None:
         load_task("osworld/os/x", tmp_path)
 
 
-def test_every_known_judge_is_there() -> None:
-    for name, module in JUDGES.items():
-        assert callable(getattr(importlib.import_module(module), name))
-
-
 def test_it_is_said_which_tasks_can_be_played_and_what_the_others_need(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], evaluators: Path
 ) -> None:
     sound = {
         "func": "compare_audios",
@@ -137,17 +133,35 @@ def test_it_is_said_which_tasks_can_be_played_and_what_the_others_need(
         path = tmp_path / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(task))
-    assert main([str(tmp_path)]) == 0
+    options = ["--evaluators", str(evaluators)]
+    assert main([str(tmp_path), *options]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split() for line in said[:3]] == [
         ["os", "2", "of", "2", "100.0%"],
         ["vlc", "0", "of", "2", "0.0%"],
         ["all", "2", "of", "4", "50.0%"],
     ]
-    assert {line.split(maxsplit=1)[1] for line in said[3:]} == {
-        "judge compare_audios",
-        "look googledrive_file",
-        "step login",
-        "file: osworld/vlc/broken cannot be played here: its file has no 'evaluator'",
+    needs = [
+        "the step 'login'",
+        "librosa and fastdtw: run `scripts/setup-osworld-score.sh audio`",
+        "the function 'get_googledrive_file', which desktop-env 0.0.1 does not have",
+        "another file: osworld/vlc/broken cannot be played here: its file has no 'evaluator'",
+    ]
+    assert {line.split(maxsplit=1)[1] for line in said[3:]} == set(needs)
+    assert main([str(tmp_path), *options, "--page"]) == 0
+    page = capsys.readouterr().out
+    assert f"| `osworld/vlc/sound` | {'; '.join(needs[:3])} |" in page
+    assert "| an account | 1 |" in page
+    assert main([str(tmp_path / "none"), *options]) == 1
+    assert main([str(tmp_path), "--evaluators", str(tmp_path)]) == 1
+
+
+def test_training_leaves_out_what_is_judged_wrongly_and_evaluations_play_it() -> None:
+    wrong = next(iter(MISJUDGED))
+    tasks = {"tasks": {"train": ["osworld/os/x", wrong]}, "environments": {"kind": "osworld"}}
+    config = Config.model_validate(tasks)
+    assert trained_tasks(config) == settings_of(config).tasks == ("osworld/os/x",)
+    assert {one.task_id for one in RunPlan(config=config, training_ends_unix_s=0.0).episodes} == {
+        "osworld/os/x",
+        wrong,
     }
-    assert main([str(tmp_path / "none")]) == 2

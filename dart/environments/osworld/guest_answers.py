@@ -1,0 +1,151 @@
+"""What the child that judges asks, answered by the guest, by the cache of files, or by what was kept.
+
+Each call goes to the guest once, with what is left of the evaluation's deadline. A fault of the machine is
+raised here, in this process, where no ``except`` of an evaluator takes it. What the guest does not have is
+noted in ``lacks``: a metric that then breaks has found a failure of the policy.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from dart.environments.deadlines import LeftS
+from dart.environments.faults import CallFailed, EvaluatorFailed
+from dart.environments.osworld.guest import AnswerTooLarge, Command
+from dart.environments.osworld.readiness import read_guest_state
+from dart.environments.osworld.setup_steps import Setting, fetched, needs_program
+from dart.environments.osworld.tasks import OSWorldTask
+
+T = TypeVar("T")
+
+NO_TEXT = "codec can't decode"
+"""With these words the guest breaks when a command prints bytes that are no UTF-8."""
+
+LOOK = "look"
+"""The question whether the machine is well."""
+
+FILE = "file of the cache"
+"""Stands for a file that lay in the evaluators' cache folder at the beginning; no question of the child."""
+
+
+class Answers(Protocol):
+    """Answers the questions of one evaluation."""
+
+    lacks: list[str]
+    """What was asked for and is not there."""
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that the evaluation expects in its cache folder, beside those that it fetches."""
+        ...
+
+    async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the answer to a question of the child.
+
+        Raises a fault of the machine, TaskUnsupported, or EvaluatorFailed for what is no question.
+        """
+        ...
+
+
+class GuestAnswers:
+    """Answers of the machine as it is."""
+
+    def __init__(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
+        self.lacks: list[str] = []
+        self._setting = setting
+        self._guest = setting.guest
+        self._left_s = left_s
+        self._names_by_url = dict(task.cloud_files())
+        self._cached = [look["path"] for look in task.looks() if look.get("type") == "cache_file"]
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield files that a step of this episode has made, or that lie in the cache folder of the task.
+
+        A missing one breaks the evaluator."""
+        for name in self._cached:
+            for path in (self._setting.made(name), self._setting.cached(name)):
+                if path.is_file():
+                    yield name, path.read_bytes()
+                    break
+
+    async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
+        try:
+            reply: Callable[..., Awaitable[Any]] = getattr(self, f"_on_{question}")
+            types = {name: kind for name, kind in reply.__annotations__.items() if name != "return"}
+            if arguments.keys() != types.keys():
+                raise TypeError(f"its arguments are {sorted(arguments)}")
+            checked = {name: msgspec.convert(arguments[name], kind) for name, kind in types.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            why = f"its evaluator asked what is no question ({question!r}): {error}"
+            raise EvaluatorFailed(self._setting.task_id, why) from error
+        try:
+            return await reply(**checked)
+        except AnswerTooLarge as error:  # too large by what the policy did
+            self.lacks.append(str(error))
+            return {"status": 500, "body": b""} if question in ("execute", "player") else None
+
+    def _found(self, value: T | None, what: str) -> T | None:
+        if value is None:
+            self.lacks.append(what)
+        return value
+
+    async def _on_look(self) -> None:
+        (await read_guest_state(self._guest, deadline_s=self._left_s())).refuse_dead()
+
+    async def _on_file(self, path: str) -> bytes | None:
+        return self._found(await self._guest.file(path, deadline_s=self._left_s()), path)
+
+    async def _on_terminal(self) -> str | None:
+        return self._found(await self._guest.terminal(deadline_s=self._left_s()), "a terminal")
+
+    async def _on_accessibility_tree(self) -> str:
+        return await self._guest.accessibility_tree(deadline_s=self._left_s())
+
+    async def _on_screen_size(self) -> dict[str, int]:
+        width, height = await self._guest.screen_size(deadline_s=self._left_s())
+        return {"width": width, "height": height}
+
+    async def _on_window_size(self, window_class: str) -> Any:
+        found = await self._guest.window_size(window_class, deadline_s=self._left_s())
+        return self._found(found, f"a window of the class {window_class}")
+
+    async def _on_wallpaper(self) -> bytes | None:
+        return self._found(await self._guest.wallpaper(deadline_s=self._left_s()), "a wallpaper")
+
+    async def _on_desktop_path(self) -> str | None:
+        return self._found(await self._guest.desktop_path(deadline_s=self._left_s()), "a desktop")
+
+    async def _on_directory(self, path: str) -> Any:
+        return self._found(await self._guest.directory(path, deadline_s=self._left_s()), path)
+
+    async def _on_execute(self, command: str | list[str], shell: bool) -> dict[str, Any]:
+        """Run a command; output that is no text is one that the guest cannot send."""
+        try:
+            ended = await self._guest.execute(command, shell=shell, deadline_s=self._left_s())
+        except AnswerTooLarge:
+            raise
+        except CallFailed as error:
+            if NO_TEXT not in str(error):
+                raise
+            self.lacks.append(f"output that is text, of {command!r}")
+            return {"status": 500, "body": {"status": "error", "message": str(error)}}
+        body = {"output": ended.output, "error": ended.error, "returncode": ended.returncode}
+        return {"status": 200, "body": {"status": "success", **body}}
+
+    async def _on_launch(self, command: str | list[str], shell: bool) -> dict[str, Any]:
+        body: dict[str, Command | bool] = {"command": command, "shell": shell}
+        with needs_program(self._setting, command):
+            said = await self._guest.setup("launch", body, deadline_s=self._left_s())
+        return {"status": 200, "body": said.encode()}
+
+    async def _on_player(self, password: str) -> dict[str, Any] | None:
+        """The status of VLC; its port refuses connections when it does not run."""
+        content = await self._guest.player(password, deadline_s=self._left_s())
+        return None if self._found(content, "VLC") is None else {"status": 200, "body": content}
+
+    async def _on_fetch(self, url: str) -> dict[str, Any] | None:
+        """A file that the task names; nothing else is fetched."""
+        if url not in self._names_by_url:
+            return None
+        content = await fetched(self._setting, url, self._names_by_url[url], self._left_s)
+        return {"status": 200, "body": content}

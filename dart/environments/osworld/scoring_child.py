@@ -1,0 +1,424 @@
+"""The program that runs OSWorld's own evaluators: under another Python, in a sandbox without a network.
+
+It imports the standard library, msgpack, and the package ``desktop_env``, and nothing of this project. It
+reads orders from stdin and writes messages to stdout, each an unsigned 32-bit length and a msgpack map:
+
+* ``ask`` with ``arguments``: a call of the guest, or a look at it; the parent answers with ``answer``
+* ``score``: the end; or ``raised`` with ``needs``, the libraries that an evaluator called and that are absent
+
+The parent decides what an answer that is missing means, and it alone knows whether the machine failed
+(`dart.environments.osworld.judging`). Nothing that this program says is trusted.
+"""
+
+import ast
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import socket
+import struct
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+from urllib.parse import urlsplit
+
+import msgpack
+
+PACKAGE = "desktop_env"
+EVALUATORS = f"{PACKAGE}.evaluators"
+PARTS = ("metrics", "getters")
+
+OPTIONAL = ("acoustid", "borb", "easyocr", "fastdtw", "fitz", "librosa", "playwright", "pydrive")
+"""Libraries that only some evaluators call. Without one, its module is one whose functions say that it is
+absent, so that the others beside it can be used."""
+
+LATE = ("pandas",)
+"""Libraries that modules import and few of their functions call: they are loaded at their first use."""
+
+MOST_MEMORY_BYTES = 4 * 2**30
+MOST_FILE_BYTES = 2**30
+MOST_PROCESSES = 1024
+RELAY_BYTES = 2**16
+
+HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT = "127.0.0.1", 5000, 9222, 8080
+"""The guest as evaluators see it. Only the browser's port is one: this program relays it."""
+
+IMPORTS = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
+"""What OSWorld's controller puts before a Python program for the guest."""
+
+
+class LibraryAbsent(BaseException):
+    """An evaluator called a library that is not installed. No ``except Exception`` of theirs takes it."""
+
+
+# ---- the evaluators ----
+
+
+def exported(folder: Path) -> dict[str, str]:
+    """Map the names that a package's ``__init__.py`` exports to the modules that define them.
+
+    Nothing is imported, so that it costs nothing to know what there is."""
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    return {
+        alias.asname or alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+        for alias in node.names
+    }
+
+
+class Evaluators:
+    """The getters and metrics of the installed package; each module is imported when it is first needed."""
+
+    def __init__(self, root: Path, patch: Callable[[types.ModuleType], None]) -> None:
+        """Take them from ``root/desktop_env``; ``patch`` is called with each module of theirs."""
+        self.needs: list[str] = []
+        self._patch = patch
+        sys.meta_path.insert(0, _LateFinder())
+        sys.meta_path.append(_AbsentFinder(self.needs))
+        for name in (PACKAGE, EVALUATORS, *(f"{EVALUATORS}.{part}" for part in PARTS)):
+            package = types.ModuleType(name)
+            package.__path__ = [str(root.joinpath(*name.split(".")))]
+            sys.modules[name] = package
+        self._names = {part: exported(root.joinpath(*EVALUATORS.split("."), part)) for part in PARTS}
+
+    def named(self, part: str, name: str) -> Any:
+        """Return a getter or metric. Raises AttributeError when the package has none of this name."""
+        module = self._names[part].get(name)
+        if module is None:
+            raise AttributeError(f"there is no {name!r} in {EVALUATORS}.{part}")
+        found = importlib.import_module(f"{EVALUATORS}.{part}.{module}")
+        for loaded in [loaded for key, loaded in sys.modules.items() if key.startswith(f"{EVALUATORS}.")]:
+            self._patch(loaded)
+        return getattr(found, name)
+
+
+class _LateFinder(importlib.abc.MetaPathFinder):
+    """Finds the libraries of `LATE`, to load them late."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name in LATE else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
+class _AbsentFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the `OPTIONAL` libraries that nothing else finds."""
+
+    def __init__(self, needs: list[str]) -> None:
+        self._needs = needs
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] not in OPTIONAL:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = types.ModuleType(spec.name)
+        module.__path__ = []
+        library = spec.name.partition(".")[0]
+        module.__getattr__ = lambda _: _Absent(library, self._needs)  # type: ignore[method-assign]
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+class _Absent:
+    """A name of a library that is not installed."""
+
+    def __init__(self, library: str, needs: list[str]) -> None:
+        self._library, self._needs = library, needs
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        self._needs.append(self._library)
+        raise LibraryAbsent(f"the library {self._library} is not installed")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self()
+
+
+# ---- one evaluation ----
+
+
+def evaluated(evaluator: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators) -> Any:
+    """Return what ``DesktopEnv.evaluate`` of OSWorld returns for a task's ``evaluator``.
+
+    As there, a list of functions needs every score to be above 0 (``and``) or one to be 1 (``or``), and only
+    a missing file of a *result* is caught. After each metric the machine is looked at (`AskedGuest.look`)."""
+    function = evaluator["func"]
+    if not isinstance(function, list):
+        columns = {key: [evaluator.get(key)] for key in ("result", "expected", "options")}
+        return _single(function, {key: value[0] for key, value in columns.items()}, machine, evaluators)
+    conjunction, scores = evaluator.get("conj", "and"), []
+    result = None
+    for index, name in enumerate(function):
+        row = {key: _entry(evaluator.get(key), index) for key in ("result", "expected", "options")}
+        try:
+            result = _looked_up(row["result"], machine, evaluators)
+        except FileNotFoundError:
+            if conjunction == "and":
+                return 0.0
+        score = _scored(name, result, row, machine, evaluators)
+        if conjunction == "and" and float(score) == 0.0:
+            return 0.0
+        if conjunction == "or" and float(score) == 1.0:
+            return 1.0
+        scores.append(score)
+    return sum(scores) / len(scores) if conjunction == "and" else max(scores)
+
+
+def _single(function: str, row: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators) -> Any:
+    try:
+        result = _looked_up(row["result"], machine, evaluators)
+    except FileNotFoundError:
+        return 0.0
+    return _scored(function, result, row, machine, evaluators)
+
+
+def _scored(
+    metric: str, result: Any, row: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators
+) -> Any:
+    expected = [_looked_up(row["expected"], machine, evaluators)] if row["expected"] else []
+    score = evaluators.named("metrics", metric)(result, *expected, **(row["options"] or {}))
+    machine.look()
+    return score
+
+
+def _looked_up(config: Any, machine: "AskedGuest", evaluators: Evaluators) -> Any:
+    return evaluators.named("getters", f"get_{config['type']}")(machine, config)
+
+
+def _entry(column: Any, index: int) -> Any:
+    return column[index] if isinstance(column, list) else column
+
+
+# ---- the guest as evaluators see it ----
+
+
+class AskedGuest:
+    """What getters call ``env`` and ``env.controller``. Each call of the guest is the parent's."""
+
+    vm_ip, server_port, chromium_port, vlc_port = HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT
+    vm_platform, vm_machine, current_use_proxy = "Linux", "x86_64", False
+
+    def __init__(self, ask: Callable[..., Any], cache_dir: str) -> None:
+        self._ask = ask
+        self.cache_dir = cache_dir
+        self.controller = self
+
+    def look(self) -> None:
+        """Let the parent look whether the machine is well."""
+        self._ask("look")
+
+    @property
+    def vm_screen_size(self) -> Any:
+        return self._ask("screen_size")
+
+    def get_vm_platform(self) -> str:
+        return self.vm_platform
+
+    def get_file(self, file_path: str) -> Any:
+        return self._ask("file", path=file_path)
+
+    def get_terminal_output(self) -> Any:
+        return self._ask("terminal")
+
+    def get_accessibility_tree(self) -> Any:
+        return self._ask("accessibility_tree")
+
+    def get_vm_screen_size(self) -> Any:
+        return self._ask("screen_size")
+
+    def get_vm_window_size(self, app_class_name: str) -> Any:
+        return self._ask("window_size", window_class=app_class_name)
+
+    def get_vm_wallpaper(self) -> Any:
+        return self._ask("wallpaper")
+
+    def get_vm_desktop_path(self) -> Any:
+        return self._ask("desktop_path")
+
+    def get_vm_directory_tree(self, path: str) -> Any:
+        return self._ask("directory", path=path)
+
+    def execute_python_command(self, command: str) -> Any:
+        return self._ask("execute", command=["python", "-c", IMPORTS + command], shell=False)["body"]
+
+
+class Requests(types.ModuleType):
+    """In place of the library ``requests`` in the evaluators: what they ask the guest and the network for."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        super().__init__("requests")
+        self._ask = ask
+
+    def post(self, url: str, json: Any = None, data: Any = None, **_: Any) -> "Response":
+        body = json if json is not None else _json_of(data)
+        address = urlsplit(url)
+        if (address.hostname, address.port) != (HOST, SERVER_PORT):
+            raise ConnectionError(f"{url} cannot be reached from here")
+        if address.path == "/execute":
+            return Response(self._ask("execute", command=body["command"], shell=bool(body.get("shell"))))
+        if address.path == "/setup/launch":
+            return Response(self._ask("launch", command=body["command"], shell=bool(body.get("shell"))))
+        raise ConnectionError(f"the route {address.path} is not served here")
+
+    def get(self, url: str, auth: Any = None, **_: Any) -> "Response":
+        address = urlsplit(url)
+        if (address.hostname, address.port) == (HOST, VLC_PORT):
+            answer = self._ask("player", password=str((auth or ("", ""))[1]))
+        else:
+            answer = self._ask("fetch", url=url)
+        if answer is None:
+            raise ConnectionError(f"nothing answers at {url}, or it is not a file of the task")
+        return Response(answer)
+
+
+class Response:
+    """The part of a response of ``requests`` that evaluators use."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self.status_code = answer["status"]
+        self._body = answer["body"]
+        self.content = self._body if isinstance(self._body, bytes) else json.dumps(self._body).encode()
+
+    @property
+    def text(self) -> str:
+        return str(self.content.decode(errors="replace"))
+
+    def json(self) -> Any:
+        return self._body
+
+    def raise_for_status(self) -> None:
+        if self.status_code >= 400:
+            raise OSError(f"status {self.status_code}")
+
+    def iter_content(self, chunk_size: int = 1) -> list[bytes]:
+        return [self.content]
+
+
+def _json_of(data: Any) -> Any:
+    return json.loads(data) if isinstance(data, str | bytes) else dict(data or {})
+
+
+def relay_browser(path: str) -> None:
+    """Serve the browser's debugging port on the sandbox's own loopback, from the parent's socket."""
+    listener = socket.create_server((HOST, CHROMIUM_PORT))
+
+    def serve() -> None:
+        while True:
+            inner, _ = listener.accept()
+            outer = socket.socket(socket.AF_UNIX)
+            outer.connect(path)
+            for source, sink in ((inner, outer), (outer, inner)):
+                threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while part := source.recv(RELAY_BYTES):
+            sink.sendall(part)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+# ---- the pipes ----
+
+
+class Pipes:
+    """Messages to and from the parent, one at a time."""
+
+    def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._one_at_a_time = threading.Lock()
+
+    def read(self) -> Any:
+        (length,) = struct.unpack(">I", self._incoming.read(4))
+        return msgpack.unpackb(self._incoming.read(length), strict_map_key=False, unicode_errors=ERRORS)
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        packed = msgpack.packb(message, unicode_errors=ERRORS)
+        self._outgoing.write(struct.pack(">I", len(packed)) + packed)
+        self._outgoing.flush()
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        with self._one_at_a_time:
+            self.write({"ask": name, "arguments": arguments})
+            return self.read()["answer"]
+
+
+ERRORS = "surrogatepass"
+
+
+def limit_memory(browses: bool) -> None:
+    """Limit what this process may take. A browser's driver reserves addresses that it never uses, so where
+    one runs the limit is on what is written to."""
+    memory = resource.RLIMIT_DATA if browses else resource.RLIMIT_AS
+    for limit, most in (
+        (memory, MOST_MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, MOST_FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, MOST_PROCESSES),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Evaluate orders until there are no more; an evaluation of an episode sends one.
+
+    arguments   the folder with ``desktop_env``, the cache folder, and the browser's socket if there is one
+    """
+    root, cache, browser = Path(arguments[0]), Path(arguments[1]), arguments[2]
+    pipes = Pipes(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
+    os.dup2(2, 1)  # what evaluators print is no message
+    limit_memory(bool(browser))
+    if browser:
+        relay_browser(browser)
+    requests = Requests(pipes.ask)
+
+    def patch(module: types.ModuleType) -> None:
+        if hasattr(module, "requests"):
+            module.requests = requests  # type: ignore[attr-defined]
+
+    evaluators = Evaluators(root, patch)
+    with contextlib.suppress(struct.error):  # the end of the orders
+        while True:
+            order = pipes.read()
+            _fill(cache, order["files"])
+            pipes.write(_end(order["evaluator"], AskedGuest(pipes.ask, str(cache)), evaluators))
+            evaluators.needs.clear()
+    os._exit(0)  # neither a thread nor an exit function of theirs keeps it
+
+
+def _fill(cache: Path, files: Mapping[str, bytes]) -> None:
+    """Leave nothing in the cache folder but these files."""
+    shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir(parents=True)
+    for name, content in files.items():
+        cache.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        cache.joinpath(name).write_bytes(content)
+
+
+def _end(evaluator: Mapping[str, Any], machine: AskedGuest, evaluators: Evaluators) -> dict[str, Any]:
+    try:
+        return {"score": float(evaluated(evaluator, machine, evaluators)), "needs": list(evaluators.needs)}
+    except BaseException as error:  # programs of policies raise SystemExit, too
+        return {"raised": f"{type(error).__name__}: {error}"[:1000], "needs": list(evaluators.needs)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

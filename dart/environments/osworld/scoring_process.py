@@ -1,0 +1,179 @@
+"""The child process that runs OSWorld's evaluators (`dart.environments.osworld.scoring_child`): its sandbox,
+its messages and its end.
+
+The sandbox has no network, a read-only system and a /tmp of limited size. Where bubblewrap is not installed
+the child runs without it; functions that run code are then refused (`dart.environments.osworld.judging`).
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from actors.process import exit_reason_of
+from dart.environments.desktop.sandbox import PASSWD, await_exit, kill, sandbox_command
+from dart.environments.osworld import scoring_child
+from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.scoring_environment import ScoringEnvironment
+
+MOST_MESSAGE_BYTES = 2**20
+"""Limit of a message of the child: a question or a score."""
+
+MOST_TMP_BYTES = 2**30
+CHILD = Path(scoring_child.__file__)
+CACHE = "/tmp/cache"
+SOCKET = "browser"
+
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",  # each thread would take some of the addresses
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+class ChildBroke(Exception):
+    """The child ended or broke the protocol; the message is the rest of a sentence about it."""
+
+
+def has_sandbox() -> bool:
+    return shutil.which("bwrap") is not None
+
+
+class ScoringProcess:
+    """One child, for one evaluation."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message; does nothing when the child has ended, which the next `receive` reports."""
+        assert self._process.stdin is not None
+        packed = msgpack.packb(message, unicode_errors=scoring_child.ERRORS)
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(struct.pack(">I", len(packed)) + packed)
+            await self._process.stdin.drain()
+
+    async def receive(self) -> Mapping[str, Any]:
+        """Return the next message. Raises ChildBroke."""
+        assert self._process.stdout is not None
+        try:
+            (length,) = struct.unpack(">I", await self._process.stdout.readexactly(4))
+            if length > MOST_MESSAGE_BYTES:
+                raise ChildBroke(f"sent a message of {length} bytes; {MOST_MESSAGE_BYTES} are accepted")
+            found = msgpack.unpackb(
+                await self._process.stdout.readexactly(length), unicode_errors=scoring_child.ERRORS
+            )
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await await_exit(self._process, 1.0)
+            code = self._process.returncode
+            why = "its pipe is closed" if code is None else exit_reason_of(code)
+            raise ChildBroke(f"crashed ({why}), or exceeded its memory") from None
+        except (ValueError, msgpack.UnpackException) as error:
+            raise ChildBroke(f"sent what is no message: {error}") from error
+        if not isinstance(found, dict):
+            raise ChildBroke(f"sent {type(found).__name__} in place of a message")
+        return found
+
+
+@contextlib.asynccontextmanager
+async def scoring_process(scoring: ScoringEnvironment, guest: Guest | None) -> AsyncIterator[ScoringProcess]:
+    """Start a child and kill it at the end.
+
+    guest   whose browser the evaluation talks to; its port is relayed to the child
+    """
+    with tempfile.TemporaryDirectory(prefix="dartrl-score-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        async with contextlib.AsyncExitStack() as stack:
+            if guest is not None:
+                await stack.enter_async_context(_browser(guest, folder / SOCKET))
+            process = await _started(scoring, folder, browses=guest is not None)
+            try:
+                yield ScoringProcess(process)
+            finally:
+                kill(process)
+                await await_exit(process)
+
+
+async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) -> asyncio.subprocess.Process:
+    socket = str(folder / SOCKET) if browses else ""
+    cache = CACHE if has_sandbox() else str(folder / "cache")
+    command = [*(str(scoring.python), "-B", "-P", str(CHILD)), str(scoring.packages), cache, socket]
+    environment: Mapping[str, str] | None = {**ENVIRONMENT, "PATH": os.defpath, "HOME": str(folder)}
+    if has_sandbox():
+        passwd = folder / "passwd"
+        passwd.write_text(PASSWD)
+        command = sandbox_command(
+            command,
+            readable=[scoring.folder, scoring.base, CHILD, *([Path(socket)] if browses else [])],
+            passwd=passwd,
+            environment=ENVIRONMENT,
+            tmp_bytes=MOST_TMP_BYTES,
+        )
+        environment = None
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment,
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _browser(guest: Guest, path: Path) -> AsyncIterator[None]:
+    """Serve the debugging port of the guest's browser on a Unix socket.
+
+    Where no browser listens, or the guest does not answer, a connection ends at once; whether the machine is
+    well is looked at after the metric."""
+    relays: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.add(task)
+        try:
+            await _relayed(guest, reader, writer)
+        finally:
+            relays.discard(task)
+            writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield
+    finally:
+        server.close()
+        for relay in list(relays):
+            relay.cancel()
+
+
+async def _relayed(guest: Guest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    if guest.simulated_failure:
+        return
+    with contextlib.suppress(OSError):
+        theirs, ours = await asyncio.open_connection(guest.address.host, guest.address.chromium)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_copied(reader, ours))
+                group.create_task(_copied(theirs, writer))
+        finally:
+            ours.close()
+
+
+async def _copied(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while part := await source.read(scoring_child.RELAY_BYTES):
+            sink.write(part)
+            await sink.drain()
+    with contextlib.suppress(OSError):
+        sink.write_eof()

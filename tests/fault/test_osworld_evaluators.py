@@ -1,0 +1,204 @@
+"""OSWorld's own evaluators in their sandbox: faults during judgements of many kinds, and a real browser.
+
+They need `make osworld-score`. `benchmarks.osworld_evaluators` compares their scores with direct calls.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dart.config.machine_address import MachineAddress
+from dart.environments.deadlines import counting_down
+from dart.environments.faults import EnvironmentFault, EvaluatorFailed, InfrastructureFault, TaskUnsupported
+from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.judging import judge
+from dart.environments.osworld.providers import free_port
+from dart.environments.osworld.scoring_environment import find_evaluators
+from dart.environments.osworld.setup_steps import Setting
+from dart.environments.osworld.tasks import parse_task
+from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+
+EVALUATORS = Path(__file__).parents[2] / ".venv-osworld-score"
+CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
+DEADLINE_S = 300.0
+HANGS_S = 20.0
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not EVALUATORS.exists(), reason="not installed (make osworld-score)"),
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="not installed: bubblewrap"),
+]
+
+
+def file(name: str) -> dict[str, Any]:
+    return {"type": "vm_file", "path": f"/home/user/{name}", "dest": name}
+
+
+def cloud(name: str) -> dict[str, Any]:
+    return {"type": "cloud_file", "path": f"https://127.0.0.1/{name}", "dest": f"gold-{name}"}
+
+
+def rule(**rules: Any) -> dict[str, Any]:
+    return {"type": "rule", "rules": rules}
+
+
+SHELL = {"type": "vm_command_line", "command": "cat said", "shell": True}
+KINDS: dict[str, tuple[str, Any, Any]] = {
+    "a command": ("exact_match", SHELL, rule(expected="x")),
+    "words of a command": ("check_include_exclude", SHELL, rule(include=["x"])),
+    "an error of a command": ("exact_match", SHELL | {"type": "vm_command_error"}, rule(expected="")),
+    "a terminal": ("check_include_exclude", {"type": "vm_terminal_output"}, rule(include=["x"])),
+    "a table": ("compare_table", file("a.xlsx"), cloud("a.xlsx")),
+    "a document": ("compare_docx_files", file("a.docx"), cloud("a.docx")),
+    "slides": ("compare_pptx_files", file("a.pptx"), cloud("a.pptx")),
+    "a text": ("compare_text_file", file("a.txt"), cloud("a.txt")),
+    "lines": ("check_list", file("a.out"), rule(expect=["x"])),
+    "values": ("compare_csv", file("a.csv"), cloud("a.csv")),
+    "a picture": ("compare_images", file("a.png"), cloud("a.png")),
+    "an archive": ("compare_zip_files", file("a.zip"), cloud("a.zip")),
+    "a page": ("compare_htmls", file("a.html"), cloud("a.html")),
+    "settings": ("check_json_settings", file("settings.json"), rule(expected={"a": 1})),
+    "mail settings": ("check_thunderbird_prefs", file("prefs.js"), rule(expect={})),
+    "a database": ("run_sqlite3", file("a.sqlite"), rule(sql="SELECT 1")),
+    "a player": ("check_qt_bgcone", {"type": "vlc_config", "dest": "vlcrc"}, rule(expected_qt_bgcone=0)),
+    "a drawing program": (
+        "check_config_status",
+        {"type": "gimp_config_file", "file_name": "gimprc", "dest": "gimprc"},
+        rule(type="key-value", key="theme", value="x"),
+    ),
+    "a browser's settings": ("exact_match", {"type": "profile_name"}, rule(expected="x")),
+    "a browser's marks": (
+        "is_expected_bookmarks",
+        {"type": "bookmarks"},
+        rule(type="bookmark_bar_folders_names", names=["x"]),
+    ),
+    "a tree": ("check_accessibility_tree", {"type": "accessibility_tree"}, rule()),
+    "a folder": ("check_moved_jpgs", {"type": "list_directory", "path": "/home/user"}, rule(expected=[])),
+    "a wallpaper": ("compare_images", {"type": "vm_wallpaper", "dest": "w.png"}, file("a.png")),
+}
+"""Function, result and expected value of each kind, as published tasks have them."""
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> FakeDesktop:
+    (tmp_path / "home").mkdir()
+    found = FakeDesktop(tmp_path / "home")
+    found.add_window("Work")
+    return found
+
+
+def setting_of(desktop: FakeDesktop, tmp_path: Path, transport: Any = None, chromium: int = 9222) -> Setting:
+    address = MachineAddress(host="127.0.0.1", chromium=chromium)
+    return Setting(
+        task_id="osworld/x/y",
+        guest=Guest("vm", address, transport or httpx2.ASGITransport(app=guest_server(desktop))),
+        cache=tmp_path / "cache",
+        scratch=tmp_path / "scratch",
+        password="p",
+        width=1920,
+        height=1080,
+    )
+
+
+async def score(kind: tuple[str, Any, Any], setting: Setting, deadline_s: float = DEADLINE_S) -> float:
+    evaluator = {"func": kind[0], "result": kind[1], "expected": kind[2]}
+    task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
+    scoring = find_evaluators(EVALUATORS)
+    return (await judge(task, setting, scoring, counting_down(deadline_s))).score
+
+
+def cut_off(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.RemoteProtocolError("peer closed connection without sending complete message body")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_fault_of_the_machine_during_a_judgement_is_never_a_number(
+    desktop: FakeDesktop, tmp_path: Path, kind: str
+) -> None:
+    dead, hung = setting_of(desktop, tmp_path), setting_of(desktop, tmp_path)
+    dead.guest.simulated_failure, hung.guest.simulated_failure = "died", "hung"
+    refusing = FakeDesktop(desktop.home, faults={"http_500"})
+    settings = {
+        "dead": dead,
+        "refusing": setting_of(refusing, tmp_path),
+        "cut off": setting_of(desktop, tmp_path, httpx2.MockTransport(cut_off)),
+    }
+    found = {}
+    for how, setting in settings.items():
+        with pytest.raises(InfrastructureFault) as raised:
+            await score(KINDS[kind], setting)
+        found[how] = raised.type.__name__
+    assert found == {"dead": "MachineDied", "refusing": "CallFailed", "cut off": "MachineDied"}
+    with pytest.raises(InfrastructureFault):
+        await score(KINDS[kind], hung, HANGS_S)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, row in KINDS.items() if row[2]["type"] == "cloud_file"])
+async def test_a_file_of_the_network_that_cannot_be_had_is_never_a_number(
+    desktop: FakeDesktop, tmp_path: Path, kind: str
+) -> None:
+    for name in ("a.xlsx", "a.docx", "a.pptx", "a.txt", "a.csv", "a.png", "a.zip", "a.html"):
+        (desktop.home / name).write_bytes(b"x")
+    with pytest.raises(TaskUnsupported, match="cannot be downloaded"):
+        await score(KINDS[kind], setting_of(desktop, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "code", ["__import__('os').system('touch {}') or ['a']", "[0] * 10**12", "'a' * 10**11"]
+)
+async def test_code_that_a_machine_prints_reaches_nothing_of_this_computer(
+    desktop: FakeDesktop, tmp_path: Path, code: str
+) -> None:
+    reached = EVALUATORS / "reached"  # the one place of this computer that the sandbox shows
+    (desktop.home / "said").write_text(code.format(reached))
+    kind = ("check_gnome_favorite_apps", SHELL, rule(expected=["a", "b"]))
+    with contextlib.suppress(EvaluatorFailed):
+        assert await score(kind, setting_of(desktop, tmp_path)) == 0.0
+    assert not reached.exists()
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[int]:
+    """The debugging port of a real Chromium."""
+    port = free_port()
+    options = [
+        "--headless",
+        "--no-sandbox",
+        f"--remote-debugging-port={port}",
+        f"--user-data-dir={tmp_path}/b",
+    ]
+    process = subprocess.Popen(
+        [CHROMIUM, *options, "data:text/html,<title>One</title>"], stderr=subprocess.DEVNULL
+    )
+    yield port
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")
+async def test_pages_are_read_through_the_relayed_port_of_the_browser(
+    desktop: FakeDesktop, tmp_path: Path, browser: int
+) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{browser}/json/version")
+                break
+            except OSError:
+                await asyncio.sleep(0.5)
+    setting = setting_of(desktop, tmp_path, chromium=browser)
+    page = "data:text/html,<title>One</title>"
+    for url, expected in ((page, 1.0), ("https://other.example", 0.0)):
+        kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[url]))
+        try:
+            assert await score(kind, setting) == expected
+        except EnvironmentFault as error:
+            pytest.fail(str(error))
