@@ -3,8 +3,8 @@
 The estimate counts the weights in the checkpoint's files, what the configuration adds to them (gradients,
 optimizer, adapter, copies), and what Python, its libraries and a browser hold according to measurements
 (`benchmarks.longevity`). It does not count activations, key-value caches and screenshots, which depend on the
-episodes; `training.image_cache_mib` limits those that a trainer has prepared. On a machine with graphics cards the weights and what belongs to them are in the memory of the
-cards, all else is in main memory.
+episodes; `training.image_cache_mib` limits those that a trainer has prepared. On a machine with graphics
+cards the weights and what belongs to them are in the memory of the cards, all else is in main memory.
 """
 
 import math
