@@ -240,8 +240,9 @@ def _size_problems(config: Config) -> Iterator[Contradiction]:
             f"and rollout.count must be at most {ACTORS_MOST} together, got {actors}",
         )
     training = config.training
-    if training.ranks > 1 and training.learner == "simulated":
-        yield ("training.ranks",), f"must be 1 with training.learner = 'simulated', got {training.ranks}"
+    if training.ranks > 1 and training.learner != "grpo":
+        problem = f"must be 1 with training.learner = {training.learner!r}, got {training.ranks}"
+        yield ("training.ranks",), problem
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:

@@ -190,7 +190,7 @@ def _why_unresolved(found: "Future[Any]") -> str:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """Yield a message if the checkpoint that training starts from is missing or damaged."""
-    if config.rollout.engine in ("simulated", "oracle") and config.training.learner == "simulated":
+    if config.rollout.engine in ("simulated", "oracle") and config.training.learner != "grpo":
         return
     folder = config.training.policy
     remedy = (
