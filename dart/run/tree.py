@@ -18,6 +18,7 @@ from typing import Any
 from actors.system import RootSpec
 from dart.config.config import Config
 from dart.config.sections import ChildSettings
+from dart.telemetry.engine_names import engine_names as names_of_engines
 from supervision.child_spec import (
     AutoShutdown,
     Backoff,
@@ -52,7 +53,7 @@ EXPLORING_ENVIRONMENT_ACTOR = "dart.exploration.actor:ExploringEnvironmentActor"
 
 def engine_names(config: Config) -> tuple[str, ...]:
     """The names of all rollout actors."""
-    return tuple(f"rollout-{index}" for index in range(config.rollout.count))
+    return names_of_engines(config.rollout.count)
 
 
 def environment_names(config: Config) -> tuple[str, ...]:
