@@ -59,10 +59,12 @@ def training_config(
 
 def _train(config: "Config", *, resume: bool) -> None:
     from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
 
     paths = RunPaths(config.run.dir)
     refuse_at_once(paths, resume=resume)
+    fetch_if_allowed(config, say)
     require_installation(config)
     from dart.run import app
     from dart.run.listener import ConsoleListener

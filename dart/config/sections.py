@@ -542,7 +542,10 @@ class TrainingSettings(Section):
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
     """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
-    bundled configurations, then in the working directory."""
+    bundled configurations, then in the working directory. Or a checkpoint on the Hugging Face hub,
+    `hf://OWNER/NAME@REVISION`, which `dartrl policy fetch` puts into models/hub."""
+    fetch_policy: bool = False
+    """Whether `dartrl up` and `dartrl train` fetch a policy on the hub that is not here yet."""
     groups_per_update: Many = 4
     """Number of groups in a batch; all of them have spread in their rewards."""
     updates: Annotated[int, Field(ge=0, le=MOST)] = 0
