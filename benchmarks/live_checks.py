@@ -412,6 +412,7 @@ APART = {
     "ground train": "it trains a policy on boxes, for minutes",
     "ground eval": "it measures a checkpoint and needs no run",
     "pretrain": "it makes a policy from nothing, for minutes",
+    "policy fetch": "it fetches a checkpoint from the network, and knows no run",
     "init": "it writes a project, and knows no run",
     "setup": "it installs the browser and the pages",
 }

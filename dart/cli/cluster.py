@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dart.config.cluster import ClusterFile
 
 
-def show_cluster_plan(found: "ClusterFile") -> None:
-    """Print who goes where and what the probes found; the command fails if a probe does.
+def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
+    """Print who goes where, what lies on each GPU, and what the probes found; fails if a probe does.
 
     raises   DoesNotFit, ConfigurationError or UnavailableError
     """
@@ -25,10 +25,12 @@ def show_cluster_plan(found: "ClusterFile") -> None:
     engine = found.cluster.engine
     if engine.kubernetes.image:
         _show_plan(plan_on_pods(found))
+        _show_gpus(found, plan_on_pods(found), gpu_gib)
         say("the pods, the record and the blobs are probed by the job itself, once Kubernetes runs it")
         return
     plan, results = probe_cluster(found, head_address(engine))
     _show_plan(plan)
+    _show_gpus(found, plan, gpu_gib)
     _show_probes(results)
 
 
@@ -42,6 +44,13 @@ def _show_plan(plan: "ClusterPlan") -> None:
         Column("actors", lambda row: row.actors),
     )
     print_list(list(plan_rows(plan.nodes)), columns, Format.TABLE)
+
+
+def _show_gpus(found: "ClusterFile", plan: "ClusterPlan", gpu_gib: float | None) -> None:
+    from dart.cli.gpu_plan import lines_of_nodes
+
+    for line in lines_of_nodes(found.run, plan.nodes, gpu_gib):
+        say(line)
 
 
 def _show_probes(results: "Sequence[ProbeResult]") -> None:

@@ -1,5 +1,6 @@
 """Commands that change a running run: `dartrl pause`, `scale`, `actors restart`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from dart.run.control_protocol import ControlAnswer
 
 DRAIN_WAIT_S = 60.0
-ENVIRONMENTS_MAX = 1000
+ACTORS_MAX = 1000
+SCALABLE = ("environments", "rollouts")
 
 DrainWait = Annotated[
     float,
@@ -107,21 +109,29 @@ def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
 
 def scale(
     what: Annotated[
-        str, typer.Argument(metavar="environments=COUNT", help="The new number of environments.")
+        list[str],
+        typer.Argument(
+            metavar="environments=COUNT|rollouts=COUNT",
+            help="The new number of environments, of engines (rollouts), or of both.",
+        ),
     ],
     wait_s: Wait = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Change the number of environments. Environments that are removed finish or park their episodes.
+    """Change the number of environments or of engines.
 
-    The run's configuration keeps the number, until `dartrl up` is given or reloads a configuration file.
+    Environments that are removed finish or park their episodes. Engines that are removed answer first what
+    they were asked. New engines are refused where the GPUs do not suffice.
+
+    The run's configuration keeps the numbers, until `dartrl up` is given or reloads a configuration file.
 
     **Examples**
 
     * `dartrl scale environments=24`
     * `dartrl scale environments=4 --wait 60`
+    * `dartrl scale rollouts=3 environments=60`
     """
-    _carry_out("scale", run_dir, wait_s, environments=_count(what))
+    _carry_out("scale", run_dir, wait_s, **_sizes(what))
 
 
 quarantine_app = typer.Typer(
@@ -194,19 +204,20 @@ def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
     }[answer.outcome]
 
 
-def _count(what: str) -> int:
-    """Return the number in a text such as `environments=24`. Raises UsageError for any other text."""
+def _sizes(what: Sequence[str]) -> dict[str, int]:
+    """Return the numbers in texts such as `environments=24`. Raises UsageError for any other text."""
     from dart.core.errors import UsageError
 
-    name, _, count = what.partition("=")
-    if name != "environments":
-        raise UsageError(
-            f"expected environments=COUNT such as environments=24, got {what!r}: only the number of "
-            "environments can change while a run goes on; to change other values, edit the configuration and "
-            "start the run again"
-        )
-    if not count.isdecimal() or not 1 <= int(count) <= ENVIRONMENTS_MAX:
-        raise UsageError(
-            f"expected environments=COUNT with a count from 1 to {ENVIRONMENTS_MAX}, got {what!r}"
-        )
-    return int(count)
+    sizes: dict[str, int] = {}
+    for one in what:
+        name, _, count = one.partition("=")
+        if name not in SCALABLE:
+            raise UsageError(
+                f"expected environments=COUNT or rollouts=COUNT such as environments=24, got {one!r}: only "
+                "the numbers of environments and engines can change while a run goes on; to change other "
+                "values, edit the configuration and start the run again"
+            )
+        if not count.isdecimal() or not 1 <= int(count) <= ACTORS_MAX:
+            raise UsageError(f"expected {name}=COUNT with a count from 1 to {ACTORS_MAX}, got {one!r}")
+        sizes[name] = int(count)
+    return sizes

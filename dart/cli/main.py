@@ -15,6 +15,7 @@ from dart.cli.actors import actors_app
 from dart.cli.align import align
 from dart.cli.config import config_app
 from dart.cli.doctor import doctor, setup
+from dart.cli.evaluate import evaluate
 from dart.cli.events import events, why
 from dart.cli.exit_codes import errors_as_exit_codes
 from dart.cli.explore import explore
@@ -23,7 +24,7 @@ from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
 from dart.cli.pool import pool_app
 from dart.cli.tasks import tasks_app
-from dart.cli.train import evaluate, pretrain, train
+from dart.cli.train import pretrain, train
 from dart.cli.trajectories import trajectories_app
 from dart.cli.up import down, up
 from dart.cli.versions import checkpoints_app, policy_app

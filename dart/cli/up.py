@@ -71,6 +71,12 @@ def up(
             help="Start nothing; show what would be started, the memory it takes, and what is missing.",
         ),
     ] = False,
+    gpu_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0, help="With --dry-run: memory of a GPU in GiB, to plan for another machine than this one."
+        ),
+    ] = None,
 ) -> None:
     """Run as a daemon: continue the run in the run directory, or begin one there.
 
@@ -86,13 +92,14 @@ def up(
     * `dartrl up laptop --run-dir runs/laptop`
     * `dartrl up laptop --detach && dartrl status`
     * `dartrl up laptop --dry-run`
+    * `dartrl up one-gpu-miniwob --dry-run --gpu-gib 24`
     * `dartrl up cluster --dry-run`
     * `dartrl up cluster.toml --resume`
     """
     if config is not None and _is_cluster(config):
         found = _cluster_file(config, overrides or [], run_dir)
         if dry_run:
-            _show_cluster_plan(found)
+            _show_cluster_plan(found, gpu_gib)
             return
         with errors_as_exit_codes(found.run.run.dir):
             if detach:
@@ -104,7 +111,7 @@ def up(
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
     settings = read()
     if dry_run:
-        _show_plan(settings, resume=resume)
+        _show_plan(settings, gpu_gib, resume=resume)
         return
     with errors_as_exit_codes(settings.run.dir):
         if detach:
@@ -174,10 +181,10 @@ def _cluster_file(config: Path, overrides: Sequence[str], run_dir: Path | None) 
     return load_cluster(config, [*overrides, *chosen])
 
 
-def _show_cluster_plan(found: "ClusterFile") -> None:
+def _show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     from dart.cli.cluster import show_cluster_plan
 
-    show_cluster_plan(found)
+    show_cluster_plan(found, gpu_gib)
 
 
 def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:
@@ -215,11 +222,13 @@ def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
 def _up(
     settings: "Config", read: "Callable[[], Config]", log_file: Path | None, *, resume: bool = False
 ) -> None:
+    from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
 
     # SIGHUP reloads the configuration; it must not end the process before and after the tree.
     outlives_terminal = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
     _begin_or_continue(settings, resume=resume)
+    fetch_if_allowed(settings, say)
     require_installation(settings)
     _run_daemon(settings, read, log_file, outlives_terminal=outlives_terminal)
 
@@ -295,18 +304,18 @@ def _log(file: Path | None, limit_bytes: int) -> Any:
 # ---- what would be started ----
 
 
-def _show_plan(settings: "Config", *, resume: bool) -> None:
+def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> None:
     import psutil
 
-    from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
+    from dart.cli.gpu_plan import lines_of_this_machine
     from dart.core.run_directory import RunPaths
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
 
     say(_what_it_would_do(settings, RunPaths(settings.run.dir), resume=resume))
     say("\n".join(_tree_lines(settings)))
-    if gpus := describe_gpus(assign_gpus(settings, gpus_here())):
-        say(f"GPUs  {gpus}")
+    if lines := lines_of_this_machine(settings, gpu_gib):
+        say("\n".join(lines))
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
     require_installation(settings)
     say("everything that the run needs is there")

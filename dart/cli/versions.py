@@ -1,11 +1,11 @@
 """`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what is kept."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.options import Lines, RunDir, chosen_here, reads_run, recorded
-from dart.cli.output import Format, Output, print_list
+from dart.cli.output import Format, Output, print_list, say
 from dart.inspect.formatting import clock, number, size
 from dart.inspect.tables import Column
 
@@ -60,6 +60,37 @@ def versions(
 
     made = read_versions(recorded(chosen_here(run_dir)))
     print_list(made[-lines:], VERSION_COLUMNS, output, empty="no version was made yet")
+
+
+@policy_app.command()
+def fetch(
+    address: Annotated[
+        str, typer.Argument(metavar="hf://OWNER/NAME@REVISION", help="A checkpoint on the hub.")
+    ],
+    only_config: Annotated[
+        bool, typer.Option("--only-config", help="Fetch config.json alone, for `dartrl up --dry-run`.")
+    ] = False,
+) -> None:
+    """Fetch a policy from the Hugging Face hub into models/hub, and check every file by its hash.
+
+    A branch or tag is resolved to its commit, which hub.json in the folder keeps. HF_ENDPOINT names a mirror,
+    HF_TOKEN a token for gated checkpoints.
+
+    **Examples**
+
+    * `dartrl policy fetch hf://Qwen/Qwen2.5-VL-3B-Instruct@main`
+    * `dartrl policy fetch hf://ByteDance-Seed/UI-TARS-1.5-7B@main --only-config`
+    """
+    from dart.config.hub import hub_policy
+    from dart.core.errors import UsageError
+    from dart.preflight import hub_fetch
+
+    policy = hub_policy(address)
+    if policy is None:
+        raise UsageError(
+            f"expected hf://OWNER/NAME@REVISION such as hf://Qwen/Qwen3-VL-2B@main, got {address!r}"
+        )
+    say(str(hub_fetch.fetch(policy, say, only_config=only_config)))
 
 
 @checkpoints_app.command("list")

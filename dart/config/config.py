@@ -19,6 +19,7 @@ from dart.config import sections
 from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import shared_gpu_problems
+from dart.config.hub import hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import parse_address
@@ -156,7 +157,8 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     beside = [configuration_file(path).resolve().parent] if path else []
     places = [*beside, bundled_folder().parent]
     given_policy = config.training.policy
-    policy = _found(given_policy, places) or given_policy.absolute()
+    on_hub = hub_policy(given_policy)
+    policy = on_hub.folder if on_hub else _found(given_policy, places) or given_policy.absolute()
     base, prompt = (_text_found(given, places) for given in (config.grounding.base, config.context.prompt))
     training = config.training.model_copy(update={"policy": policy})
     context = config.context.model_copy(update={"prompt": prompt})
@@ -185,6 +187,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     """Yield a problem for each combination of values that are valid alone but not together."""
     yield from _record_problems(config.run)
     yield from _blobs_problems(config.run)
+    yield from _policy_problems(config)
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
@@ -232,6 +235,16 @@ def _exploration_problems(config: Config) -> Iterator[Contradiction]:
             yield ("exploration.tasks",), f"names {shortened(repr(task))}, which is not a task{hint}"
 
 
+def _policy_problems(config: Config) -> Iterator[Contradiction]:
+    policy = str(config.training.policy)
+    if is_address(policy) and hub_policy(policy) is None:
+        yield (
+            ("training.policy",),
+            "must be a folder or hf://OWNER/NAME@REVISION, where the revision is a commit, a tag or a "
+            f"branch, got {policy!r}",
+        )
+
+
 def _size_problems(config: Config) -> Iterator[Contradiction]:
     actors = config.environments.count + config.rollout.count
     if actors > ACTORS_MOST:
@@ -240,8 +253,9 @@ def _size_problems(config: Config) -> Iterator[Contradiction]:
             f"and rollout.count must be at most {ACTORS_MOST} together, got {actors}",
         )
     training = config.training
-    if training.ranks > 1 and training.learner == "simulated":
-        yield ("training.ranks",), f"must be 1 with training.learner = 'simulated', got {training.ranks}"
+    if training.ranks > 1 and training.learner != "grpo":
+        problem = f"must be 1 with training.learner = {training.learner!r}, got {training.ranks}"
+        yield ("training.ranks",), problem
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:

@@ -1,4 +1,4 @@
-"""The assignment of this machine's GPUs to engines and trainer: in order, engines first.
+"""The assignment of this machine's GPUs: engines get the first ones, the trainer the last ones.
 
 An actor sets `CUDA_VISIBLE_DEVICES` for itself and its child processes, before CUDA starts. Its supervisor
 does not set it, so a restarted actor sees all GPUs and selects its own again.
@@ -43,15 +43,17 @@ def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
     """Assign GPUs to engines and trainer.
 
     Each engine gets `rollout.vllm.tensor_parallel` of `rollout.gpus`, or of all GPUs. Each of the trainer's
-    ranks gets one of `training.gpus`, or of the GPUs that no engine has. When there are too few, assignment
-    starts again from the first, so that several share one; `shared_gpu_problems` says whether they can.
+    ranks gets one of `training.gpus`, or of the last GPUs that no engine has, so that engines can be added
+    (`dartrl scale rollouts=N`). When there are too few, assignment starts again from the first, so that
+    several share one; `shared_gpu_problems` says whether they can.
     """
     rollout, training = config.rollout, config.training
     width = gpus_of_engine(config)
     count = rollout.count if width else 0
     of_engines = tuple(_taken(rollout.gpus or here, width * index, width) for index in range(count))
     left = [gpu for gpu in here if not any(gpu in taken for taken in of_engines)]
-    return GpuAssignment(engines=of_engines, trainer=_taken(training.gpus or left or here, 0, training.ranks))
+    of_trainer = training.gpus or left[-training.ranks :] or here
+    return GpuAssignment(engines=of_engines, trainer=_taken(of_trainer, 0, training.ranks))
 
 
 def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]:

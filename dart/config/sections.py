@@ -375,7 +375,8 @@ class ContextSettings(Section):
     answer_tokens: Count = 500
     """Longest answer in tokens."""
     prompt: str = ""
-    """Text file with the prompt before the instruction, searched for like `training.policy`; empty:
+    """Prompt before the instruction: `uitars-1.5` or `uitars-1.5-call-user`, with which UI-TARS-1.5 was
+    trained (`dart.policy.uitars.named_prompt`), or a text file, searched for like `training.policy`; empty:
     `dart.policy.uitars.PROMPT`."""
     points: Literal["auto", "image", "screen", "thousandths"] = "auto"
     """Unit of a point's numbers: pixels of the image as the model resizes it, pixels of the screenshot, or
@@ -541,7 +542,10 @@ class TrainingSettings(Section):
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
     """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
-    bundled configurations, then in the working directory."""
+    bundled configurations, then in the working directory. Or a checkpoint on the Hugging Face hub,
+    `hf://OWNER/NAME@REVISION`, which `dartrl policy fetch` puts into models/hub."""
+    fetch_policy: bool = False
+    """Whether `dartrl up` and `dartrl train` fetch a policy on the hub that is not here yet."""
     groups_per_update: Many = 4
     """Number of groups in a batch; all of them have spread in their rewards."""
     updates: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -603,8 +607,9 @@ class TrainingSettings(Section):
     """Deadline of an update; a trainer that exceeds it is restarted."""
     checkpoint_deadline_s: Seconds = 120.0
     """Deadline of writing a checkpoint."""
-    learner: Literal["grpo", "simulated"] = "grpo"
-    """Kind of learner; `simulated` waits instead of training (`[simulation]`)."""
+    learner: Literal["grpo", "simulated", "none"] = "grpo"
+    """Kind of learner; `simulated` waits instead of training (`[simulation]`), and `none` is that of a run
+    which only measures (`dartrl eval`)."""
     checkpoints_kept: Many = 3
     """Number of newest checkpoints that stay on disk."""
 

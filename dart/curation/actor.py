@@ -44,6 +44,7 @@ from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit, log_event
+from dart.telemetry.engine_names import EngineNames
 from dart.telemetry.events import (
     BATCH_OVERDUE,
     EVALUATION_FAILED,
@@ -100,7 +101,7 @@ class CuratorActor(Actor):
         self._guided = GuidedEpisodes(lease_s=curation.lease_s, max_attempts=curation.max_attempts)
         self._actions_known, self._actions_known_until_s = 0, 0.0
         self._lenient_until_s = -math.inf
-        engines: list[str] = self.args["engines"]
+        engines = EngineNames(self.board, self.args["engines"])
         self._view = LivenessView(self.board, engines, self.identity.run_dir, curation.lease_s)
         self._refresh_liveness()
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._revoke_overdue()))

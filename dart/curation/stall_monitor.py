@@ -5,7 +5,7 @@ conclusions are drawn in `dart.curation.stall_diagnosis`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -45,9 +45,9 @@ class BoardRows(Protocol):
 class StallMonitor:
     """Finds stalls of the run. The curator calls `check` every few seconds."""
 
-    def __init__(self, config: Config, engines: Iterable[str], reader: StoreReader, now_s: float) -> None:
+    def __init__(self, config: Config, engines: Sequence[str], reader: StoreReader, now_s: float) -> None:
         self._config = config
-        self._engines = tuple(engines)
+        self._engines = engines
         self._environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
         self._reader = reader
         self._waiting, self._unwell, self._behind = Since(), Since(), Since()

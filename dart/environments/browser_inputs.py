@@ -10,6 +10,7 @@ page that cancels a pointer event suppresses the mouse event that follows it.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dart.core.actions import (
@@ -19,9 +20,13 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
 )
@@ -54,6 +59,7 @@ NAMED_KEYS: dict[str, Key] = {
     "space": (" ", "Space", 32),
     "backspace": ("Backspace", "Backspace", 8),
     "delete": ("Delete", "Delete", 46),
+    "insert": ("Insert", "Insert", 45),
     "up": ("ArrowUp", "ArrowUp", 38),
     "down": ("ArrowDown", "ArrowDown", 40),
     "left": ("ArrowLeft", "ArrowLeft", 37),
@@ -71,8 +77,52 @@ EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "
 """Editing command of ctrl with each letter. A headless browser runs it only if the key event names it."""
 
 
-def input_calls(action: Action) -> list[Call]:
-    """Return the calls that perform ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """What the actions so far left behind: where the pointer is, and which modifiers are held."""
+
+    x: int = 0
+    y: int = 0
+    held: frozenset[str] = frozenset()
+
+    def after(self, action: Action) -> "LeftBehind":
+        """Return what is left behind after one more action."""
+        match action:
+            case Drag():
+                return replace(self, x=action.end_x, y=action.end_y)
+            case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y) | Hover(x, y) | Scroll(x, y):
+                return replace(self, x=x, y=y)
+            case KeyDown(key):
+                return replace(self, held=self.held | ({key} & set(MODIFIERS)))
+            case KeyUp(key):
+                return replace(self, held=self.held - {key})
+            case _:
+                return self
+
+
+NOTHING_LEFT = LeftBehind()
+
+
+def input_calls(action: Action, left: LeftBehind = NOTHING_LEFT) -> list[Call]:
+    """Return the calls that perform ``action``, in order; none for `Wait`, `Finished` and `CallUser`.
+
+    left   what earlier actions of the episode left behind
+    """
+    bits = sum(MODIFIERS[key][0] for key in left.held)
+    return [_while_held(call, bits) if bits else call for call in _calls(action, left)]
+
+
+def _while_held(call: Call, bits: int) -> Call:
+    """Return a call as it is while modifiers are held, whose keys then type no text."""
+    method, event = call
+    event = event | {"modifiers": event.get("modifiers", 0) | bits}
+    if bits & ~SHIFT and "text" in event:
+        event = event | {"type": "rawKeyDown"}
+        del event["text"]
+    return method, event
+
+
+def _calls(action: Action, left: LeftBehind) -> list[Call]:
     match action:
         case Click(x, y):
             return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1)]
@@ -80,18 +130,30 @@ def input_calls(action: Action) -> list[Call]:
             return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1), *_press(x, y, "left", 2)]
         case RightSingle(x, y):
             return [_mouse("mouseMoved", x, y), *_press(x, y, "right", 1)]
+        case Hover(x, y):
+            return [_mouse("mouseMoved", x, y)]
         case Drag():
             return list(_drag(action))
         case Hotkey(keys):
             return list(_hotkey(keys))
+        case KeyDown(key):
+            return [_down(key, _bit(key))]
+        case KeyUp(key):
+            return [_up(key, 0)]
         case Type(content):
             return [call for character in content for call in _character(character)]
         case Scroll(x, y, direction):
-            dx, dy = SCROLL_DELTAS[direction]
-            method, wheel = _mouse("mouseWheel", x, y)
-            return [(method, wheel | {"deltaX": dx, "deltaY": dy})]
+            return [_wheel(x, y, direction)]
+        case ScrollHere(direction):
+            return [_wheel(left.x, left.y, direction)]
         case Wait() | Finished() | CallUser():
             return []
+
+
+def _wheel(x: int, y: int, direction: str) -> Call:
+    dx, dy = SCROLL_DELTAS[direction]
+    method, wheel = _mouse("mouseWheel", x, y)
+    return method, wheel | {"deltaX": dx, "deltaY": dy}
 
 
 def _mouse(kind: str, x: float, y: float, button: str = "none", count: int = 0, held: str = "none") -> Call:
@@ -118,32 +180,43 @@ def _drag(drag: Drag) -> Iterator[Call]:
 
 
 def _hotkey(keys: tuple[str, ...]) -> Iterator[Call]:
-    *held, last = keys
     modifiers = 0
-    for modifier in held:
-        bit, key = MODIFIERS[modifier]
-        modifiers |= bit
-        yield _key("rawKeyDown", key, modifiers)
-    yield from _last_key(last, modifiers)
-    for modifier in reversed(held):
-        bit, key = MODIFIERS[modifier]
-        modifiers &= ~bit
-        yield _key("keyUp", key, modifiers)
+    for key in keys:
+        modifiers |= _bit(key)
+        yield _down(key, modifiers)
+    for key in reversed(keys):
+        modifiers &= ~_bit(key)
+        yield _up(key, modifiers)
 
 
-def _last_key(name: str, modifiers: int) -> Iterator[Call]:
-    key = NAMED_KEYS.get(name) or _character_key(name)
+def _bit(name: str) -> int:
+    return MODIFIERS[name][0] if name in MODIFIERS else 0
+
+
+def _down(name: str, modifiers: int) -> Call:
+    """Return the press of a key while modifiers are held."""
+    if name in MODIFIERS:
+        return _key("rawKeyDown", MODIFIERS[name][1], modifiers)
     text = KEY_TEXT.get(name, name if len(name) == 1 else "") if modifiers in (0, SHIFT) else ""
     if modifiers == SHIFT:
         text = text.upper()
     command = EDIT_COMMANDS.get(name, "") if modifiers == CTRL else ""
-    yield _key("keyDown" if text else "rawKeyDown", key, modifiers, text, command)
-    yield _key("keyUp", key, modifiers)
+    return _key("keyDown" if text else "rawKeyDown", _key_named(name), modifiers, text, command)
+
+
+def _up(name: str, modifiers: int) -> Call:
+    return _key("keyUp", MODIFIERS[name][1] if name in MODIFIERS else _key_named(name), modifiers)
+
+
+def _key_named(name: str) -> Key:
+    return NAMED_KEYS.get(name) or _character_key(name)
 
 
 def _character(character: str) -> tuple[Call, Call]:
     if character == "\n":
         return _key("keyDown", NAMED_KEYS["enter"], text="\r"), _key("keyUp", NAMED_KEYS["enter"])
+    if character == "\t":
+        return _down("tab", 0), _up("tab", 0)
     key = _character_key(character)
     return _key("keyDown", key, text=character), _key("keyUp", key)
 

@@ -16,7 +16,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 from actors.actor import Actor
 from actors.future import Future
 from dart.config.config import Config
-from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
+from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import InfrastructureFault
 from dart.environments.policy_client import PolicyClient
@@ -204,18 +204,21 @@ class Player:
         return asked.result()
 
     async def _act(self, answer: str) -> Outcome | None:
-        """Apply one answer. Returns how the episode ended, or None when it continues."""
+        """Apply the actions of one answer, up to one that ends the episode. Returns how it ended, or None
+        when it continues."""
         try:
-            action = parse_action(answer)
+            actions = parse_actions(answer)
         except ActionParseError:
             return Outcome.PARSE_ERROR
-        if isinstance(action, Finished):
-            return Outcome.FINISHED
-        if isinstance(action, CallUser):
-            return Outcome.INFEASIBLE
-        step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
-        result = await self._timed_in_environment(step)
-        return Outcome.TERMINATED if result.terminated else None
+        for action in actions:
+            if isinstance(action, Finished):
+                return Outcome.FINISHED
+            if isinstance(action, CallUser):
+                return Outcome.INFEASIBLE
+            step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
+            if (await self._timed_in_environment(step)).terminated:
+                return Outcome.TERMINATED
+        return None
 
     async def _observe(self, progress: _Progress) -> None:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)

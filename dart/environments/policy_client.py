@@ -4,8 +4,6 @@ Generating an answer has no effect on the environment. A request to an engine th
 requests is therefore sent again, to the same engine or to another one.
 """
 
-from collections.abc import Sequence
-
 from actors.actor import Actor
 from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
@@ -14,6 +12,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.telemetry.board_gauges import Gauge
+from dart.telemetry.engine_names import EngineNames
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4
@@ -33,7 +32,7 @@ class PolicyClient:
 
     def __init__(self, actor: Actor, config: Config) -> None:
         self._actor = actor
-        self._engines: Sequence[str] = actor.args["engines"]
+        self._engines = EngineNames(actor.board, actor.args["engines"])
         self._poll_s = config.curation.poll_s
         self._patience_s = PATIENCE_SHARE * config.curation.lease_s
         # Half of the patience at most, so that there is time to ask another engine.

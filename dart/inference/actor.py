@@ -101,7 +101,10 @@ class RolloutActor(Actor):
         of_engines = assign_gpus(self._config, gpus_here()).engines
         return of_engines[self.args["engines"].index(self.identity.name)] if of_engines else ()
 
-    def on_stop(self) -> None:
+    async def on_stop(self) -> None:
+        """Answer what was asked so far; new requests go to other engines."""
+        await self._drained()
+        await self.sleep(0.0)  # whoever has just answered ends first
         self._record_load()
         self._engine.close()
 
@@ -112,8 +115,10 @@ class RolloutActor(Actor):
         """Queue a request for the engine and return the reply.
 
         The reply is Generation, CannotAnswer when the request itself is wrong, or NoWorkYet when the engine
-        serves an older version than is required.
+        serves an older version than is required, or this actor stops.
         """
+        if self.is_stopping:
+            return m.NoWorkYet(retry_after_s=TURN_AWAY_S, reason=f"{self.identity.name} is stopping")
         waiting = WaitingRequest(call.request, Future())
         self._serving.waiting.append(waiting)
         self._resume()

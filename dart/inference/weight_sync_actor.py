@@ -22,7 +22,8 @@ from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import log_event, send_events
-from dart.telemetry.events import ENGINE_STATE
+from dart.telemetry.engine_names import engine_names
+from dart.telemetry.events import ENGINE_STATE, POOLS_SIZED
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 BOARD_CHECK_S = 0.1
@@ -62,6 +63,7 @@ class WeightSyncActor(Actor):
         completes first."""
         self._newest = -1
         self._engines = {name: _Engine(name) for name in self.args["engines"]}
+        """Every engine that the run has now."""
         self._events: list[m.EventDraft] = []
         self._check_record()
         self._check_board()
@@ -89,6 +91,23 @@ class WeightSyncActor(Actor):
             "the record has no policy version; version 0 should be in it before the tree starts"
         )
         self._set_target(newest.version)
+        self._set_engines()
+
+    def _set_engines(self) -> None:
+        """Forget engines that were taken away from the run, take in new ones, and show how many there are.
+
+        The record says how many there are, so that this actor knows it after its restart, too.
+        """
+        sized = self._reader.newest_event(POOLS_SIZED)
+        if sized is None:
+            return
+        names = engine_names(int(str(sized.data["engines"])))
+        for name in [known for known in self._engines if known not in names]:
+            self._sync.down(name)
+            del self._engines[name]
+        for name in names:
+            self._engines.setdefault(name, _Engine(name))
+        self.set_gauges({Gauge.ENGINES: len(names)})
 
     def _set_target(self, version: int) -> None:
         """Begin to sync a version if it is newer than all before; the new version replaces one that still

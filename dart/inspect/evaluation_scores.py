@@ -16,6 +16,9 @@ from dart.telemetry.events import EVALUATION_FAILED
 NOT_PLAYED = "not played"
 """Why an episode has no result if its evaluation ended before the episode was played."""
 
+GREEDY = "greedy"
+"""How a report names the most likely answers."""
+
 FAILURES_MAX = 100_000
 """How many failures of evaluation episodes are read at most; older failures are ignored."""
 
@@ -33,10 +36,10 @@ def scores(
 def final_report(store: StoreReader, config: Config) -> RunReport:
     """Return success before and after training on held-out seeds, with sampled and with greedy answers."""
     temperature = config.evaluation.temperature
-    sampled = f"sampled at temperature {temperature:g}" if temperature > 0 else "greedy"
+    sampled = f"sampled at temperature {temperature:g}" if temperature > 0 else GREEDY
     return RunReport(
         sampled=_report(store, config, sampled, is_greedy=False),
-        greedy=_report(store, config, "greedy", is_greedy=True),
+        greedy=_report(store, config, GREEDY, is_greedy=True),
     )
 
 

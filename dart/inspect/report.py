@@ -5,12 +5,13 @@ reasons, and the rates that would result if these episodes were failures.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dart.core.pass_at_k import PassAtK
 from dart.core.statistics import ConfidenceInterval, Score, difference_interval, mean_interval, mean_rate
 from dart.inspect.formatting import DASH, counts, percent
 
@@ -241,6 +242,22 @@ def render(report: SuccessReport) -> "Group":
     table.add_row(MEAN, *row_cells(report.mean), style="bold")
     title = f"success in % on held-out seeds, {report.answers}, 95 % intervals"
     return Group(Text(title, style="italic"), table, Text(left_out_text(report), style="dim"), "")
+
+
+def render_pass_rates(rates: Sequence[PassAtK]) -> "Group":
+    """Draw pass@k, the mean over tasks, as a table."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("k", justify="right")
+    table.add_column("pass@k", justify="right", no_wrap=True)
+    for one in rates:
+        table.add_row(str(one.k), _rate(MeanScore(one.rate, one.interval)))
+    title = "at least one of k episodes of a task succeeds, in %, mean over tasks, 95 % intervals"
+    return Group(Text(title, style="italic"), table)
 
 
 def left_out_text(report: SuccessReport) -> str:

@@ -107,7 +107,8 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
             continue
         if is_adapted and what == "weight":
             rise, fall = (weights[f"{layer}.lora_{part}.{ADAPTER}.weight"].float() for part in "BA")
-            weight = (weight.float() + scale * (rise @ fall)).to(weight.dtype)
+            # In main memory: a second copy of these weights would not fit beside them on a small GPU.
+            weight = (weight.float() + scale * (rise @ fall)).to(weight.dtype).cpu()
         name = name.removeprefix(WRAPPED).replace(TRAINED_COPY, ".")
         plain[name.replace(".base_layer.", ".")] = weight
     return plain

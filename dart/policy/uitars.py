@@ -1,22 +1,53 @@
-"""The answer format of UI-TARS (Qin et al. 2025, arXiv 2501.12326): its prompt, and answers to and from
+"""The answer format of UI-TARS (Qin et al. 2025, arXiv 2501.12326): its prompts, and answers to and from
 actions.
 
-An answer is a thought and one action::
+An answer is a thought and one action, sometimes several::
 
     Thought: The dialog asks for a name; I type it into the only field.
     Action: click(start_box='(84,120)')
 
-Coordinates are those of the policy's frame (`dart.policy.coordinates`). The reader accepts what the published
-checkpoints write (box tokens, either quote, spaces, `finished` with a text) and nothing else: an answer with
-no action, with two actions, or with other text around the action is refused. Pure.
+Coordinates are those of the policy's frame (`dart.policy.coordinates`). The reader does with an answer what
+the authors' own agents do, and is strict only where they are. Its sources:
+
+agent    xlang-ai/OSWorld, mm_agents/uitars15_v1.py: `parse_action_to_structure_output` reads an answer,
+         `parsing_response_to_pyautogui_code` carries one action out, `UITARSAgent.predict` joins them
+parser   bytedance/UI-TARS, codes/ui_tars/action_parser.py (package ui-tars 0.1.4): newer functions of the
+         same names
+DART     Computer-use-agents/dart_rollouter, src/utils/ui_tars_utils.py: DART's copy of the agent's functions
+
+What they do, all three unless one is named:
+
+- The last ``Action:`` of an answer counts. Only its actions may follow it.
+- A blank line separates several actions. They are carried out in order, as one step with one screenshot
+  after it (OSWorld's `run_single_example`). Where one of them is ``finished``, ``wait`` or ``call_user``,
+  nothing else of the answer is carried out, not even what stands before it (agent, `predict`).
+- A missing ``)`` at the end is added (parser).
+- ``left_single`` is a click, ``select`` a drag, ``hover`` moves the pointer.
+- ``press`` presses and releases one key (agent, DART; parser holds it). ``keydown`` and ``keyup`` hold and
+  release one; so does ``release`` (parser).
+- ``scroll`` without a box scrolls where the pointer is. A box of four numbers means its middle.
+- ``point=``, ``start_point=``, ``end_point=`` are boxes, ``<point>x y</point>`` is a point. The parser means
+  that too, but fails in `convert_point_to_coordinates`; OSWorld's mm_agents/uitars15_v2.py does not.
+- Arguments that an action does not have are ignored.
+- An action of another name does nothing, and the episode continues. The same holds for a scroll without a
+  direction, a drag that lacks a box, keys that do not exist, and nothing to type.
+- A click without a box, a box of one or three numbers, two arguments of one name, and a text that is no call
+  are no actions.
+- ``call_user`` and ``error_env`` say that the task cannot be done (DART; the agent waits at the first three
+  ``call_user``).
+
+Two things differ: ``scroll`` also goes left and right, as their prompt says, and keys have more names
+(``return``, and ``+`` between keys). Pure.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from dart.core.actions import (
     DIRECTIONS,
+    MAX_COORDINATE,
     Action,
     ActionParseError,
     CallUser,
@@ -24,12 +55,17 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
-    format_action,
+    format_actions,
+    is_key,
 )
 from dart.policy.coordinates import Points
 
@@ -60,8 +96,32 @@ infeasible() # the task cannot be done
 
 ## Task
 """
-"""Text before the instruction, unless the configuration names a file with another one. `{points}` is replaced
-by the unit of points."""
+"""Text before the instruction, unless the configuration names another one. `{points}` is replaced by the unit
+of points."""
+
+_OWN_PROMPT = Path(__file__).with_name("uitars_prompt.txt")
+_CALL_USER = (
+    "call_user() # Submit the task and call the user when the task is unsolvable, "
+    "or when you need the user's help.\n"
+)
+_AFTER_ACTIONS = "\n\n## Note\n"
+
+
+def named_prompt(name: str) -> str | None:
+    """Return a prompt with which a checkpoint was trained, by its name in `context.prompt`; None for another.
+
+    uitars-1.5             the prompt of UI-TARS-1.5-7B in its authors' agent (`UITARSAgent`, its mode
+                           `qwen25vl_normal`; in DART COMPUTER_USE_PROMPT, with a password for sudo)
+    uitars-1.5-call-user   the same with `call_user()`, for tasks that may be infeasible (in DART
+                           COMPUTER_USE_PROMPT_WITH_CALL_USER)
+    """
+    if name not in PROMPT_NAMES:
+        return None
+    own = _OWN_PROMPT.read_text(encoding="utf-8")
+    return own if name == PROMPT_NAMES[0] else own.replace(_AFTER_ACTIONS, f"{_CALL_USER}{_AFTER_ACTIONS}")
+
+
+PROMPT_NAMES = ("uitars-1.5", "uitars-1.5-call-user")
 
 HINT = """
 
@@ -96,11 +156,9 @@ def hint_of(actions: Sequence[Action]) -> str:
 
     actions   actions whose points are in the policy's frame
     """
-    listed = "\n".join(f"{number}. {format_action(action)}" for number, action in enumerate(actions, 1))
+    listed = "\n".join(f"{number}. {format_actions((one,))}" for number, one in enumerate(actions, 1))
     return HINT.replace("{actions}", listed) if actions else ""
 
-
-MOST_KEYS = 5
 
 KEY_NAMES = {
     "control": "ctrl",
@@ -115,44 +173,51 @@ KEY_NAMES = {
 }
 """Names of keys that policies write, and their names in the action grammar."""
 
-_ACTION = re.compile(r"^[ \t]*Action:[ \t]*", re.MULTILINE)
-_BOX_TOKENS = re.compile(r"<\|box_(?:start|end)\|>")
-_CALL = re.compile(r"([a-z_]+)\((.*)\)", re.DOTALL)
-_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-_ARGUMENT = re.compile(rf"\s*([a-z_]+)\s*=\s*({_QUOTED})\s*(?:,|$)", re.DOTALL)
-_CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
-_SECOND = re.compile(r"""['"]\s*\)\s+[a-z_]+\(""")
-"""Matches where a quoted text and its action end and a second action begins."""
-_NUMBER = r"(\d{1,5}(?:\.\d+)?)"
-_POINT = re.compile(rf"\(?\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)?")
+MOST_STARTS = 8
+"""How many of the last `Action:` of an answer are tried."""
+
+BOX_START, BOX_END = "<|box_start|>", "<|box_end|>"
+"""Tokens between which UI-TARS-1.5 writes a point; other text may lack them."""
 
 Point = tuple[int, int]
 MapPoint = Callable[[float, float], Point]
+Arguments = dict[str, str]
+
+_ACTION = re.compile(r"Action:")
+_BETWEEN = re.compile(r"\)[ \t]*\n\s*\n\s*(?=[A-Za-z_][\w.]*[ \t]*\()")
+"""Matches the end of an action, the blank line after it and no character of the next action."""
+
+_CALL = re.compile(r"\s*([A-Za-z_][\w.]*)\s*\(")
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_ARGUMENT = re.compile(rf"\s*([A-Za-z_]\w*)\s*=\s*({_QUOTED})\s*(?:,|(?=\)))", re.DOTALL)
+_END = re.compile(r"\s*\)[ \t]*(?:\n\s*\n\s*(?=\S)|\s*\Z)")
+"""Matches the end of an action, up to the next one or to the end of the text."""
+
+_CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
+_SECOND = re.compile(r"""['"]\s*\)[ \t]*\n\s*[A-Za-z_]+\(""")
+"""Matches where a text and its action end and a second action begins, without the blank line between them."""
+
+_BOX_MARKS = re.compile(r"<\|box_(?:start|end)\|>|</?point>|\[EOS\]")
+_NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d{0,9})?")
+_ESCAPED = re.compile(r"\\([nt'\"\\])")
 
 
-def read_answer(text: str) -> Action:
-    """Return the action of an answer, with points in the policy's frame. Raises ActionParseError."""
-    parts = _ACTION.split(text)
-    if len(parts) != 2:
-        raise ActionParseError(f"expected one line that begins with 'Action:', found {len(parts) - 1}", text)
-    call = _CALL.fullmatch(parts[1].strip())
-    if call is None or call[1] not in _READERS:
-        raise ActionParseError(f"expected one of the actions {', '.join(_READERS)}", text)
-    expected, build = _READERS[call[1]]
-    arguments = _arguments(call[2], text)
-    if not set(arguments) <= set(expected):
-        raise ActionParseError(f"expected the arguments {', '.join(expected) or 'none'}", text)
-    try:
-        return build(arguments)
-    except KeyError as missing:
-        raise ActionParseError(f"{call[1]}: expected the argument {missing}", text) from missing
-    except ValueError as error:
-        raise ActionParseError(f"{call[1]}: {error}", text) from error
+def read_answer(text: str) -> tuple[Action, ...]:
+    """Return the actions of an answer, with points in the policy's frame. Raises ActionParseError."""
+    refused: ActionParseError | None = None
+    starts = [found.end() for found in _ACTION.finditer(text)]
+    for start in reversed(starts[-MOST_STARTS:]):
+        try:
+            return _performed(list(_actions(text[start:].strip())))
+        except ValueError as error:
+            # "Action:" may also stand in a text to type. Then the rest alone is no action.
+            refused = refused or ActionParseError(str(error), text)
+    raise refused or ActionParseError("expected 'Action:' and an action after it", text)
 
 
-def write_answer(action: Action, thought: str = "") -> str:
-    """Return the answer with this action, whose points are in the policy's frame, and an optional thought."""
-    line = f"Action: {format_action(action)}"
+def write_answer(actions: Sequence[Action], thought: str = "") -> str:
+    """Return the answer with these actions and an optional thought; points are in the policy's frame."""
+    line = f"Action: {format_actions(actions)}"
     return f"Thought: {thought}\n{line}" if thought else line
 
 
@@ -164,7 +229,7 @@ def thought_of(answer: str) -> str:
 def map_points(action: Action, map_point: MapPoint) -> Action:
     """Return the action with `map_point` applied to its points."""
     match action:
-        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y):
+        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y) | Hover(x, y):
             return type(action)(*map_point(x, y))
         case Scroll(x, y, direction):
             return Scroll(*map_point(x, y), direction)
@@ -177,7 +242,7 @@ def map_points(action: Action, map_point: MapPoint) -> Action:
 def points_of(action: Action) -> tuple[Point, ...]:
     """Return the points of an action, in the order in which its text has them."""
     match action:
-        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y) | Scroll(x, y):
+        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y) | Hover(x, y) | Scroll(x, y):
             return ((x, y),)
         case Drag(x, y, end_x, end_y):
             return ((x, y), (end_x, end_y))
@@ -185,56 +250,176 @@ def points_of(action: Action) -> tuple[Point, ...]:
             return ()
 
 
-Arguments = dict[str, str]
+def _performed(actions: Sequence[Action | None]) -> tuple[Action, ...]:
+    """Return what is carried out of an answer's actions; None stands for one that does nothing."""
+    for action in actions:
+        if isinstance(action, Wait | Finished | CallUser):
+            return (action,)
+    return tuple(action for action in actions if action is not None) or (Wait(),)
 
 
-def _arguments(listed: str, text: str) -> Arguments:
-    content = _CONTENT.fullmatch(listed)
-    is_quoted = _ARGUMENT.fullmatch(listed) is not None
-    if content is not None and (is_quoted or not _SECOND.search(content[2])):
-        return {"content": _unescape(content[2])}  # the only argument: an unescaped quote is part of the text
-    found: Arguments = {}
+def _actions(text: str) -> Iterator[Action | None]:
+    """Yield the actions of a text. Raises ValueError."""
+    calls = _quoted_calls(text) or [_loose_call(one) for one in _split(text)]
+    for name, arguments in calls:
+        read = _READERS.get(name.rpartition(".")[2])
+        try:
+            yield None if read is None else read(arguments)
+        except KeyError as missing:
+            raise ValueError(f"{name}: expected the argument {missing}") from missing
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+
+def _quoted_calls(text: str) -> list[tuple[str, Arguments]]:
+    """Return name and arguments of each action, if every text in it is quoted as in Python; else nothing."""
+    calls: list[tuple[str, Arguments]] = []
     position = 0
-    while position < len(listed.rstrip()):
-        argument = _ARGUMENT.match(listed, position)
-        if argument is None or argument[1] in found:
-            raise ActionParseError("expected arguments like name='value', each once", text)
-        found[argument[1]] = _unescape(argument[2][1:-1])
+    while position < len(text):
+        call = _CALL.match(text, position)
+        if call is None:
+            return []
+        arguments, position = _arguments(text, call.end())
+        end = _END.match(text, position)
+        if end is None:
+            return []
+        calls.append((call[1], arguments))
+        position = end.end()
+    return calls
+
+
+def _arguments(text: str, position: int) -> tuple[Arguments, int]:
+    """Return the quoted arguments from a position on that are not empty, and where they end. Raises
+    ValueError."""
+    found: Arguments = {}
+    while argument := _ARGUMENT.match(text, position):
+        name = _ARGUMENT_NAMES.get(argument[1], argument[1])
+        if name in found:
+            raise ValueError(f"expected each argument once, got {name} twice")
+        found[name] = _unescape(argument[2][1:-1])
         position = argument.end()
-    return found
+    return {name: value for name, value in found.items() if value}, position
+
+
+def _split(text: str) -> list[str]:
+    pieces = _BETWEEN.split(text)
+    return [*(f"{piece})" for piece in pieces[:-1]), pieces[-1]]
+
+
+def _loose_call(text: str) -> tuple[str, Arguments]:
+    """Return name and arguments of one action, which may lack its last bracket or have quotes within its
+    content. Raises ValueError."""
+    call = _CALL.match(text)
+    if call is None:
+        raise ValueError("expected an action like click(start_box='(84,120)')")
+    written = text[call.end() :].rstrip()
+    listed = written.removesuffix(")")
+    content = _CONTENT.fullmatch(listed)
+    if content is not None and not _SECOND.search(content[2]):
+        return call[1], {"content": _unescape(content[2])}
+    arguments, end = _arguments(f"{listed})", 0)
+    if f"{listed})"[end:].strip() != ")":
+        raise ValueError("expected arguments like name='value', each once, and nothing after the action")
+    return call[1], arguments
 
 
 def _unescape(escaped: str) -> str:
     """Resolve escapes; a backslash before any other character stays, as in C:\\Users."""
-    return re.sub(r"\\([n'\"\\])", lambda m: "\n" if m[1] == "n" else m[1], escaped)
+    return _ESCAPED.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), escaped)
 
 
 def _point(box: str) -> Point:
-    found = _POINT.fullmatch(_BOX_TOKENS.sub("", box).strip())
-    if found is None:
+    """Return the point of a box, or the middle of a box of four numbers. Raises ValueError."""
+    plain = _BOX_MARKS.sub(" ", box).replace("(", " ").replace(")", " ").strip()
+    written = [one.strip() for one in (plain.split(",") if "," in plain else plain.split())]
+    if len(written) not in (2, 4) or not all(_NUMBER.fullmatch(one) for one in written):
         raise ValueError(f"expected a point like '(84,120)', got: {box!r}")
-    return round(float(found[1])), round(float(found[2]))
+    numbers = [float(one) for one in written]
+    return _pixel((numbers[0] + numbers[-2]) / 2), _pixel((numbers[1] + numbers[-1]) / 2)
+
+
+def _pixel(value: float) -> int:
+    return min(max(round(value), 0), MAX_COORDINATE)
 
 
 def _keys(written: str) -> tuple[str, ...]:
-    names = re.split(r"[\s+]+", written.strip().lower())
-    if len(names) > MOST_KEYS:
-        raise ValueError(f"expected at most {MOST_KEYS} keys, got {len(names)}")
-    return tuple(KEY_NAMES.get(name, name) for name in names)
+    """Return the keys of the grammar that a text names, each once; others do not exist and are left out."""
+    parts = (part for name in written.split() for part in (name if name == "+" else name.split("+")))
+    named = (key for part in parts for key in _key(part))
+    return tuple(dict.fromkeys(key for key in named if is_key(key)))
 
 
-_READERS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], Action]]] = {
-    "click": (("start_box",), lambda a: Click(*_point(a["start_box"]))),
-    "left_double": (("start_box",), lambda a: LeftDouble(*_point(a["start_box"]))),
-    "right_single": (("start_box",), lambda a: RightSingle(*_point(a["start_box"]))),
-    "drag": (("start_box", "end_box"), lambda a: Drag(*_point(a["start_box"]), *_point(a["end_box"]))),
-    "hotkey": (("key",), lambda a: Hotkey(_keys(a["key"]))),
-    "type": (("content",), lambda a: Type(a["content"])),
-    "scroll": (("start_box", "direction"), lambda a: Scroll(*_point(a["start_box"]), a["direction"])),
-    "wait": ((), lambda a: Wait()),
-    "finished": (("content",), lambda a: Finished()),
-    "call_user": ((), lambda a: CallUser()),
-    "infeasible": ((), lambda a: CallUser()),
+def _key(written: str) -> tuple[str, ...]:
+    """Return the keys that are pressed for the name of one: a capital letter needs Shift."""
+    if len(written) == 1 and written.isascii() and written.isupper():
+        return "shift", written.lower()
+    return (KEY_NAMES.get(written.lower(), written.lower()),)
+
+
+def _hotkey(arguments: Arguments) -> Action | None:
+    keys = _keys(arguments.get("key", arguments.get("hotkey", "")))
+    return Hotkey(keys) if keys else None
+
+
+def _press(arguments: Arguments) -> Action | None:
+    keys = _keys(arguments.get("key", arguments.get("press", "")))
+    return Hotkey(keys[-1:]) if keys else None
+
+
+def _one_key(build: Callable[[str], Action]) -> Callable[[Arguments], Action | None]:
+    def read(arguments: Arguments) -> Action | None:
+        keys = _keys(arguments.get("key", arguments.get("press", "")))
+        return build(keys[-1]) if keys else None
+
+    return read
+
+
+def _drag(arguments: Arguments) -> Action | None:
+    if not {"start_box", "end_box"} <= set(arguments):
+        return None
+    return Drag(*_point(arguments["start_box"]), *_point(arguments["end_box"]))
+
+
+def _scroll(arguments: Arguments) -> Action | None:
+    written = arguments.get("direction", "").lower()
+    direction = next((way for way in DIRECTIONS if way in written), None)
+    if direction is None:
+        return None
+    box = arguments.get("start_box", "")
+    return Scroll(*_point(box), direction) if box else ScrollHere(direction)
+
+
+def _type(arguments: Arguments) -> Action | None:
+    content = arguments.get("content", "")
+    return Type(content) if content else None
+
+
+_ARGUMENT_NAMES = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
+"""Newer names of arguments, and their names in UI-TARS-1.5's prompt."""
+
+
+def _at(build: Callable[[int, int], Action]) -> Callable[[Arguments], Action]:
+    return lambda arguments: build(*_point(arguments["start_box"]))
+
+
+_READERS: dict[str, Callable[[Arguments], Action | None]] = {
+    "click": _at(Click),
+    "left_single": _at(Click),
+    "left_double": _at(LeftDouble),
+    "right_single": _at(RightSingle),
+    "hover": _at(Hover),
+    "drag": _drag,
+    "select": _drag,
+    "hotkey": _hotkey,
+    "press": _press,
+    "keydown": _one_key(KeyDown),
+    "keyup": _one_key(KeyUp),
+    "release": _one_key(KeyUp),
+    "type": _type,
+    "scroll": _scroll,
+    "wait": lambda _: Wait(),
+    "finished": lambda _: Finished(),
+    **dict.fromkeys(("call_user", "error_env", "infeasible"), lambda _: CallUser()),
 }
-"""Arguments and constructor of every action. `call_user` and `infeasible` both declare that the task cannot
-be done."""
+"""Maker of every action; it returns None where the action does nothing. `infeasible` is a name of this
+project."""

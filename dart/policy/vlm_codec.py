@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dart.core.actions import Action, ActionParseError, format_action, parse_action
+from dart.core.actions import Action, ActionParseError, format_actions, parse_actions
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import shown_flags, shown_screenshots, told_steps
@@ -43,6 +43,8 @@ from dart.policy.protocols import (
     UnsupportedCheckpoint,
 )
 from dart.policy.uitars import (
+    BOX_END,
+    BOX_START,
     NOT_AN_ACTION,
     hint_of,
     map_points,
@@ -57,8 +59,10 @@ from dart.policy.vlm_images import ImageEncoder, ImageTokens
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
 from dart.policy.vocabulary import POINTER_KEY
 
-_POINT_IN_ANSWER = re.compile(r"\(\d+,\d+\)")
-"""Matches a point in the text of an action."""
+_POINT_IN_ANSWER = re.compile(r"(?<=_box=')\(\d+,\d+\)(?=')")
+"""Matches a point in the text of an action. In a text to type quotes are escaped, so none is found there."""
+
+_BOXES = re.compile(f"({re.escape(BOX_START)}|{re.escape(BOX_END)})")
 
 _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_token_(?:id|index)")
 """Matches the names under which configurations list the tokens of images, videos and sounds."""
@@ -90,6 +94,8 @@ class VisionLanguageCodec(Codec):
         self._text = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         self._text.encode_special_tokens = True  # "<|im_end|>" in an instruction is text and ends nothing
         self._cached_text = lru_cache(maxsize=256)(self._encode_text)
+        self._has_boxes = {BOX_START, BOX_END} <= set(self.tokenizer.get_added_vocab())
+        self._writes_boxes = self._has_boxes and BOX_START in self._prompt
 
     def _chosen_points(self, config: Any) -> Points:
         """Return what a point is for this checkpoint. Raises UnsupportedCheckpoint."""
@@ -149,8 +155,9 @@ class VisionLanguageCodec(Codec):
     # ---- prompts ----
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        hint = hint_of([map_points(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
-        inserts = [self._cached_text(self._prompt + request.instruction + hint)]
+        hinted = [action for text in request.hint for action in parse_actions(text)]
+        hint = hint_of([map_points(action, screens[-1].frame.to_shown) for action in hinted])
+        inserts = [self._task(request.instruction + hint)]
         inserts += [
             self._read(self._without_end(step.token_ids)) for step in told_steps(request, self._context)
         ]
@@ -187,6 +194,25 @@ class VisionLanguageCodec(Codec):
         is_written = self.tokenizer.bos_token is not None and text.startswith(self.tokenizer.bos_token)
         return [] if is_written else list(self._begin)
 
+    def _task(self, instruction: str) -> list[int]:
+        """Return the tokens of prompt and instruction. Box tokens of the prompt are tokens; those of an
+        instruction are text."""
+        begin, mark, rest = self._prompt.rpartition(BOX_END)
+        if mark and self._has_boxes:
+            return self._with_boxes(begin + mark) + self._cached_text(rest + instruction)
+        return self._cached_text(self._prompt + instruction)
+
+    def _with_boxes(self, text: str) -> list[int]:
+        """Return the tokens of a text in which box tokens are tokens."""
+        pieces = _BOXES.split(text)
+        return [
+            token
+            for index, piece in enumerate(pieces)
+            for token in (
+                [self.tokenizer.convert_tokens_to_ids(piece)] if index % 2 else self._encode_text(piece)
+            )
+        ]
+
     def _written(self, template_text: str) -> list[int]:
         return list(self.tokenizer.encode(template_text, add_special_tokens=False)) if template_text else []
 
@@ -200,17 +226,19 @@ class VisionLanguageCodec(Codec):
     # ---- answers ----
 
     def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        return [*self._written_answer(parse_action(action_text), "", frame), self._end_id]
+        return [*self._written_answer(parse_actions(action_text), frame), self._end_id]
 
-    def _written_answer(self, action: Action, thought: str, frame: CoordinateFrame) -> list[int]:
-        """Return the tokens of an answer, with the action's points in pixels of the screen."""
-        shown = map_points(action, frame.to_shown)
-        text = write_answer(shown, thought)
-        points = points_of(shown)
+    def _written_answer(self, actions: Sequence[Action], frame: CoordinateFrame) -> list[int]:
+        """Return the tokens of an answer, with the actions' points in pixels of the screen."""
+        shown = [map_points(action, frame.to_shown) for action in actions]
+        text = write_answer(shown)
+        points = [point for action in shown for point in points_of(action)]
+        if self._writes_boxes and self.pointer is None:
+            return self._with_boxes(_POINT_IN_ANSWER.sub(rf"{BOX_START}\g<0>{BOX_END}", text))
         if self.pointer is None or not points:
             return self._encode_text(text)
-        before, *between = _POINT_IN_ANSWER.split(text[len(text) - len(format_action(shown)) :])
-        ids = self._encode_text(text[: len(text) - len(format_action(shown))] + before)
+        before, *between = _POINT_IN_ANSWER.split(text)
+        ids = self._encode_text(before)
         for (x, y), after in zip(points, between, strict=True):
             patch = self.grid(frame).patch_at(
                 (x + 0.5) / frame.shown_width_px, (y + 0.5) / frame.shown_height_px
@@ -239,7 +267,7 @@ class VisionLanguageCodec(Codec):
         if not ended:
             return f"{NOT_AN_ACTION}the answer has no end token: {text}"
         try:
-            return format_action(map_points(read_answer(text), frame.to_screen))
+            return format_actions([map_points(action, frame.to_screen) for action in read_answer(text)])
         except ActionParseError:
             return f"{NOT_AN_ACTION}{text}"
 

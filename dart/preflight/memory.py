@@ -108,7 +108,7 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     Trained weights, gradients and moments have `training.weight_precision`, those of an adapter float32; what
     is frozen has `training.precision`."""
     training = config.training
-    if training.learner == "simulated":
+    if training.learner != "grpo":
         yield "python", PYTHON_BYTES
         return
     frozen = policy.parameters * BYTES_OF_DTYPE[training.precision] // training.ranks

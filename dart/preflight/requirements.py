@@ -18,6 +18,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import gpus_here, shared_gpu_problems
+from dart.config.hub import NOTE, fetched_from
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
 from dart.environments.browser.environment import CHROMIUM
@@ -190,13 +191,20 @@ def _why_unresolved(found: "Future[Any]") -> str:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """Yield a message if the checkpoint that training starts from is missing or damaged."""
-    if config.rollout.engine in ("simulated", "oracle") and config.training.learner == "simulated":
+    if config.rollout.engine in ("simulated", "oracle") and config.training.learner != "grpo":
         return
     folder = config.training.policy
     remedy = (
         "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes the laptop job's, "
         "vision-language checkpoints are downloaded"
     )
+    on_hub = fetched_from(folder)
+    if on_hub is not None and not (folder / NOTE).is_file():
+        yield (
+            f"no policy checkpoint in {folder}: fetch it with 'dartrl policy fetch {on_hub}', or allow the "
+            "start to do so with --set training.fetch_policy=true"
+        )
+        return
     if not (folder / "config.json").is_file():
         yield f"no policy checkpoint in {folder}: {remedy}"
         return

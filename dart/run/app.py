@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,14 +12,12 @@ from typing import Any
 
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
-from dart.config.sections import ExperiencePoolSettings, TrackingSettings
-from dart.core.errors import DartError, DiskError, RunDirectoryError, TemporaryError
+from dart.core.errors import DiskError, RunDirectoryError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.health import ROOT_SILENT_S
 from dart.inspect.learning_curve import training_episodes
-from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of, why_nothing_was_played
 from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
@@ -52,9 +49,6 @@ SNAPSHOT_S = 1.0
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Time kept free at the end of the budget for the last update; that for the final evaluation is added."""
-
-NO_TRAINING_MINUTES = 1e-3
-"""Time budget of a run of `evaluate`, so short that it is spent before training begins."""
 
 
 def train(
@@ -142,34 +136,6 @@ def _definition(
     return RunDefinition(
         config=config, tree_of=tree_of, reread=reread, keep=lambda one: keep_config(paths, one.to_toml())
     )
-
-
-def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:
-    """Evaluate a checkpoint on held-out seeds, in a run that ends before it trains.
-
-    Raises as `train` does, and DartError when no episode could be played or the data are damaged.
-    """
-    with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
-        measuring = config.model_copy(
-            update={
-                "run": config.run.model_copy(
-                    update={
-                        "dir": Path(folder) / "run",
-                        "minutes": NO_TRAINING_MINUTES,
-                        "record": "",
-                        "blobs": "",
-                    }
-                ),
-                "training": config.training.model_copy(update={"policy": checkpoint}),
-                "curation": config.curation.model_copy(update={"experience_pool": ExperiencePoolSettings()}),
-                "tracking": TrackingSettings(),
-                "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
-            }
-        )
-        result = train(measuring, listener=listener)
-        if result.failure:
-            raise DartError(result.failure)
-        return result.report
 
 
 def take_over_record(config: Config, paths: RunPaths) -> int:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from actors.actor import Actor
-from actors.board import Vitals
+from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from actors.future import Future, Lock
-from dart.config.config import Config
+from dart.config.config import Config, contradictions
+from dart.config.gpus import assign_gpus, gpus_here, shared_gpu_problems
 from dart.config.sections import POOLS
 from dart.core import messages as m
 from dart.core.errors import ConfigurationError
@@ -31,7 +32,8 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.definition import ENVIRONMENT_POOL, RunDefinition
+from dart.run.definition import ENVIRONMENT_POOL, ROLLOUT_POOL, SECTIONS, RunDefinition, size_of
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import POOLS_SIZED
 from supervision.errors import SupervisionError
@@ -64,7 +66,13 @@ DRAIN_POLL_S = 0.5
 """Interval of the check whether an episode or an update still runs."""
 
 STARTS_AT_ONCE = 16
-"""Most environments started together; more would fill the mailbox of their pool."""
+"""Most children started together; more would fill the mailbox of their pool."""
+
+ROUTED_ELSEWHERE_S = 2.0
+"""Time until no environment sends a request to an engine that is taken away: weight_sync reads the number of
+engines each second, and environments read it for each request."""
+
+POOL_WORDS = {ENVIRONMENT_POOL: "environments", ROLLOUT_POOL: "rollouts"}
 
 
 class NotDone(Exception):
@@ -129,7 +137,8 @@ class Commands:
             case Drain():
                 return CURATOR, self._drain(call)
             case Scale():
-                return ENVIRONMENT_POOL, self._scale(call)
+                pool = ROLLOUT_POOL if call.environments is None else ENVIRONMENT_POOL
+                return pool, self._scale(call)
             case Reload():
                 return ROOT, self._reload(call)
 
@@ -193,53 +202,93 @@ class Commands:
         await self._manage(await self._supervisor_of(call), ReleaseChild(id=call.name))
         return f"{call.name} is being started; its earlier failures are forgotten"
 
-    # ---- the pool ----
+    # ---- the pools ----
 
     async def _scale(self, call: Scale) -> str:
-        if not self._definition.has_environment_pool():
+        wanted = {ENVIRONMENT_POOL: call.environments, ROLLOUT_POOL: call.rollouts}
+        sizes = {pool: count for pool, count in wanted.items() if count is not None}
+        if not all(self._definition.has_pool(pool) for pool in (ENVIRONMENT_POOL, *sizes)):
             raise NotDone(
-                "the environments of a run on a cluster cannot be scaled while it runs: change "
-                "environments.count and start the run again with `dartrl down` and `dartrl up`"
+                "the environments and engines of a run on a cluster cannot be scaled while it runs: change "
+                "environments.count or rollout.count and start the run again with `dartrl down` and "
+                "`dartrl up`"
             )
         async with self._changing:
-            await self._reach(ENVIRONMENT_POOL, call)
-            failed = self._adopt(self._definition.with_environments(call.environments))
-            failed += await self._resize(call.environments)
-            size = f"{len(await self._environments())} environments"
+            for pool in sizes:
+                await self._reach(pool, call)
+            failed, size = [], []
+            for pool, count in sizes.items():
+                new = self._definition.sized(pool, count)
+                self._refuse_unfit(new)
+                failed += self._adopt(new) + await self._resize(pool)
+                size.append(f"{len(await self._children(pool))} {POOL_WORDS[pool]}")
         if failed:
-            raise NotDone(f"the run has {size}, not {call.environments}: {'; '.join(failed)}")
-        return size
+            raise NotDone(f"the run has {' and '.join(size)}, not what was asked for: {'; '.join(failed)}")
+        return " and ".join(size)
 
-    async def _resize(self, count: int) -> list[str]:
-        """Bring the environment pool to `count` environments; return what failed, and why."""
-        specs, existing = self._definition.environments(count), await self._environments()
+    def _refuse_unfit(self, new: Config) -> None:
+        """Raise NotDone if a run with these sizes is not valid, or its engines do not fit on the GPUs.
+
+        The trainer keeps the GPUs that it was started with.
+        """
+        here = gpus_here()
+        trainer = assign_gpus(self._definition.as_started, here).trainer
+        training = new.training.model_copy(update={"gpus": trainer})
+        fixed = new.model_copy(update={"training": training}) if trainer else new
+        problems = [*contradictions(new), *(shared_gpu_problems(fixed, here) if here else ())]
+        if problems:
+            (key, *_), problem = problems[0]
+            raise NotDone(f"nothing was changed: {key} {problem}")
+
+    async def _resize(self, pool: str) -> list[str]:
+        """Bring a pool to the size that the configuration says; return what failed, and why.
+
+        Engines that are taken away answer first what they were asked.
+        """
+        specs, existing = self._definition.children(pool), await self._children(pool)
         missing = sorted(specs.keys() - set(existing))
         surplus = sorted(set(existing) - specs.keys(), reverse=True)
         failed = []
         for first in range(0, len(missing), STARTS_AT_ONCE):
             names = missing[first : first + STARTS_AT_ONCE]
-            failed += await self._each(names, lambda name: start_child(specs[name]))
-        failed += await self._each(surplus, lambda name: TerminateChild(id=name))
-        failed += await self._each(surplus, lambda name: DeleteChild(id=name))
+            failed += await self._each(pool, names, lambda name: start_child(specs[name]))
+        if pool == ROLLOUT_POOL:
+            await self._answered(surplus)
+        failed += await self._each(pool, surplus, lambda name: TerminateChild(id=name))
+        failed += await self._each(pool, surplus, lambda name: DeleteChild(id=name))
         return failed
 
-    async def _environments(self) -> list[str]:
-        """Ask the environment pool for its children, up or not.
+    async def _answered(self, engines: Sequence[str]) -> None:
+        """Wait until engines have answered what they were asked, as long as an answer may take.
+
+        Environments ask others from the moment at which the record has the new number.
+        """
+        now_s = self._actor.clock.monotonic_s
+        give_up_s = now_s() + self._definition.config.rollout.answer_deadline_s
+        await self._actor.sleep(ROUTED_ELSEWHERE_S if engines else 0.0)
+        while any(self._asked_of(name) for name in engines) and now_s() < give_up_s:
+            await self._actor.sleep(DRAIN_POLL_S)
+
+    def _asked_of(self, engine: str) -> int:
+        """How many requests an engine that runs has not answered yet."""
+        row = self._actors().get(engine)
+        return row.gauges[Gauge.IN_FLIGHT] if row is not None and row.state is ActorState.RUNNING else 0
+
+    async def _children(self, pool: str) -> list[str]:
+        """Ask a pool for its children, up or not.
 
         The board is not read for this, because it may also show the children of an earlier pool.
         """
         names: list[str] = []
         while True:
-            page: Children = await self._ask(
-                ENVIRONMENT_POOL, WhichChildren(offset=len(names)), CALL_DEADLINE_S
-            )
+            page: Children = await self._ask(pool, WhichChildren(offset=len(names)), CALL_DEADLINE_S)
             names += [child.id for child in page.children]
             if not page.children or len(names) >= page.total:
                 return names
 
-    async def _each(self, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
-        """Call the environment pool once for each name, all at the same time; return what failed, and why."""
-        asked = [self._ask(ENVIRONMENT_POOL, call_for(name), CALL_DEADLINE_S) for name in names]
+    async def _each(self, pool: str, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
+        """Call a pool once for each name, all at the same time; return what failed, and why."""
+        asked = [self._ask(pool, call_for(name), CALL_DEADLINE_S) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
             try:
@@ -257,10 +306,13 @@ class Commands:
             new, plan = self._planned()
             for supervisor in dict.fromkeys(change.supervisor for change in plan.changes):
                 await self._reach(supervisor, call)  # all of them, before anything changes
-            has_resized = new.environments.count != self._definition.config.environments.count
+            old = self._definition.config
+            resized = [pool for pool in SECTIONS if size_of(new, pool) != size_of(old, pool)]
+            if ROLLOUT_POOL in resized:
+                self._refuse_unfit(new)
             failed = await self._apply(plan.changes) + self._adopt(new)
-            if has_resized:
-                failed += await self._resize(new.environments.count)
+            for pool in resized:
+                failed += await self._resize(pool)
         if failed:
             raise NotDone(f"{plan}; but this could not be applied: {'; '.join(failed)}")
         return str(plan)
@@ -304,8 +356,8 @@ class Commands:
         async with self._changing:
             plan = reload.planned(definition.as_started, definition.config, definition.tree_of)
             failed = await self._apply(change for change in plan.changes if change.supervisor == pool)
-            if pool == ENVIRONMENT_POOL:
-                failed += await self._resize(definition.config.environments.count)
+            if pool in SECTIONS:
+                failed += await self._resize(pool)
         return failed
 
     def _adopt(self, config: Config) -> list[str]:

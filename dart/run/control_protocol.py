@@ -71,10 +71,14 @@ class Drain(ControlRequest, tag="drain", frozen=True, kw_only=True):
     """Pause, and answer when no episode and no update is running any more."""
 
 
-class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
-    """Change the number of environments."""
+PoolSize = Annotated[int, Meta(ge=1, le=1000)]
 
-    environments: Annotated[int, Meta(ge=1, le=1000)]
+
+class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
+    """Change the number of environments, of engines, or of both."""
+
+    environments: PoolSize | None = None
+    rollouts: PoolSize | None = None
 
 
 class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ from dart.config.config import Config
 from supervision.child_spec import ChildSpec, SupervisorFlags
 
 ENVIRONMENT_POOL = "environment_pool"
+ROLLOUT_POOL = "rollout_pool"
+SECTIONS = {ENVIRONMENT_POOL: "environments", ROLLOUT_POOL: "rollout"}
+"""The pools whose size can change, each with the section whose `count` is its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +48,25 @@ class RunDefinition:
         self.config = config
         self.keep(config)
 
-    def environments(self, count: int) -> Mapping[str, ChildSpec]:
-        """The child specs of `count` environments by name."""
-        return supervisors(self.tree_of(self.with_environments(count)))[ENVIRONMENT_POOL].children
+    def children(self, pool: str) -> Mapping[str, ChildSpec]:
+        """The child specs of a pool by name, as many as the configuration says."""
+        return supervisors(self.tree_of(self.config))[pool].children
 
-    def has_environment_pool(self) -> bool:
-        """Whether all environments are below one supervisor of this machine."""
-        return ENVIRONMENT_POOL in supervisors(self.tree_of(self.config))
+    def has_pool(self, pool: str) -> bool:
+        """Whether all children of a pool are below one supervisor of this machine."""
+        return pool in supervisors(self.tree_of(self.config))
 
-    def with_environments(self, count: int) -> Config:
-        """The configuration with another number of environments."""
-        pool = self.config.environments.model_copy(update={"count": count})
-        return self.config.model_copy(update={"environments": pool})
+    def sized(self, pool: str, count: int) -> Config:
+        """The configuration with another number of children in a pool."""
+        section = SECTIONS[pool]
+        resized = getattr(self.config, section).model_copy(update={"count": count})
+        return self.config.model_copy(update={section: resized})
+
+
+def size_of(config: Config, pool: str) -> int:
+    """How many children a pool has by a configuration."""
+    count: int = getattr(config, SECTIONS[pool]).count
+    return count
 
 
 def supervisors(tree: RootSpec) -> dict[str, Supervised]:

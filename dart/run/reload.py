@@ -1,7 +1,8 @@
 """What a new configuration changes in a running run.
 
-The limits of supervisors and their children, and the number of environments, may change. The rest may not,
-because actors were started with it: after a change, no configuration would describe the whole run.
+The limits of supervisors and their children, and the numbers of environments and engines, may change. The
+rest may not, because actors were started with it: after a change, no configuration would describe the whole
+run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from dart.run.definition import supervisors
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.messages import UpdateChild, UpdateFlags
 
-LIVE = ("supervision.", "environments.count")
+LIVE = ("supervision.", "environments.count", "rollout.count")
 """Keys, or beginnings of keys, that may change in a running run."""
 
 _FIXED = frozenset({"id", "actor", "args"})

@@ -18,6 +18,7 @@ from typing import Any
 from actors.system import RootSpec
 from dart.config.config import Config
 from dart.config.sections import ChildSettings
+from dart.telemetry.engine_names import engine_names as names_of_engines
 from supervision.child_spec import (
     AutoShutdown,
     Backoff,
@@ -45,12 +46,14 @@ ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
 EXPLORER_POOL = "explorer_pool"
 
 ENVIRONMENT_ACTOR = "dart.environments.actor:EnvironmentActor"
+TRAINER_ACTOR = "dart.training.actor:TrainerActor"
+NO_TRAINING_ACTOR = "dart.training.no_training:NoTrainingActor"
 EXPLORING_ENVIRONMENT_ACTOR = "dart.exploration.actor:ExploringEnvironmentActor"
 
 
 def engine_names(config: Config) -> tuple[str, ...]:
     """The names of all rollout actors."""
-    return tuple(f"rollout-{index}" for index in range(config.rollout.count))
+    return names_of_engines(config.rollout.count)
 
 
 def environment_names(config: Config) -> tuple[str, ...]:
@@ -81,11 +84,12 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
 def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     """Store, curator, weight_sync and trainer, of which a run has one each."""
     ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True}
+    trains = config.training.learner != "none"
     return (
         _worker(config, run, "store", "dart.store.actor:StoreActor"),
         _worker(config, run, "curator", "dart.curation.actor:CuratorActor"),
         _worker(config, run, "weight_sync", "dart.inference.weight_sync_actor:WeightSyncActor"),
-        _worker(config, run, "trainer", "dart.training.actor:TrainerActor", **ends_run),
+        _worker(config, run, "trainer", TRAINER_ACTOR if trains else NO_TRAINING_ACTOR, **ends_run),
     )
 
 

@@ -11,6 +11,8 @@ class Gauge(IntEnum):
 
     SERVED_VERSION = 0
     """Of a rollout actor: the policy version that it answers with."""
+    ENGINES = 0  # weight_sync serves nothing
+    """Of weight_sync: how many engines the run has now; 0 before it is known."""
     TRAINED_VERSION = 1
     """Of the trainer: the newest policy version that it has committed."""
     LOADING_VERSION = 1  # the trainer loads nothing, and a rollout actor trains nothing

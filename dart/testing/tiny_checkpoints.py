@@ -69,7 +69,7 @@ def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> Non
 
 def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
     """Return a byte-level tokenizer that writes the policy's prompt with few tokens."""
-    answers = [f"Action: {form.sample}" for form in GRAMMAR.values()]
+    answers = [f"Action: {form.sample}" for name, form in GRAMMAR.items() if f"\n{name}(" in PROMPT]
     texts = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
     usual = {family.pad, family.end, family.begin, *family.named.values()}
     made = byte_level_tokenizer(

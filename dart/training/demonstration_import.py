@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dart.config.sections import ContextSettings
-from dart.core.actions import ActionParseError, parse_action
+from dart.core.actions import ActionParseError, parse_actions
 from dart.core.errors import DartError, DiskError
 from dart.core.record_address import parse_record_address
 from dart.core.run_directory import RunPaths
@@ -193,7 +193,7 @@ def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, cod
                 f"token id {min(unknown)} is outside this policy's vocabulary of {codec.vocabulary_size} "
                 "tokens; give the answer as text"
             )
-    parse_action(codec.decode_action(token_ids, instruction, screen.frame))
+    parse_actions(codec.decode_action(token_ids, instruction, screen.frame))
     return token_ids
 
 

@@ -24,12 +24,17 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyboardAction,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
-    parse_action,
+    parse_actions,
 )
 from dart.core.types import Step
 
@@ -76,14 +81,28 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
     If the answer is no action, there are no marks, and the caption says why.
     """
     try:
-        action = parse_action(answer)
+        actions = parse_actions(answer)
     except ActionParseError as error:
         problem = str(error).partition(", got:")[0]
         return Overlay(marks=(), caption=f"no action: {problem}", is_action=False)
-    caption = caption_of(action)
-    if not _is_inside(action, width, height):
-        caption += ", outside of the picture"
-    return Overlay(marks=marks_of(action, width, height), caption=caption)
+    captions = []
+    for action in actions:
+        outside = "" if _is_inside(action, width, height) else ", outside of the picture"
+        captions.append(f"{caption_of(action)}{outside}")
+    return Overlay(marks=_all_marks(actions, width, height), caption="; then ".join(captions))
+
+
+def _all_marks(actions: Sequence[Action], width: int, height: int) -> tuple[Mark, ...]:
+    """Return the marks of an answer's actions: those with a place, and one label for all others."""
+    placed = [mark for one in actions if not _has_label(one) for mark in marks_of(one, width, height)]
+    labelled = [caption_of(action) for action in actions if _has_label(action)]
+    if not labelled:
+        return tuple(placed)
+    return (*placed, *_label("; ".join(labelled), width, height, LETTER_ARMS * ARM * max(width, height)))
+
+
+def _has_label(action: Action) -> bool:
+    return isinstance(action, KeyboardAction | ScrollHere)
 
 
 def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
@@ -109,7 +128,9 @@ def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
             at, (dx, dy) = inside(x, y), _TOWARDS[direction]
             reach = SCROLL_ARMS * arm
             return (_ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
-        case Type() | Hotkey():
+        case Hover(x, y):
+            return (_ring(*inside(x, y), arm),)
+        case Type() | Hotkey() | KeyDown() | KeyUp() | ScrollHere():
             return _label(caption_of(action), width, height, LETTER_ARMS * arm)
         case Wait() | Finished() | CallUser():
             return ()
@@ -123,6 +144,10 @@ CAPTIONS: Mapping[type[Action], str] = {
     Scroll: "scroll {direction} at {x}, {y}",
     Type: "type “{content}”",
     Hotkey: "press {keys}",
+    KeyDown: "hold {key}",
+    KeyUp: "release {key}",
+    Hover: "move to {x}, {y}",
+    ScrollHere: "scroll {direction}",
     Wait: "wait",
     Finished: "says that it is done",
     CallUser: "says that it cannot be done",
@@ -134,7 +159,7 @@ def caption_of(action: Action) -> str:
     fields = asdict(action)
     if isinstance(action, Hotkey):
         fields["keys"] = " + ".join(action.keys)
-    return CAPTIONS[type(action)].format(**fields).replace("\n", "⏎")
+    return CAPTIONS[type(action)].format(**fields).replace("\n", "⏎").replace("\t", "⇥")
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> Mark:

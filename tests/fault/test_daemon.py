@@ -17,6 +17,7 @@ from dart.core.errors import NotRunningError
 from dart.core.run_directory import RunPaths
 from dart.run.control_protocol import ControlOutcome, Pause, Ping, RestartActor, Resume, Scale
 from dart.run.control_socket import connect, request
+from dart.telemetry.board_gauges import Gauge
 from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon, await_taken
 from tests.fault.terminals import InTheForeground
 
@@ -55,6 +56,11 @@ def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_its_terminal_is_
     assert daemon.ask(Ping(wait_ms=30_000)).outcome is ControlOutcome.DONE
     assert daemon.ask(Scale(environments=4, wait_ms=60_000)).text == "4 environments"
     daemon.wait_until(lambda: daemon.row("env-001").pid not in (0, hung.pid), "a new env-001")
+    assert daemon.ask(Scale(rollouts=2, wait_ms=60_000)).text == "2 rollouts"
+    daemon.wait_until(lambda: daemon.row("rollout-1").ready, "a second engine")
+    daemon.wait_until(lambda: daemon.row("weight_sync").gauges[Gauge.ENGINES] == 2, "two engines asked")
+    assert daemon.ask(Scale(rollouts=1, wait_ms=60_000)).text == "1 rollouts"
+    daemon.plays_on()
 
     os.kill(daemon.row("root").pid, signal.SIGSTOP)
     assert daemon.ask(RestartActor(name="store", wait_ms=100)).outcome is not ControlOutcome.DONE

@@ -7,7 +7,20 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from dart.core.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.core.actions import (
+    Click,
+    Finished,
+    Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    ScrollHere,
+    Type,
+    Wait,
+)
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
 from dart.environments.miniwob.environment import MiniWobEnvironment
@@ -141,6 +154,20 @@ async def test_hotkeys_edit_text(environment: MiniWobEnvironment) -> None:
     ]:
         await environment.step(action, deadline_s=DEADLINE_S)
     assert await environment.inspect("document.querySelector('#tt').value") == "Zbcab"
+
+
+async def test_a_held_key_and_the_pointer_outlive_their_action(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    await environment.inspect("""(window.seen = [], ['click', 'wheel'].forEach((kind) =>
+        document.addEventListener(kind, (e) => seen.push([kind, e.ctrlKey, e.clientX]))), 1)""")
+    held = [KeyDown("ctrl"), Click(10, 180), KeyUp("ctrl"), Click(11, 180)]
+    for action in [*held, Hover(12, 180), ScrollHere("down"), Hotkey(("ctrl", "-"))]:
+        await environment.step(action, deadline_s=DEADLINE_S)
+    assert await environment.inspect("seen") == [
+        ["click", True, 10],
+        ["click", False, 11],
+        ["wheel", False, 12],
+    ]
 
 
 async def test_double_and_right_clicks_reach_the_page(environment: MiniWobEnvironment) -> None:

@@ -7,18 +7,23 @@ from dart.core import actions as a
 
 pixels = st.integers(0, a.MAX_COORDINATE)
 points = st.tuples(pixels, pixels)
-last_keys = st.sampled_from([*a.NAMED_KEYS, *"abcxyz0189"])
-held_keys = st.lists(st.sampled_from(a.MODIFIERS), unique=True)
-contents = st.text(st.characters(exclude_categories=["Cc", "Cs"], include_characters="\n"), min_size=1)
+keys = st.sampled_from([*a.NAMED_KEYS, *a.MODIFIERS, *a.KEY_CHARACTERS])
+several_keys = st.lists(keys, min_size=1, max_size=5, unique=True)
+contents = st.text(st.characters(exclude_categories=["Cc", "Cs"], include_characters="\n\t"), min_size=1)
+directions = st.sampled_from(a.DIRECTIONS)
 
 any_action = st.one_of(
     points.map(lambda p: a.Click(*p)),
     points.map(lambda p: a.LeftDouble(*p)),
     points.map(lambda p: a.RightSingle(*p)),
     st.tuples(points, points).map(lambda pq: a.Drag(*pq[0], *pq[1])),
-    st.tuples(held_keys, last_keys).map(lambda k: a.Hotkey((*k[0], k[1]))),
+    points.map(lambda p: a.Hover(*p)),
+    several_keys.map(lambda k: a.Hotkey(tuple(k))),
+    keys.map(a.KeyDown),
+    keys.map(a.KeyUp),
     contents.map(a.Type),
-    st.tuples(points, st.sampled_from(a.DIRECTIONS)).map(lambda p: a.Scroll(*p[0], p[1])),
+    st.tuples(points, directions).map(lambda p: a.Scroll(*p[0], p[1])),
+    directions.map(a.ScrollHere),
     st.just(a.Wait()),
     st.just(a.Finished()),
     st.just(a.CallUser()),

@@ -1,14 +1,10 @@
 """The frame a vision-language policy sees, and the way back to the screen, for any screen."""
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dart.core.actions import Action, ActionParseError, Click, Drag, Hotkey, Scroll, Type, Wait
 from dart.policy.coordinates import FrameError, ResizeRule
-from dart.policy.uitars import map_points, read_answer, write_answer
 
 QWEN = ResizeRule(factor_px=28, min_area_px=56 * 56, max_area_px=1280 * 28 * 28)
 UI_TARS = ResizeRule(factor_px=28, min_area_px=100 * 28 * 28, max_area_px=16384 * 28 * 28)
@@ -68,27 +64,3 @@ def test_the_frame_of_a_full_hd_screen_is_the_published_one() -> None:
 def test_a_screen_that_is_a_line_has_no_frame() -> None:
     with pytest.raises(FrameError, match="3000x10"):
         QWEN.shown(3000, 10)
-
-
-texts = st.text(
-    st.characters(exclude_categories=("Cc", "Cs"), include_characters="\n'\"\\"), min_size=1, max_size=40
-)
-points = st.tuples(st.integers(0, 5000), st.integers(0, 5000))
-actions: st.SearchStrategy[Action] = st.one_of(
-    points.map(lambda p: Click(*p)),
-    st.tuples(points, points).map(lambda p: Drag(*p[0], *p[1])),
-    st.tuples(points, st.sampled_from(("up", "down", "left", "right"))).map(lambda p: Scroll(*p[0], p[1])),
-    texts.map(Type),
-    st.sampled_from((Hotkey(("ctrl", "c")), Hotkey(("f5",)), Wait())),
-)
-
-
-@given(actions, st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=60))
-def test_an_answer_that_was_written_is_read_as_the_same_action(action: Action, thought: str) -> None:
-    assert read_answer(write_answer(action, thought)) == action
-
-
-@given(st.text(max_size=200))
-def test_no_text_breaks_the_reader(text: str) -> None:
-    with contextlib.suppress(ActionParseError):
-        map_points(read_answer(text), UI_TARS.shown(1920, 1080).to_screen)

@@ -16,9 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from dart.core.actions import Action, Scroll, Wait, format_action
+from dart.core.actions import Action, Scroll, ScrollHere, Wait, format_action
 from dart.environments.browser.cdp import Browser, CdpSession, Result
-from dart.environments.browser_inputs import Call, InputCounts, differences, expected_counts, input_calls
+from dart.environments.browser_inputs import (
+    NOTHING_LEFT,
+    Call,
+    InputCounts,
+    LeftBehind,
+    differences,
+    expected_counts,
+    input_calls,
+)
 from dart.environments.faults import (
     ActionNotConfirmed,
     BrowserDied,
@@ -114,6 +122,7 @@ class Episode:
     terminated: bool = False
     raw_score: Any = 0
     arrived: InputCounts | None = field(default_factory=InputCounts)
+    left: LeftBehind = NOTHING_LEFT
     frames: FrameWatch = field(default_factory=FrameWatch)
 
     def update(self, state: PageState) -> None:
@@ -221,8 +230,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
         async with self._operation("step", deadline_s):
             dialogs = page.dialogs
-            await self._act(page, action)
-            await self._confirm(page, episode, action, dialogs)
+            calls = input_calls(action, episode.left)
+            await self._act(page, action, calls)
+            await self._confirm(page, episode, action, calls, dialogs)
+        episode.left = episode.left.after(action)
         episode.frames.acted()
         return StepResult(terminated=episode.terminated)
 
@@ -291,7 +302,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         if browser is not None:
             await browser.close()
 
-    async def _act(self, page: CdpSession, action: Action) -> None:
+    async def _act(self, page: CdpSession, action: Action, wanted: list[Call]) -> None:
         """Send all events of the action and a screenshot request at once, then wait for their results.
 
         The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
@@ -299,21 +310,24 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
-        calls = self.screen_io.filter_input(input_calls(action))
+        calls = self.screen_io.filter_input(wanted)
         results = [page.post(method, params) for method, params in calls]
-        wants_frame = bool(calls) and not isinstance(action, Scroll)
+        wants_frame = bool(calls) and not isinstance(action, Scroll | ScrollHere)
         self._requested = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
         await asyncio.gather(*results)
-        if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
+        if isinstance(
+            action, Scroll | ScrollHere
+        ):  # the wheel is acknowledged a frame before it moves the page
             await page.evaluate(NEXT_FRAMES)
 
-    async def _confirm(self, page: CdpSession, episode: Episode, action: Action, dialogs: int) -> None:
+    async def _confirm(
+        self, page: CdpSession, episode: Episode, action: Action, calls: list[Call], dialogs: int
+    ) -> None:
         """Read the state of the episode and check that the page received exactly the events of ``action``.
 
         The check is skipped when the page cannot count its events: because the browser left the page, because
         a dialog swallowed events, or because the pointer was outside the frame. Raises ActionNotConfirmed.
         """
-        calls = input_calls(action)
         before = episode.arrived
         for read in range(COUNT_READS):
             episode.update(await self._read_state(page))

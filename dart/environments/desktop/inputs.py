@@ -15,9 +15,13 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
 )
@@ -53,6 +57,7 @@ KEYS = {
     "space": 0x20,
     "backspace": 0xFF08,
     "delete": 0xFFFF,
+    "insert": 0xFF63,
     "up": 0xFF52,
     "down": 0xFF54,
     "left": 0xFF51,
@@ -63,6 +68,9 @@ KEYS = {
     "pagedown": 0xFF56,
     **{f"f{n}": 0xFFBD + n for n in range(1, 13)},
 }
+
+_KEY_OF = {"\n": "enter", "\t": "tab"}
+"""Keys of characters that have one by name."""
 
 _SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=True))
 """Characters that a US keyboard types with Shift, each with its key."""
@@ -85,11 +93,19 @@ def desktop_calls(action: Action) -> list[Call]:
         case Drag():
             return list(_drag(action))
         case Hotkey(keys):
-            return _chord(*(KEYS.get(key) or ord(key) for key in keys))
+            return _chord(*dict.fromkeys(keysym for key in keys for keysym in _keysyms(key)))
+        case KeyDown(key):
+            return [("key_down", {"keysym": keysym}) for keysym in _keysyms(key)]
+        case KeyUp(key):
+            return [("key_up", {"keysym": keysym}) for keysym in reversed(_keysyms(key))]
+        case Hover(x, y):
+            return [_move(x, y)]
         case Type(content):
             return [call for character in content for call in (*_character(character), KEY_PAUSE)]
         case Scroll(x, y, direction):
             return [_move(x, y), *_press(WHEEL[direction]) * NOTCHES]
+        case ScrollHere(direction):
+            return [*_press(WHEEL[direction]) * NOTCHES]
         case Wait() | Finished() | CallUser():
             return []
 
@@ -123,9 +139,15 @@ def _drag(drag: Drag) -> Iterator[Call]:
     yield up
 
 
+def _keysyms(key: str) -> tuple[int, ...]:
+    """Return the keys to press for a key of the grammar; the plus sign needs Shift."""
+    shifted = _SHIFTED.get(key)
+    return (SHIFT, ord(shifted)) if shifted else (KEYS.get(key) or ord(key),)
+
+
 def _character(character: str) -> list[Call]:
-    if character == "\n":
-        return _chord(KEYS["enter"])
+    if character in _KEY_OF:
+        return _chord(KEYS[_KEY_OF[character]])
     if character in _SHIFTED or (character.isascii() and character.isupper()):
         return _chord(SHIFT, ord(_SHIFTED.get(character, character.lower())))
     number = ord(character)

@@ -15,9 +15,13 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
 )
@@ -107,14 +111,28 @@ def keyboard_lines(action: Action) -> Iterator[str]:
             yield f"pyautogui.dragTo({end_x}, {end_y}, duration={DRAG_S}, button='left')"
         case Hotkey(keys):
             yield f"pyautogui.hotkey({', '.join(repr(KEY_NAMES.get(key, key)) for key in keys)})"
+        case KeyDown(key):
+            yield f"pyautogui.keyDown({KEY_NAMES.get(key, key)!r})"
+        case KeyUp(key):
+            yield f"pyautogui.keyUp({KEY_NAMES.get(key, key)!r})"
+        case Hover(x, y):
+            yield f"pyautogui.moveTo({x}, {y})"
         case Type(content):
             yield from _typed(content)
         case Scroll(x, y, direction):
-            turn = "scroll" if direction in ("up", "down") else "hscroll"
-            notches = NOTCHES if direction in ("up", "right") else -NOTCHES
+            turn, notches = _turn(direction)
             yield f"pyautogui.{turn}({notches}, x={x}, y={y})"
+        case ScrollHere(direction):
+            turn, notches = _turn(direction)
+            yield f"pyautogui.{turn}({notches})"
         case Wait() | Finished() | CallUser():
             return
+
+
+def _turn(direction: str) -> tuple[str, int]:
+    """Return pyautogui's function that turns the wheel, and by how many notches."""
+    turn = "scroll" if direction in ("up", "down") else "hscroll"
+    return turn, NOTCHES if direction in ("up", "right") else -NOTCHES
 
 
 def _typed(content: str) -> Iterator[str]:

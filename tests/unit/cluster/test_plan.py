@@ -45,12 +45,7 @@ def test_the_papers_job_on_two_nodes_has_its_trainer_on_one_and_its_engines_on_t
     control, other = planned([node("b", 8), node("a", 8, is_control=True)], found.cluster.place, found.run)
     assert (control.node, control.is_control, control.trainer_gpus) == ("a", True, tuple("01234567"))
     assert control.engines == {}
-    assert other.engines == {
-        "rollout-0": ("0", "1"),
-        "rollout-1": ("2", "3"),
-        "rollout-2": ("4", "5"),
-        "rollout-3": ("6", "7"),
-    }
+    assert other.engines == {f"rollout-{index}": (str(index),) for index in range(8)}
     names = {*control.environments, *other.environments}
     assert (len(names), len(control.environments) + len(other.environments)) == (160, 160)
     assert other.free_gpus == ()

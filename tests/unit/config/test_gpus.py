@@ -46,13 +46,13 @@ def test_those_that_are_named_are_taken() -> None:
     assert assign_gpus(named, EIGHT) == GpuAssignment(engines=(("6",), ("7",)), trainer=("0", "1"))
 
 
-def test_where_only_the_engines_are_named_the_trainer_has_the_others() -> None:
-    assert assign_gpus(config(count=1, ranks=2, engines_on=("0",)), EIGHT).trainer == ("1", "2")
+def test_where_only_the_engines_are_named_the_trainer_has_the_last_of_the_others() -> None:
+    assert assign_gpus(config(count=1, ranks=2, engines_on=("0",)), EIGHT).trainer == ("6", "7")
 
 
 @pytest.mark.parametrize("engine", ["simulated", "oracle"])
 def test_an_engine_that_computes_nothing_takes_none(engine: str) -> None:
-    assert assign_gpus(config(count=2, engine=engine), EIGHT) == GpuAssignment(engines=(), trainer=("0",))
+    assert assign_gpus(config(count=2, engine=engine), EIGHT) == GpuAssignment(engines=(), trainer=("7",))
 
 
 def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:
@@ -63,7 +63,7 @@ def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:
 
 def test_it_is_told_in_one_line() -> None:
     told = describe_gpus(assign_gpus(config(count=2, width=2), EIGHT))
-    assert told == "rollout-0: 0, 1; rollout-1: 2, 3; trainer: 4"
+    assert told == "rollout-0: 0, 1; rollout-1: 2, 3; trainer: 7"
 
 
 def said(config: Config, here: tuple[str, ...] = ()) -> str:

@@ -21,7 +21,6 @@ def test_the_papers_job_has_the_papers_values() -> None:
     assert (curation.rollouts_per_group, curation.step_cap, config.rollout.temperature) == (8, 30, 1.0)
     assert (curation.high_entropy.quantile, curation.importance.cap) == (0.2, 1.0)
     assert (config.context.screenshots, config.context.turns, config.context.answer_tokens) == (5, 35, 500)
-    assert config.rollout.vllm.tensor_parallel == 2
     switches = (
         *(curation.rollout_number, curation.trajectory_length, curation.experience_pool),
         *(curation.high_entropy, curation.importance),
@@ -35,7 +34,7 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
     eight = tuple("01234567")
     assert list(shared_gpu_problems(one, eight)) == []
     assert assign_gpus(one, eight) == GpuAssignment(
-        engines=(("0", "1"), ("2", "3")), trainer=("4", "5", "6", "7")
+        engines=(("0",), ("1",), ("2",), ("3",)), trainer=("4", "5", "6", "7")
     )
     two = load_cluster(CONFIGS / "osworld-uitars-7b-two-nodes.toml").run
     assert (two.rollout.count * two.rollout.vllm.tensor_parallel, two.training.ranks) == (8, 8)

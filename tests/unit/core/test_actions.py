@@ -10,13 +10,19 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
     format_action,
+    format_actions,
     parse_action,
+    parse_actions,
 )
 
 FORMS: list[tuple[str, Action]] = [
@@ -26,6 +32,13 @@ FORMS: list[tuple[str, Action]] = [
     ("drag(start_box='(1,2)', end_box='(3,4)')", Drag(1, 2, 3, 4)),
     ("hotkey(key='ctrl c')", Hotkey(("ctrl", "c"))),
     ("hotkey(key='enter')", Hotkey(("enter",))),
+    ("hotkey(key='meta')", Hotkey(("meta",))),
+    (r"hotkey(key='ctrl \'')", Hotkey(("ctrl", "'"))),
+    ("hover(start_box='(1,2)')", Hover(1, 2)),
+    ("keydown(key='ctrl')", KeyDown("ctrl")),
+    ("keyup(key='+')", KeyUp("+")),
+    (r"type(content='a\tb')", Type("a\tb")),
+    ("scroll(direction='up')", ScrollHere("up")),
     (r"type(content='it\'s a \\ here\n')", Type("it's a \\ here\n")),
     ("scroll(start_box='(5,6)', direction='down')", Scroll(5, 6, "down")),
     ("wait()", Wait()),
@@ -56,14 +69,15 @@ def test_each_action_has_exactly_this_text_form(text: str, action: Action) -> No
         "click(start_box='(1,2)')\nwait()",
         "drag(start_box='(1,2)',end_box='(3,4)')",
         "hotkey(key='')",
-        "hotkey(key='ctrl')",
         "hotkey(key='ctrl  c')",
         "hotkey(key='ctrl ctrl c')",
-        "hotkey(key='c ctrl')",
         "hotkey(key='Ctrl C')",
+        "hotkey(key='?')",
+        "keydown(key='ctrl c')",
+        "keyup(key='')",
+        "scroll(start_box='', direction='up')",
         "type(content='')",
         "type(content='a'b')",
-        r"type(content='\t')",
         "type(content='\t')",
         "type(content='a\nb')",
         "type(content='\ud800')",
@@ -85,7 +99,7 @@ def test_the_message_for_a_wrong_argument_shows_the_right_form() -> None:
 
 
 def test_the_message_for_an_unknown_action_lists_the_known_ones() -> None:
-    with pytest.raises(ActionParseError, match="click, left_double, right_single, drag, hotkey, type"):
+    with pytest.raises(ActionParseError, match="click, left_double, right_single, drag, hover, hotkey"):
         parse_action("press(key='a')")
 
 
@@ -96,3 +110,23 @@ def test_an_escaped_double_quote_is_read_because_policies_of_the_field_write_it(
 def test_an_action_that_has_no_text_form_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="between 0 and 99999"):
         Click(-1, 0)
+
+
+def test_the_actions_of_one_answer_are_read_in_order() -> None:
+    actions = (Click(1, 2), Type("a\n\nb"), Hotkey(("enter",)))
+    assert parse_actions(format_actions(actions)) == actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "wait()\n\nclick(start_box='(1,2)')",
+        "click(start_box='(1,2)')\n\n",
+        "hover(start_box='(1,2)')\nwait()",
+    ],
+)
+def test_actions_that_stand_alone_or_are_none_are_refused_with_the_whole_text(text: str) -> None:
+    with pytest.raises(ActionParseError) as refused:
+        parse_actions(text)
+    assert refused.value.text == text

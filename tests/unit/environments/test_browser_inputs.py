@@ -11,13 +11,17 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
 )
-from dart.environments.browser_inputs import input_calls
+from dart.environments.browser_inputs import NOTHING_LEFT, input_calls
 
 
 def kinds(action: Action) -> list[str]:
@@ -90,3 +94,24 @@ def test_the_wheel_turns_in_the_named_direction(direction: str, delta: tuple[int
 @pytest.mark.parametrize("action", [Wait(), Finished(), CallUser()])
 def test_waiting_and_finishing_touch_nothing(action: Action) -> None:
     assert input_calls(action) == []
+
+
+def test_a_held_modifier_is_held_for_clicks_until_it_is_released() -> None:
+    left = NOTHING_LEFT.after(KeyDown("ctrl"))
+    assert [event["modifiers"] for _, event in input_calls(Click(1, 2), left)] == [2, 2, 2]
+    (press, _) = input_calls(Type("a"), left)
+    assert press[1]["type"] == "rawKeyDown"
+    assert "text" not in press[1]
+    assert left.after(KeyUp("ctrl")) == NOTHING_LEFT
+    assert input_calls(KeyUp("ctrl"), NOTHING_LEFT)[0][1]["type"] == "keyUp"
+
+
+def test_a_scroll_without_a_point_is_where_the_pointer_was_left() -> None:
+    left = NOTHING_LEFT.after(Click(1, 2)).after(Type("a")).after(Drag(3, 4, 50, 60))
+    ((_, wheel),) = input_calls(ScrollHere("down"), left)
+    assert (wheel["x"], wheel["y"], wheel["deltaY"]) == (50, 60, 100)
+    assert (left.after(Hover(7, 8)).x, left.after(Scroll(9, 9, "up")).y) == (7, 9)
+
+
+def test_a_tab_in_a_text_presses_the_key() -> None:
+    assert [event["key"] for event in events(Type("a\t"))] == ["a", "a", "Tab", "Tab"]

@@ -265,6 +265,18 @@ def test_the_step_cap_ends_an_episode_with_its_own_outcome(system: System) -> No
     assert (system.trajectory().outcome, len(system.trajectory().steps)) == (Outcome.STEP_CAP, 2)
 
 
+def test_an_answer_with_several_actions_is_one_step_up_to_the_action_that_ends_the_episode(
+    system: System,
+) -> None:
+    system.engine().answer = "click(start_box='(1,2)')\n\nhover(start_box='(3,4)')\n\nkeyup(key='a')"
+    system.give(system.lease())
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert system.trajectory().outcome is Outcome.TERMINATED
+    assert [step.answer for step in system.trajectory().steps] == [system.engine().answer] * 2
+    assert system.calls == ["step"] * NUM_STEPS
+
+
 @pytest.mark.parametrize(("pays", "reward"), [(True, 1.0), (False, 0.0)])
 def test_calling_the_user_pays_only_where_the_task_cannot_be_done(
     system: System, monkeypatch: pytest.MonkeyPatch, pays: bool, reward: float

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.actor import Actor
+from actors.actor import Actor, Stop
 from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
@@ -334,3 +334,21 @@ def test_a_later_version_that_cannot_be_read_at_the_start_is_waited_for(
     pool.request("first")
     assert pool.versions("first") == [CORRUPT + 1]
     assert pool.is_in_routing
+
+
+def test_one_that_stops_answers_what_it_was_asked_and_sends_what_comes_later_elsewhere(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start()
+    pool.block("first")
+    pool.request("second")
+    pool.bench.tell(NAME, Stop())
+    pool.bench.settle()
+    assert not pool.is_in_routing
+    pool.request("late")
+    assert "is stopping" in pool.asked["late"].result().reason
+    pool.unblock()
+    assert pool.versions("first", "second") == [0, 0]
+    pool.bench.settle()
+    assert not pool.bench.is_alive(NAME)

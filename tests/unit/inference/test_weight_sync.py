@@ -11,9 +11,11 @@ from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.inference.weight_sync_actor import BOARD_CHECK_S, WeightSyncActor
+from dart.inference.weight_sync_actor import BOARD_CHECK_S, RECORD_CHECK_S, WeightSyncActor
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
+from dart.telemetry.engine_names import EngineNames
+from dart.telemetry.events import POOLS_SIZED
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
@@ -91,6 +93,12 @@ class World:
         for name in names:
             self.workers[name].finish()
             self.bench.advance(MOMENT_S)
+
+    def sized(self, engines: int) -> None:
+        """The run has so many engines from now on."""
+        with Store(self.record, create=False) as store:
+            store.record_event(POOLS_SIZED, "root", {"environments": 1, "engines": engines})
+        self.bench.advance(RECORD_CHECK_S + MOMENT_S)
 
     def loading(self) -> dict[str, int]:
         return {name: worker.loading[0][0].version for name, worker in self.workers.items() if worker.loading}
@@ -272,3 +280,30 @@ def test_a_worker_that_comes_back_with_the_newest_version_is_left_alone(world: W
     world.pass_(5.0)
     assert world.loading() == {}
     assert set(world.states().values()) == {"healthy"}
+
+
+def test_it_knows_how_many_engines_there_are_from_the_record_also_after_its_restart(world: World) -> None:
+    world.start_sync()
+    world.sized(2)
+    assert sorted(world.states()) == ["rollout-0", "rollout-1"]
+    world.workers["rollout-3"] = world.bench.start(Worker, "rollout-3")
+    world.sized(4)
+    assert world.states()["rollout-3"] == "healthy"
+    names = EngineNames(world.bench.board, WORKERS)
+    assert list(names) == ["rollout-0", "rollout-1", "rollout-2", "rollout-3"]
+    assert (len(names), names[1]) == (4, "rollout-1")
+    world.bench.kill("weight_sync")
+    world.start_sync()
+    assert sorted(world.states()) == list(names)
+
+
+def test_an_engine_that_was_taken_away_while_it_loaded_holds_up_no_other(world: World) -> None:
+    world.start_sync()
+    world.publish(1)
+    world.finish("rollout-0", "rollout-1")
+    assert world.loading() == {"rollout-2": 1}
+    world.sized(2)
+    world.publish(2)
+    assert world.loading() == {"rollout-2": 1, "rollout-0": 2}
+    world.finish("rollout-2", "rollout-0", "rollout-1")
+    assert world.required() == 2

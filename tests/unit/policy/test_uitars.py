@@ -10,14 +10,26 @@ from dart.core.actions import (
     Drag,
     Finished,
     Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
     LeftDouble,
     RightSingle,
     Scroll,
+    ScrollHere,
     Type,
     Wait,
     parse_action,
 )
-from dart.policy.uitars import NOT_AN_ACTION, PROMPT, map_points, read_answer, write_answer
+from dart.policy.uitars import (
+    NOT_AN_ACTION,
+    PROMPT,
+    PROMPT_NAMES,
+    map_points,
+    named_prompt,
+    read_answer,
+    write_answer,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +56,83 @@ from dart.policy.uitars import NOT_AN_ACTION, PROMPT, map_points, read_answer, w
         ("""type(content='print("a") wait()')""", Type('print("a") wait()')),
         ("scroll(start_box='(1,2)', direction='down')", Scroll(1, 2, "down")),
         ("scroll(direction='left', start_box='(1,2)')", Scroll(1, 2, "left")),
+        ("scroll(direction='down')", ScrollHere("down")),
+        ("scroll(start_box='', direction='Scroll down')", ScrollHere("down")),
+        ("left_single(start_box='(1,2)')", Click(1, 2)),
+        ("click(start_box='(1,2,5,8)')", Click(3, 5)),
+        ("click(start_box='<|box_start|>(1,2,5,8)<|box_end|>')", Click(3, 5)),
+        ("click(point='<point>84 120</point>')", Click(84, 120)),
+        ("drag(start_point='<point>1 2</point>', end_point='<point>3 4</point>')", Drag(1, 2, 3, 4)),
+        ("select(start_box='(1,2)', end_box='(3,4)')", Drag(1, 2, 3, 4)),
+        ("hover(start_box='(1,2)')", Hover(1, 2)),
+        ("click(start_box='(1,2)', end_box='(3,4)')", Click(1, 2)),
+        ("computer.click(start_box='(1,2)')", Click(1, 2)),
+        ("click(start_box='(-4,123456)')", Click(0, 99_999)),
+        ("click(start_box='(1,2)'", Click(1, 2)),
+        ("press(key='enter')", Hotkey(("enter",))),
+        ("press(press='Enter')", Hotkey(("enter",))),
+        ("hotkey(hotkey='v ctrl')", Hotkey(("v", "ctrl"))),
+        ("hotkey(key='ctrl')", Hotkey(("ctrl",))),
+        ("hotkey(key='ctrl S')", Hotkey(("ctrl", "shift", "s"))),
+        ("hotkey(key='ctrl +')", Hotkey(("ctrl", "+"))),
+        ("hotkey(key='ctrl -')", Hotkey(("ctrl", "-"))),
+        ("hotkey(key='ctrl nosuchkey c')", Hotkey(("ctrl", "c"))),
+        ("keydown(key='ctrl')", KeyDown("ctrl")),
+        ("keyup(key='ctrl')", KeyUp("ctrl")),
+        ("release(key='ctrl')", KeyUp("ctrl")),
+        ("type(content='a\\tb')", Type("a\tb")),
+        ("type(content='Action: wait()')", Type("Action: wait()")),
         ("wait()", Wait()),
         ("finished()", Finished()),
         ("finished(content='The file is saved.')", Finished()),
         ("call_user()", CallUser()),
+        ("error_env()", CallUser()),
         ("infeasible()", CallUser()),
     ],
 )
 def test_every_action_is_read_in_the_forms_policies_write(said: str, meant: Action) -> None:
-    assert read_answer(f"Thought: I plan.\nThen I do: it.\nAction: {said}\n") == meant
-    assert read_answer(f"Action: {said}") == meant
+    assert read_answer(f"Thought: I plan.\nThen I do: it.\nAction: {said}\n") == (meant,)
+    assert read_answer(f"Action: {said}") == (meant,)
+    assert read_answer(f"I do this. Action:{said}") == (meant,)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (
+            "click(start_box='(1,2)')\n\ntype(content='a\nb')\n\npress(key='enter')",
+            (Click(1, 2), Type("a\nb"), Hotkey(("enter",))),
+        ),
+        ("type(content='it's')\n\nhotkey(key='enter')", (Type("it's"), Hotkey(("enter",)))),
+        ("type(content='f(x)\n\ng(y)')", (Type("f(x)\n\ng(y)"),)),
+        ("click(start_box='(1,2)')\n\nfinished(content='done')", (Finished(),)),
+        ("click(start_box='(1,2)')\n\nwait()\n\nfinished()", (Wait(),)),
+        ("click(start_box='(1,2)')\n\ncall_user()", (CallUser(),)),
+        ("click(start_box='(1,2)')\n\ndance()", (Click(1, 2),)),
+        ("wait()\nAction: click(start_box='(1,2)')", (Click(1, 2),)),
+    ],
+)
+def test_several_actions_act_as_in_the_agent_of_the_authors(said: str, meant: tuple[Action, ...]) -> None:
+    assert read_answer(f"Thought: I plan.\nAction: {said}") == meant
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "dance()",
+        "scroll(start_box='(1,2)')",
+        "scroll(start_box='(1,2)', direction='sideways')",
+        "drag(start_box='(1,2)')",
+        "hotkey(key='')",
+        "hotkey(key='nosuchkey')",
+        "press()",
+        "keydown(key='')",
+        "type(content='')",
+        "type()",
+    ],
+)
+def test_an_action_that_the_agent_of_the_authors_does_not_carry_out_does_nothing(said: str) -> None:
+    assert read_answer(f"Action: {said}") == (Wait(),)
 
 
 @pytest.mark.parametrize(
@@ -61,28 +140,23 @@ def test_every_action_is_read_in_the_forms_policies_write(said: str, meant: Acti
     [
         "",
         "click(start_box='(84,120)')",
-        "Thought: I would say Action: wait() but not on a line of its own",
-        "Action: wait()\nAction: wait()",
-        "Action: wait()\n\nclick(start_box='(84,120)')",
-        "Action: type(content='a')\n\nhotkey(key='enter')",
+        "Thought: I would say Action: wait() but go on",
+        "Action: I click on (1,2)",
+        "Action: wait()\nwait()",
+        "Action: wait()\n\nand more",
+        "Action: wait()\nAction: and more",
         "Action: type(content='it's')\ntype(content='b')",
-        "Action: dance()",
         "Action: click(start_box='(84,120)') and more",
         "Action: click(start_box='(84)')",
-        "Action: click(start_box='(-1,2)')",
+        "Action: click(start_box='(1,2,3)')",
+        "Action: click(start_box='(1,two)')",
         "Action: click(start_box='(1,2)', start_box='(1,2)')",
+        "Action: click(start_box='(1,2)', point='(1,2)')",
         "Action: click()",
-        "Action: click(point='(1,2)')",
-        "Action: click(start_box='(999999,2)')",
+        "Action: click(start_box='')",
+        "Action: click('(1,2)')",
         "Action: click(start_box='(1,2)' end_box='(1,2)')",
-        "Action: scroll(start_box='(1,2)', direction='sideways')",
-        "Action: hotkey(key='ctrl')",
-        "Action: hotkey(key='')",
-        "Action: hotkey(key='a b c d e f')",
-        "Action: type(content='')",
         "Action: type(content='\x00')",
-        "Action: wait(now='yes')",
-        "Action: click(start_box='(1,2)'",
     ],
 )
 def test_what_is_no_action_is_refused_with_its_text(text: str) -> None:
@@ -97,8 +171,8 @@ def test_an_answer_that_was_no_action_is_none_to_the_screen_either() -> None:
 
 
 def test_a_thought_comes_before_the_action() -> None:
-    assert write_answer(Wait(), "It loads.") == "Thought: It loads.\nAction: wait()"
-    assert write_answer(Wait()) == "Action: wait()"
+    assert write_answer([Wait()], "It loads.") == "Thought: It loads.\nAction: wait()"
+    assert write_answer([Wait()]) == "Action: wait()"
 
 
 def test_only_points_are_moved() -> None:
@@ -107,6 +181,7 @@ def test_only_points_are_moved() -> None:
 
     assert map_points(Click(1, 2), far) == Click(101, 202)
     assert map_points(Drag(1, 2, 3, 4), far) == Drag(101, 202, 103, 204)
+    assert map_points(Hover(1, 2), far) == Hover(101, 202)
     assert map_points(Scroll(1, 2, "up"), far) == Scroll(101, 202, "up")
     assert map_points(Type("1"), far) == Type("1")
 
@@ -117,3 +192,15 @@ def test_the_prompt_names_every_action_that_is_read() -> None:
     for line in listed:
         sample = line.partition(" #")[0].replace("(x,y)", "(1,2)")
         read_answer(f"Action: {sample}")
+
+
+@pytest.mark.parametrize("name", PROMPT_NAMES)
+def test_the_prompt_of_a_checkpoint_lists_only_what_is_read(name: str) -> None:
+    prompt = named_prompt(name)
+    assert prompt is not None
+    listed = prompt.partition("## Action Space\n\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) == (9 if name == "uitars-1.5" else 10)
+    for line in listed:
+        sample = line.partition(" #")[0].replace("(x1,y1)", "(1,2)").replace("(x3,y3)", "(3,4)")
+        read_answer(f"Action: {sample}")
+    assert prompt.endswith("## User Instruction\n")

@@ -177,7 +177,7 @@ def test_an_action_survives_the_way_through_tokens(codec: VisionLanguageCodec, a
     assert told == action
 
 
-@pytest.mark.parametrize("text", ["Thought: no idea", "Action: dance()", "click(start_box='(1,2)')"])
+@pytest.mark.parametrize("text", ["Thought: no idea", "Action: dance", "click(start_box='(1,2)')"])
 def test_an_answer_without_an_action_is_a_text_the_screen_refuses(
     codec: VisionLanguageCodec, text: str
 ) -> None:

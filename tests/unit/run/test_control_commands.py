@@ -14,7 +14,7 @@ from dart.config.config import Config, ConfigError, load_config
 from dart.config.problems import Problem
 from dart.core import messages as m
 from dart.run import control_commands
-from dart.run.control_commands import Commands
+from dart.run.control_commands import ROUTED_ELSEWHERE_S, Commands
 from dart.run.control_protocol import (
     ControlAnswer,
     ControlOutcome,
@@ -30,6 +30,8 @@ from dart.run.control_protocol import (
     StopActor,
 )
 from dart.run.definition import RunDefinition
+from dart.telemetry.board_gauges import Gauge
+from dart.telemetry.engine_names import engine_names
 from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 
@@ -55,6 +57,13 @@ class Environment(Actor):
     """Is there."""
 
 
+class Engine(Actor):
+    """Has as many requests in flight as a test says."""
+
+    def asked(self, count: int) -> None:
+        self.set_gauges({Gauge.IN_FLIGHT: count})
+
+
 class Operator(Actor):
     """Carries requests out."""
 
@@ -67,7 +76,7 @@ def worker(name: str, actor: type[Actor], **fields: Any) -> ChildSpec:
 
 
 def tree_of(config: Config) -> RootSpec:
-    """A root over a curator and a pool of environments that are left alone after one failure."""
+    """A root over a curator, a pool of engines, and one of environments, left alone after one failure."""
     limits = config.supervision.environment_pool
     environments = tuple(
         worker(
@@ -81,7 +90,9 @@ def tree_of(config: Config) -> RootSpec:
     )
     flags = SupervisorFlags(ordered=False, max_restarts=limits.max_restarts)
     pool = supervisor_spec("environment_pool", flags, environments)
-    args = supervisor_args(SupervisorFlags(), (worker("curator", Curator), pool))
+    engines = tuple(worker(name, Engine) for name in engine_names(config.rollout.count))
+    rollouts = supervisor_spec("rollout_pool", SupervisorFlags(ordered=False), engines)
+    args = supervisor_args(SupervisorFlags(), (worker("curator", Curator), rollouts, pool))
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
 
 
@@ -122,9 +133,16 @@ class Tree:
 
     @property
     def environments(self) -> list[str]:
+        return self.running("env-")
+
+    @property
+    def engines(self) -> list[str]:
+        return self.running("rollout-")
+
+    def running(self, prefix: str) -> list[str]:
         rows = self.bench.board.rows()
         return sorted(
-            row.name for row in rows if row.name.startswith("env-") and row.state is ActorState.RUNNING
+            row.name for row in rows if row.name.startswith(prefix) and row.state is ActorState.RUNNING
         )
 
 
@@ -138,7 +156,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 def test_a_ping_is_a_round_trip_through_the_root(tree: Tree) -> None:
-    assert tree.answer(Ping()) == ControlAnswer(ControlOutcome.DONE, "root answers; 2 of 2 children are up")
+    assert tree.answer(Ping()) == ControlAnswer(ControlOutcome.DONE, "root answers; 3 of 3 children are up")
     tree.bench.hang("root")
     assert tree.outcome(Ping(wait_ms=400), for_s=1.0) in (ControlOutcome.SILENT, ControlOutcome.UNDER_WAY)
 
@@ -213,6 +231,61 @@ def test_a_pool_grows_and_shrinks_and_the_next_start_knows(tree: Tree) -> None:
     assert tree.answer(Scale(environments=1)) == ControlAnswer(ControlOutcome.DONE, "1 environments")
     assert tree.environments == ["env-000"]
     assert [config.environments.count for config in tree.kept] == [20, 1]
+
+
+def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tree) -> None:
+    answer = tree.answer(Scale(environments=3, rollouts=2))
+    assert answer == ControlAnswer(ControlOutcome.DONE, "3 environments and 2 rollouts")
+    assert (tree.environments, tree.engines) == (
+        ["env-000", "env-001", "env-002"],
+        ["rollout-0", "rollout-1"],
+    )
+    assert [(one.environments.count, one.rollout.count) for one in tree.kept] == [(3, 1), (3, 2)]
+
+
+def test_an_engine_that_is_taken_away_answers_first_what_it_was_asked(tree: Tree) -> None:
+    tree.answer(Scale(rollouts=2))
+    tree.bench.actor("rollout-1").asked(2)
+
+    assert tree.ask(Scale(rollouts=1, wait_ms=60_000), for_s=5.0) is None
+    assert tree.kept[-1].rollout.count == 1, "nobody asks it from now on"
+    assert tree.engines == ["rollout-0", "rollout-1"]
+    tree.bench.actor("rollout-1").asked(0)
+    tree.bench.advance(1.0)
+
+    assert tree.engines == ["rollout-0"]
+
+
+def test_an_engine_that_never_answers_is_not_waited_for_for_ever(tree: Tree) -> None:
+    tree.answer(Scale(rollouts=2))
+    tree.bench.actor("rollout-1").asked(2)
+    longest_s = tree.file.rollout.answer_deadline_s + ROUTED_ELSEWHERE_S + 1.0
+    assert tree.answer(Scale(rollouts=1, wait_ms=600_000), for_s=longest_s).text == "1 rollouts"
+
+
+def test_engines_that_do_not_fit_on_the_gpus_are_refused_with_the_sum(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_commands, "gpus_here", lambda: ("0", "1", "2"))
+    chosen = ["environments.count=2", 'rollout.engine="vllm"', "rollout.vllm.memory=0.9"]
+    tree.definition.config = tree.definition.as_started = load_config(None, chosen)
+    assert tree.answer(Scale(rollouts=2)).text == "2 rollouts", "the trainer has GPU 2"
+
+    answer = tree.answer(Scale(rollouts=3))
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert "3 engines x 1 + 1 for the trainer = 4 GPUs, and 3 are on this machine" in answer.text
+    assert tree.engines == ["rollout-0", "rollout-1"]
+
+
+def test_a_reloaded_file_changes_the_number_of_engines(tree: Tree) -> None:
+    assert reloaded(tree, "rollout.count=3").text == "changed: rollout.count"
+    assert tree.engines == ["rollout-0", "rollout-1", "rollout-2"]
+    tree.bench.kill("rollout_pool")
+    tree.bench.advance(1.0)
+    tree.operator.run(tree.operator.commands.restore())
+    tree.bench.advance(1.0)
+    assert tree.engines == ["rollout-0", "rollout-1", "rollout-2"]
 
 
 def test_what_hangs_while_a_pool_shrinks_is_killed_and_then_gone(tree: Tree) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
+from dart.config.bundled import bundled_folder
+from dart.config.config import load_config
 from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
@@ -28,6 +30,7 @@ from dart.training.batch import step_samples
 from dart.training.batch_errors import blame
 from dart.training.distributed import OPTIMIZER_FILE, write_parts
 from dart.training.learner import Learner, LearnerConfig
+from dart.training.learner_factory import learner_config
 from dart.training.loss import TokenBatch, dart_loss
 from tests.sampled import recorded
 
@@ -358,3 +361,27 @@ def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
     resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
     resumed.update([group], blobs)
     assert same(weights(learner.save(tmp_path / "one")), weights(resumed.save(tmp_path / "two")), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_the_job_for_one_gpu_trains_publishes_and_answers_with_a_tiny_checkpoint_of_its_layout(
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    job = load_config(
+        bundled_folder() / "one-gpu-miniwob.toml", ["training.device='cpu'", "training.lr=1e-2"]
+    )
+    learner = Learner(tiny_qwen, learner_config(job))
+    report = learner.update([played(tiny_qwen, blobs, group_of)], blobs)
+    assert (report.version, job.training.precision, job.training.lora.rank) == (1, "bfloat16", 16)
+    folder = learner.save(tmp_path / "checkpoints")
+    assert not same(weights(folder), weights(tiny_qwen), atol=1e-5)
+    engine = TransformersEngine(
+        folder, 1, screenshots=blobs, seed=7, prompt_spec=PromptSpec(context=job.context)
+    )
+    request = GenerateRequest(
+        screenshot_sha256=screen(blobs, 0), instruction="Click.", history=(), temperature=1.0
+    )
+    (made,) = engine.generate([request])
+    assert made.policy_version == 1
+    assert 0 < len(made.token_ids) <= job.context.answer_tokens

@@ -157,9 +157,9 @@ class FakeDesktop:
 
             return call
 
-        for name in ("click", "doubleClick", "rightClick", "dragTo", "hotkey", "write", "press"):
+        for name in ("click", "doubleClick", "rightClick", "dragTo", "scroll", "hscroll"):
             setattr(module, name, record(name))
-        for name in ("scroll", "hscroll"):
+        for name in ("hotkey", "write", "press", "keyDown", "keyUp"):
             setattr(module, name, record(name))
         module.moveTo = record("moveTo")  # type: ignore[attr-defined]
         module.position = lambda: self.pointer  # type: ignore[attr-defined]

@@ -14,7 +14,21 @@ import pytest
 from dart.config.injected_faults import InjectedFault
 from dart.config.machine_address import MachineAddress
 from dart.config.sections import FaultsSettings, OSWorldSettings
-from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.core.actions import (
+    Action,
+    Click,
+    Drag,
+    Hotkey,
+    Hover,
+    KeyDown,
+    KeyUp,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    ScrollHere,
+    Type,
+    Wait,
+)
 from dart.core.png import png_size
 from dart.core.types import Outcome
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
@@ -200,6 +214,10 @@ async def test_an_episode_is_set_up_seen_acted_on_and_scored(
         (Hotkey(("meta", "e")), ["hotkey('win', 'e')"]),
         (Scroll(5, 6, "down"), ["scroll(-5, x=5, y=6)"]),
         (Scroll(5, 6, "right"), ["hscroll(5, x=5, y=6)"]),
+        (ScrollHere("down"), ["scroll(-5)"]),
+        (Hover(5, 6), ["moveTo(5, 6)"]),
+        (KeyDown("meta"), ["keyDown('win')"]),
+        (KeyUp("ctrl"), ["keyUp('ctrl')"]),
         (Type("it's\n"), ['write("it\'s", interval=0.02)', "press('enter')"]),
         (Type("a<b"), ["write('a', interval=0.02)", "hotkey('shift', ',')", "write('b', interval=0.02)"]),
         (Type("ä€"), ["hotkey('ctrl', 'v')", "pasted 'ä€'"]),

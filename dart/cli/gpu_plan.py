@@ -1,0 +1,53 @@
+"""The GPUs of a plan, for `dartrl up --dry-run`: who has which, and what lies there."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dart.cluster.plan import NodePlan
+    from dart.config.config import Config
+
+GIB = 2**30
+
+
+def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str]:
+    """Return what lies on each GPU of this machine, or that the configuration names; empty without any.
+
+    gpu_gib   memory of a GPU in GiB; None: as this machine's driver says
+    """
+    from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
+    from dart.core.errors import DartError
+    from dart.preflight.gpu_memory import counted, gpu_bytes_here, gpu_lines, on_gpus
+
+    assignment = assign_gpus(settings, gpus_here())
+    dealt = describe_gpus(assignment)
+    if not dealt:
+        return []
+    gpu_bytes = int(gpu_gib * GIB) if gpu_gib else gpu_bytes_here()
+    try:
+        policy, dimensions = counted(settings)
+    except (OSError, ValueError, DartError) as error:
+        return [f"GPUs  {dealt}", f"  what lies there cannot be estimated: {error}"]
+    return [
+        f"GPUs  {dealt}",
+        *gpu_lines(on_gpus(settings, policy, dimensions, assignment, gpu_bytes), gpu_bytes),
+    ]
+
+
+def lines_of_nodes(settings: "Config", nodes: "tuple[NodePlan, ...]", gpu_gib: float | None) -> Iterator[str]:
+    """Yield what lies on each GPU of a cluster's nodes."""
+    from dart.config.gpus import GpuAssignment
+    from dart.core.errors import DartError
+    from dart.preflight.gpu_memory import counted, gpu_lines, on_gpus
+
+    gpu_bytes = int(gpu_gib * GIB) if gpu_gib else None
+    try:
+        policy, dimensions = counted(settings)
+    except (OSError, ValueError, DartError) as error:
+        yield f"what lies on the GPUs cannot be estimated: {error}"
+        return
+    yield "GPUs"
+    for node in nodes:
+        shares = GpuAssignment(engines=tuple(node.engines.values()), trainer=node.trainer_gpus)
+        found = on_gpus(settings, policy, dimensions, shares, gpu_bytes, names=tuple(node.engines))
+        yield from gpu_lines(found, gpu_bytes, f"{node.node}, GPU")

@@ -1,0 +1,28 @@
+"""Names and shapes of a model's weights, from its configuration alone: no weights are read or made.
+
+    python -m dart.policy.empty_model models/UI-TARS-1.5-7B
+
+prints one JSON object. `dart.preflight.gpu_memory` runs it in a process of its own, because it imports torch.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForImageTextToText
+from transformers.utils import logging
+
+from dart.policy.vlm_processor import load_config
+
+
+def shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of each weight by name; tied weights count once. Raises UnsupportedCheckpoint."""
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(load_config(folder))
+    return {name: list(weight.shape) for name, weight in model.named_parameters()}
+
+
+if __name__ == "__main__":
+    logging.set_verbosity_error()
+    print(json.dumps(shapes(Path(sys.argv[1]))))

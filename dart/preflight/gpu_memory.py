@@ -1,0 +1,291 @@
+"""What lies on each GPU: weights, optimizer, activations, cache, with the sum against the GPU's memory.
+
+Weights and what is trained are counted (`dart.preflight.memory`). Activations follow Korthikanti et al.
+2022 (arXiv 2205.05198, section 4): 34 bytes for each token, layer and unit of width in 16 bits, without the
+part of attention that grows with the square of the length, which current kernels do not keep; with gradient
+checkpointing 2 bytes, and one layer in full. What libraries and compiled graphs take is assumed
+(`RUNTIME_BYTES`). No figure was compared with a GPU yet.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dart.config.config import Config
+from dart.config.gpus import GpuAssignment
+from dart.core.errors import UnavailableError
+from dart.inference.tensor_layout import Layout
+from dart.inspect.formatting import size
+from dart.preflight.memory import BYTES_OF_DTYPE, PolicySize, estimate, policy_size, size_of
+from dart.telemetry.engine_names import engine_names
+
+RUNTIME_BYTES = 2**30
+"""Assumed memory of one process on a GPU: the context of CUDA, libraries, compiled graphs."""
+
+PASS_TOKENS = 16_384
+"""Largest number of tokens in one pass of a vLLM engine, its default on large GPUs."""
+
+LAYER_BYTES, KEPT_BYTES = 34, 2
+"""Bytes of activations for each token, layer and unit of width in 16 bits: all, and with checkpointing."""
+
+LOGIT_COPIES = 3
+"""Copies of an answer's logits in float32 during an update: logits, their log-softmax, the gradient."""
+
+PATCHES_PER_TOKEN = 4
+"""Patches of the vision tower for each image token, in the Qwen-VL family."""
+
+IN_MAIN_MEMORY = ("libraries", "checkpoint being written", "weights with the adapter while they are written")
+"""Parts of the trainer's memory that are not on its GPU."""
+
+NO_ROOM = "no room for a cache within rollout.vllm.memory"
+
+SMI_DEADLINE_S = 10.0
+SHAPES_DEADLINE_S = 120.0
+
+REMEDY = (
+    "a larger GPU, more GPUs (training.ranks, rollout.vllm.tensor_parallel), training.lora.rank > 0, a "
+    "smaller training.micro_batch_tokens, or another rollout.vllm.memory"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimensions:
+    """The dimensions of a checkpoint, as its config.json has them."""
+
+    layers: int
+    hidden: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    vision_layers: int
+    vision_hidden: int
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Bytes of keys and values of one token, in 16 bits."""
+        return 2 * 2 * self.layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process with memory on a GPU."""
+
+    name: str
+    parts: Mapping[str, int]
+    """Bytes by purpose."""
+    note: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
+
+
+def dimensions_of(folder: Path) -> Dimensions:
+    """Read the dimensions of a vision-language checkpoint. Raises OSError or ValueError."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text, vision = {**config, **config.get("text_config", {})}, config.get("vision_config", {})
+    try:
+        heads = text["num_attention_heads"]
+        return Dimensions(
+            layers=text["num_hidden_layers"],
+            hidden=text["hidden_size"],
+            kv_heads=text.get("num_key_value_heads") or heads,
+            head_dim=text.get("head_dim") or text["hidden_size"] // heads,
+            vocabulary=text["vocab_size"],
+            vision_layers=vision.get("depth") or vision.get("num_hidden_layers") or 0,
+            vision_hidden=vision.get("embed_dim") or vision.get("hidden_size") or 0,
+        )
+    except (KeyError, TypeError) as missing:
+        raise ValueError(f"{folder}/config.json has no {missing} of a vision-language model") from missing
+
+
+def planned_layout(folder: Path) -> Layout:
+    """Return names and shapes of the weights that a config.json describes, without any weights.
+
+    Qwen2.5-VL, which UI-TARS-1.5 is, is counted here. Other models are made without memory by transformers,
+    in a process of its own, because that takes many seconds. Raises OSError, ValueError or UnavailableError.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") == "qwen2_5_vl":
+        try:
+            return qwen_layout({**config, **config.get("text_config", {})}, config["vision_config"])
+        except (KeyError, TypeError) as missing:
+            raise ValueError(f"{folder}/config.json has no {missing}") from missing
+    return _made_layout(folder)
+
+
+def qwen_layout(text: Mapping[str, Any], vision: Mapping[str, Any]) -> Layout:
+    """Return names and shapes of the weights of a Qwen2.5-VL checkpoint. Raises KeyError."""
+    hidden, middle = text["hidden_size"], text["intermediate_size"]
+    keys = text["num_key_value_heads"] * (hidden // text["num_attention_heads"])
+    found: dict[str, tuple[int, ...]] = {"embed": (text["vocab_size"], hidden), "norm": (hidden,)}
+    if not text.get("tie_word_embeddings"):
+        found["head"] = (text["vocab_size"], hidden)
+    for index in range(text["num_hidden_layers"]):
+        layer = f"layers.{index}"
+        for name, rows in (("q", hidden), ("k", keys), ("v", keys)):
+            found[f"{layer}.{name}_proj.weight"], found[f"{layer}.{name}_proj.bias"] = (rows, hidden), (rows,)
+        found[f"{layer}.o_proj.weight"] = (hidden, hidden)
+        for name, shape in (("gate", (middle, hidden)), ("up", (middle, hidden)), ("down", (hidden, middle))):
+            found[f"{layer}.{name}_proj.weight"] = shape
+        found |= {f"{layer}.norm1": (hidden,), f"{layer}.norm2": (hidden,)}
+    width, inner = vision["hidden_size"], vision["intermediate_size"]
+    patch = vision.get("in_chans", 3) * vision["temporal_patch_size"] * vision["patch_size"] ** 2
+    found["vision.patches"] = (width, patch)
+    for index in range(vision["depth"]):
+        block = f"vision.blocks.{index}"
+        linear = {"qkv": (3 * width, width), "proj": (width, width), "down": (width, inner)}
+        for name, shape in {**linear, "gate": (inner, width), "up": (inner, width)}.items():
+            found[f"{block}.{name}"], found[f"{block}.{name}.bias"] = shape, shape[:1]
+        found |= {f"{block}.norm1": (width,), f"{block}.norm2": (width,)}
+    merged, out = vision["spatial_merge_size"] ** 2 * width, vision["out_hidden_size"]
+    found |= {"vision.merger.norm": (width,), "vision.merger.0": (merged, merged)}
+    found |= {"vision.merger.0.bias": (merged,), "vision.merger.2": (out, merged)}
+    return found | {"vision.merger.2.bias": (out,)}
+
+
+def _made_layout(folder: Path) -> Layout:
+    command = [sys.executable, "-m", "dart.policy.empty_model", str(folder)]
+    try:
+        made = subprocess.run(
+            command, capture_output=True, text=True, timeout=SHAPES_DEADLINE_S, check=True
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        raise UnavailableError(f"counting its weights took {SHAPES_DEADLINE_S:g} s and more") from late
+    except subprocess.CalledProcessError as failed:
+        reason = str(failed.stderr).strip().rpartition("\n")[2]
+        raise UnavailableError(f"the weights of {folder} cannot be counted: {reason}") from failed
+    return {name: tuple(shape) for name, shape in json.loads(made).items()}
+
+
+def gpu_bytes_here(program: str = "nvidia-smi") -> int | None:
+    """Return the memory of this machine's smallest GPU; None where none is found."""
+    if shutil.which(program) is None:
+        return None
+    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=SMI_DEADLINE_S, check=True)
+        return min(int(line) for line in told.stdout.split()) * 2**20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None  # the plan is shown without a limit
+
+
+def on_gpus(
+    config: Config,
+    policy: PolicySize,
+    dimensions: Dimensions | None,
+    assignment: GpuAssignment,
+    gpu_bytes: int | None,
+    names: Sequence[str] = (),
+) -> dict[str, list[Holder]]:
+    """Return who has memory on each GPU, the GPUs in order.
+
+    dimensions   None for a small policy: its activations and caches are not counted
+    names        names of the engines; by default those of a run on one machine
+    gpu_bytes    memory of one GPU; None: unknown, so the share that vLLM reserves is unknown, too
+    """
+    found: dict[str, list[Holder]] = {}
+    engines = names or engine_names(len(assignment.engines))
+    for name, gpus in zip(engines, assignment.engines, strict=True):
+        for gpu in gpus:
+            holder = _engine(config, policy, dimensions, gpu_bytes, name, len(gpus))
+            found.setdefault(gpu, []).append(holder)
+    for rank, gpu in enumerate(assignment.trainer):
+        name = f"trainer, rank {rank}" if config.training.ranks > 1 else "trainer"
+        found.setdefault(gpu, []).append(Holder(name=name, parts=dict(_trainer(config, policy, dimensions))))
+    return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
+
+
+def _engine(
+    config: Config,
+    policy: PolicySize,
+    dimensions: Dimensions | None,
+    gpu_bytes: int | None,
+    name: str,
+    width: int,
+) -> Holder:
+    """Return what one of an engine's GPUs holds of it."""
+    rollout = config.rollout
+    if rollout.engine != "vllm":
+        weights = BYTES_OF_DTYPE["float32"] * policy.parameters
+        return Holder(
+            name=name, parts={"weights": weights, "next version": weights, "runtime": RUNTIME_BYTES}
+        )
+    parts = {
+        "weights": policy.parameters * BYTES_OF_DTYPE[rollout.vllm.dtype] // width,
+        "runtime": RUNTIME_BYTES,
+    }
+    if dimensions is not None:
+        tokens = min(PASS_TOKENS, rollout.vllm.max_tokens * rollout.max_batch)
+        parts["activations"] = LAYER_BYTES * tokens * dimensions.hidden // width
+    if gpu_bytes is None:
+        return Holder(name=name, parts=parts, note=f"and cache, up to {rollout.vllm.memory:g} of the GPU")
+    room = int(rollout.vllm.memory * gpu_bytes) - sum(parts.values())
+    parts["cache"] = max(0, room)
+    if dimensions is None or room <= 0:
+        return Holder(name=name, parts=parts, note=NO_ROOM if room <= 0 else "")
+    tokens = room * width // dimensions.cache_bytes_per_token
+    prompts = tokens // rollout.vllm.max_tokens
+    note = f"cache of {tokens:,} tokens, {prompts} of the longest prompts at a time"
+    return Holder(name=name, parts=parts, note=note)
+
+
+def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) -> Iterator[tuple[str, int]]:
+    """Yield name and bytes of each part of one rank's memory on its GPU."""
+    held = next(kind.parts for kind in estimate(config, policy) if kind.name == "trainer")
+    yield from ((name, count) for name, count in held.items() if name not in IN_MAIN_MEMORY)
+    yield "runtime", RUNTIME_BYTES
+    if dimensions is None:
+        return
+    training = config.training
+    scale = BYTES_OF_DTYPE[training.precision] / 2
+    tokens = training.micro_batch_tokens
+    is_whole = training.lora.rank == 0  # otherwise the vision tower is frozen and keeps nothing
+    widths = [(tokens, dimensions.layers, dimensions.hidden)]
+    if is_whole:
+        patches = PATCHES_PER_TOKEN * tokens
+        widths.append((patches, dimensions.vision_layers, dimensions.vision_hidden))
+    kept = KEPT_BYTES if training.gradient_checkpointing else LAYER_BYTES
+    kept_bytes = sum(kept * count * layers * width for count, layers, width in widths)
+    one_layer = max(LAYER_BYTES * count * width for count, _, width in widths)
+    answers = training.micro_batch * config.context.answer_tokens
+    yield "activations", int(scale * (kept_bytes + one_layer * training.gradient_checkpointing))
+    yield "logits", LOGIT_COPIES * 4 * answers * dimensions.vocabulary
+
+
+def gpu_lines(found: Mapping[str, Sequence[Holder]], gpu_bytes: int | None, where: str = "GPU") -> list[str]:
+    """Return lines: for each GPU its sum against its memory, and who holds what, with what is too much."""
+    lines: list[str] = []
+    for gpu, holders in found.items():
+        total = sum(holder.total_bytes for holder in holders)
+        limit = f" of {size(gpu_bytes)}" if gpu_bytes else ""
+        lines.append(f"  {where} {gpu}: {size(total)}{limit}")
+        lines += [f"    {_described(holder)}" for holder in holders]
+        if gpu_bytes and total > gpu_bytes:
+            lines.append(f"    that is {size(total - gpu_bytes)} more than it has; use {REMEDY}")
+        elif any(holder.note == NO_ROOM for holder in holders):
+            lines.append(f"    an engine there cannot start; use {REMEDY}")
+    return lines
+
+
+def _described(holder: Holder) -> str:
+    parts = sorted(holder.parts.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{name} {size(count)}" for name, count in parts)
+    return f"{holder.name}  {size(holder.total_bytes)}: {listed}{f' ({holder.note})' if holder.note else ''}"
+
+
+def counted(config: Config) -> tuple[PolicySize, Dimensions | None]:
+    """Return the size and the dimensions of a run's policy, from its files, or from config.json alone.
+
+    Raises OSError, ValueError or DartError when the folder does not say.
+    """
+    folder = config.training.policy
+    described: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    has_weights = any(folder.glob("*.safetensors"))
+    policy = policy_size(folder) if has_weights else size_of(planned_layout(folder))
+    return policy, None if described.get("model_type") == "gui_policy" else dimensions_of(folder)

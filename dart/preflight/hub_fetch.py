@@ -1,0 +1,122 @@
+"""Fetches a checkpoint from the Hugging Face hub, checks every file by its hash, and notes the commit.
+
+A branch or a tag is resolved to its commit first, and all files are of that commit. The folder appears when
+every file is there and right; `hub.json` in it names repository, revision, commit and the hash of each file.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dart.config.config import Config
+from dart.config.hub import NOTE, HubPolicy, fetched_from
+from dart.core.errors import UnavailableError
+
+ENDPOINT = "HF_ENDPOINT"
+SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")
+"""Ends of the names of files that belong to a checkpoint; others, such as pictures, are left out."""
+
+READ_BYTES = 1 << 20
+
+
+def fetch(
+    policy: HubPolicy, say: Callable[[str], None] = lambda _: None, *, only_config: bool = False
+) -> Path:
+    """Fetch a checkpoint, unless it is there, and return its folder.
+
+    only_config   fetch config.json alone, which is enough for an estimate of memory (`up --dry-run`)
+
+    Raises UnavailableError when the hub cannot be reached, knows no such checkpoint, or a file is not what
+    the hub says.
+    """
+    if (policy.folder / NOTE).is_file():
+        return policy.folder
+    with _told(policy):
+        from huggingface_hub import HfApi
+
+        api = HfApi(endpoint=os.environ.get(ENDPOINT))
+        info = api.model_info(policy.repo, revision=policy.revision, files_metadata=True)
+        wanted = [one for one in info.siblings or () if _belongs(one.rfilename, only_config=only_config)]
+        if not any(one.rfilename == "config.json" for one in wanted):
+            raise UnavailableError(f"{policy} has no config.json, so it is no checkpoint of a policy")
+        target = policy.folder if only_config else policy.folder.with_name(f".{policy.folder.name}.part")
+        target.mkdir(parents=True, exist_ok=True)
+        hashes = {}
+        for one in wanted:
+            say(f"{one.rfilename}  {one.size or 0:,} bytes")
+            api.hf_hub_download(policy.repo, one.rfilename, revision=info.sha, local_dir=target)
+            hashes[one.rfilename] = _checked(target / one.rfilename, one, policy)
+    shutil.rmtree(target / ".cache", ignore_errors=True)
+    if only_config:
+        return target
+    note = {"repo": policy.repo, "revision": policy.revision, "commit": info.sha, "files": hashes}
+    (target / NOTE).write_text(json.dumps(note, indent=1))
+    shutil.rmtree(policy.folder, ignore_errors=True)  # a config.json that was fetched alone
+    target.rename(policy.folder)
+    say(f"{policy} is commit {info.sha}, in {policy.folder}")
+    return policy.folder
+
+
+def fetch_if_allowed(config: Config, say: Callable[[str], None]) -> None:
+    """Fetch the policy of a run if it is on the hub, is not here, and `training.fetch_policy` allows it."""
+    policy = fetched_from(config.training.policy)
+    if policy is not None and config.training.fetch_policy:
+        fetch(policy, say)
+
+
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of a fetched checkpoint; None for a folder that was not fetched."""
+    try:
+        return str(json.loads((folder / NOTE).read_text(encoding="utf-8"))["commit"])
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+def _belongs(name: str, *, only_config: bool) -> bool:
+    if only_config:
+        return name == "config.json"
+    return name.endswith(SUFFIXES) and "/" not in name
+
+
+def _checked(file: Path, said: Any, policy: HubPolicy) -> str:
+    """Return the hash of a file: sha256 of a large one, git's for others. Raises UnavailableError."""
+    large = said.lfs.sha256 if said.lfs else None
+    begin = b"" if large else f"blob {file.stat().st_size}\0".encode()
+    digest = hashlib.sha256() if large else hashlib.sha1(begin, usedforsecurity=False)
+    with file.open("rb") as content:
+        while piece := content.read(READ_BYTES):
+            digest.update(piece)
+    expected = large or said.blob_id
+    if digest.hexdigest() != expected:
+        file.unlink()
+        raise UnavailableError(
+            f"{file.name} of {policy} came with the hash {digest.hexdigest()}, expected {expected}: "
+            "the download is damaged or was changed on its way; fetch it again"
+        )
+    return str(expected)
+
+
+@contextmanager
+def _told(policy: HubPolicy) -> Iterator[None]:
+    """Turn errors of the hub and of the network into one that says what to do."""
+    from huggingface_hub import errors
+
+    where = os.environ.get(ENDPOINT) or "https://huggingface.co"
+    try:
+        yield
+    except errors.RevisionNotFoundError as error:
+        what = f"{where} has {policy.repo}, but no revision {policy.revision!r}"
+        raise UnavailableError(f"{what}; name a commit, a tag or a branch") from error
+    except errors.RepositoryNotFoundError as error:
+        what = f"{where} has no {policy.repo}, or does not show it to you"
+        raise UnavailableError(f"{what}; check the name, or set HF_TOKEN for a gated one") from error
+    # The base of all errors of the hub's HTTP client, whose own name changes with the version.
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
+        what = f"{policy} cannot be fetched from {where}: {error}"
+        by_hand = f"copy the checkpoint into {policy.folder}"
+        raise UnavailableError(f"{what}; set {ENDPOINT} to a mirror, or {by_hand}") from error

@@ -1,0 +1,46 @@
+"""The engines of a run by name. Their number can change while the run goes on (`dartrl scale rollouts=N`)."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import overload
+
+from actors.board import Board
+from dart.telemetry.board_gauges import Gauge
+
+OWNER = "weight_sync"
+"""The actor whose gauge has the number of engines; it reads the number from the record."""
+
+
+@lru_cache(maxsize=64)
+def engine_names(count: int) -> tuple[str, ...]:
+    """Return the names of so many rollout actors."""
+    return tuple(f"rollout-{index}" for index in range(count))
+
+
+class EngineNames(Sequence[str]):
+    """The names of the engines that the run has now, read from the board each time.
+
+    at_start   the names when the reader was started; they count until weight_sync shows a number
+    """
+
+    def __init__(self, board: Board, at_start: Sequence[str]) -> None:
+        self._board = board
+        self._at_start = tuple(at_start)
+
+    def _now(self) -> tuple[str, ...]:
+        slot = self._board.find(OWNER)
+        count = 0 if slot is None else self._board.gauge(slot, Gauge.ENGINES)
+        return engine_names(count) if count else self._at_start
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._now()[index]

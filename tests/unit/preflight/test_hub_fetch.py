@@ -1,0 +1,169 @@
+"""`dartrl policy fetch` with the real huggingface_hub, against a server here that speaks its routes."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from dart.config.config import ConfigError, load_config
+from dart.config.hub import fetched_from, hub_policy
+from dart.preflight.requirements import missing_policy
+from tests.patience import slowness
+
+REPO, COMMIT = "owner/tiny", "a" * 40
+FILES = {
+    "config.json": b'{"model_type": "qwen2_5_vl"}',
+    "model.safetensors": b"weights" * 1000,
+    "cat.png": b"x",
+}
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def listed(name: str, content: bytes) -> dict[str, Any]:
+    git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+    told: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": git}
+    if name.endswith(".safetensors"):
+        sha256 = hashlib.sha256(content).hexdigest()
+        told["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 130}
+    return told
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The routes that are asked for; `changed` names a file whose content is another than is listed."""
+
+    changed = ""
+
+    def do_HEAD(self) -> None:
+        self._reply(has_body=False)
+
+    def do_GET(self) -> None:
+        self._reply(has_body=True)
+
+    def _reply(self, *, has_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        api, resolve = f"/api/models/{REPO}/revision/", f"/{REPO}/resolve/{COMMIT}/"
+        if path in (f"{api}main", f"{api}{COMMIT}"):
+            files = [listed(name, content) for name, content in FILES.items()]
+            self._send(200, json.dumps({"id": REPO, "sha": COMMIT, "siblings": files}).encode(), has_body)
+        elif path.startswith(resolve) and path.removeprefix(resolve) in FILES:
+            name = path.removeprefix(resolve)
+            content = FILES[name][::-1] if name == Hub.changed else FILES[name]
+            self._send(200, content, has_body, {"ETag": f'"{hashlib.md5(content).hexdigest()}"'})
+        else:
+            missing = "RevisionNotFound" if path.startswith(api) else "RepoNotFound"
+            self._send(404, b"{}", has_body, {"X-Error-Code": missing})
+
+    def _send(self, code: int, body: bytes, has_body: bool, more: dict[str, str] | None = None) -> None:
+        self.send_response(code)
+        for name, value in {
+            "X-Repo-Commit": COMMIT,
+            "Content-Length": str(len(body)),
+            **(more or {}),
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(Hub, "changed", "")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def fetch(folder: Path, endpoint: str, *words: str) -> subprocess.CompletedProcess[str]:
+    known = {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "HF_HOME": str(folder / "home")}
+    return subprocess.run(
+        [sys.executable, "-m", "dart", "policy", "fetch", *words],
+        cwd=folder,
+        env={**os.environ, **known, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60 * slowness(),
+        check=False,
+    )
+
+
+def test_a_branch_becomes_a_commit_and_every_file_of_a_checkpoint_is_checked(
+    tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = fetch(tmp_path, endpoint, f"hf://{REPO}@main")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "models/hub/owner--tiny@main"
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "hub.json", "model.safetensors"]
+    note = json.loads((folder / "hub.json").read_text())
+    assert (note["repo"], note["revision"], note["commit"]) == (REPO, "main", COMMIT)
+    assert note["files"]["model.safetensors"] == hashlib.sha256(FILES["model.safetensors"]).hexdigest()
+    monkeypatch.chdir(tmp_path)
+    config = load_config(None, [f'training.policy="hf://{REPO}@main"'])
+    assert config.training.policy == folder
+    assert not any("fetch it" in problem for problem in missing_policy(config))
+
+
+def test_a_file_that_is_not_what_the_hub_says_is_refused_and_no_checkpoint_is_made(
+    tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub, "changed", "model.safetensors")
+    done = fetch(tmp_path, endpoint, f"hf://{REPO}@{COMMIT}")
+    assert (
+        done.returncode,
+        "expected " + hashlib.sha256(FILES["model.safetensors"]).hexdigest() in done.stderr,
+    ) == (
+        69,
+        True,
+    )
+    assert not (tmp_path / f"models/hub/owner--tiny@{COMMIT}").exists()
+
+
+def test_a_config_alone_is_enough_for_an_estimate(tmp_path: Path, endpoint: str) -> None:
+    assert fetch(tmp_path, endpoint, f"hf://{REPO}@main", "--only-config").returncode == 0
+    folder = tmp_path / "models/hub/owner--tiny@main"
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+
+
+def test_what_the_hub_does_not_have_and_a_machine_without_a_network_are_said(
+    tmp_path: Path, endpoint: str
+) -> None:
+    for address, where, problem in (
+        (f"hf://{REPO}@gone", endpoint, "but no revision 'gone'; name a commit, a tag or a branch"),
+        (
+            f"hf://{REPO}@main",
+            "http://127.0.0.1:9",
+            "set HF_ENDPOINT to a mirror, or copy the checkpoint into",
+        ),
+    ):
+        done = fetch(tmp_path, where, address)
+        assert done.returncode == 69, done.stderr
+        assert problem in done.stderr
+    assert fetch(tmp_path, endpoint, "owner/tiny").returncode == 2
+
+
+def test_an_address_is_read_and_a_missing_checkpoint_says_how_to_fetch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address in ("hf://Qwen/Qwen2.5-VL-3B-Instruct@main", "hf://a/b@0123abc", "hf://o-o/n_n@v1.0"):
+        policy = hub_policy(address)
+        assert policy is not None
+        assert str(policy) == address
+        assert fetched_from(policy.folder) == policy
+    config = load_config(None, ['training.policy="hf://a/b@main"'])
+    (problem,) = missing_policy(config)
+    assert "dartrl policy fetch hf://a/b@main" in problem
+    with pytest.raises(ConfigError, match="must be a folder or hf://OWNER/NAME@REVISION"):
+        load_config(None, ['training.policy="hf://a/b"'])
