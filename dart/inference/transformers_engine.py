@@ -11,7 +11,7 @@ import torch
 
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.prompts import Prompts
-from dart.inference.protocol import Engine
+from dart.inference.protocol import Engine, Swap
 from dart.inference.version_check import verify_policy
 from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
@@ -20,11 +20,13 @@ from dart.store.blobs import BlobStore
 
 
 class TransformersEngine(Engine):
-    """A checkpoint of any kind loaded by transformers. One thread calls it.
+    """A checkpoint of any kind loaded by transformers. One thread calls `generate`, another may `prepare`.
 
     The probabilities of an answer do not depend on the other requests of its batch (up to rounding); the
     draws come from one generator seeded with `seed`.
     """
+
+    proves_ahead = True
 
     def __init__(
         self,
@@ -43,20 +45,28 @@ class TransformersEngine(Engine):
         """
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
+        self._screenshots = screenshots
         self._prompt_spec = prompt_spec
         self._placement = placement
         self._policy = self._checked(folder, version)
         self._prompts = Prompts(self._policy.codec, screenshots)
         self.version = version
 
-    def load(self, folder: Path, version: int) -> None:
-        """Check every file of this checkpoint against its hash, then answer with it from now on.
-
-        Raises CorruptCheckpoint or CheckpointError; then the engine keeps its old policy.
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Check every file of this checkpoint against its hash, load it beside the policy that answers, and
+        have it answer the probe. Both are in memory until the swap, which is an assignment.
         """
-        self._policy = self._checked(folder, version)
-        self._prompts.codec = self._policy.codec  # the screenshots stay in the cache
-        self.version = version
+        policy = self._checked(folder, version)
+        if probe is not None:
+            asked = Prompts(policy.codec, self._screenshots).pending(probe)
+            policy.sample([asked.prompt], [asked.screens], [probe.temperature], torch.Generator())
+
+        def swap() -> None:
+            self._policy = policy
+            self._prompts.codec = policy.codec  # the screenshots stay in the cache
+            self.version = version
+
+        return swap
 
     def _checked(self, folder: Path, version: int) -> Policy:
         verify_policy(folder, version)

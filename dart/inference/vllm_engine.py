@@ -49,7 +49,7 @@ from dart.inference.engine_processes import (
     why_wedged,
 )
 from dart.inference.prompts import PendingRequest, Prompts
-from dart.inference.protocol import NO_POINTER_ON_VLLM, Engine, EngineError, Unanswerable
+from dart.inference.protocol import NO_POINTER_ON_VLLM, Engine, EngineError, Swap, Unanswerable
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
@@ -64,6 +64,9 @@ T = TypeVar("T")
 START_DEADLINE_S = 900.0
 """Time for vLLM to start. The supervisor usually ends a slow start earlier
 (`supervision.rollout_pool.start_deadline_s`)."""
+
+READ_CHECK_S = 0.2
+"""How often the workers are asked whether they have read a version."""
 
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
@@ -201,31 +204,45 @@ class VllmEngine(Engine):
 
     # ---- versions ----
 
-    def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on.
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Check a version, and have each worker read and hash its files while it computes answers.
 
-        Answers that have begun continue with the new weights. If `rollout.weight_update` is "drain", the load
-        waits until they are complete. Raises CorruptCheckpoint or OtherLayout before anything is changed:
-        then the engine keeps its old policy. Raises EngineDied when the load fails later.
+        After that they are in the memory of the machine, from where the swap takes them. Answers that have
+        begun continue with the new weights; if `rollout.weight_update` is "drain", the swap waits until they
+        are complete. Raises CorruptCheckpoint or OtherLayout; the swap raises EngineDied when it fails.
         """
         verify_policy(folder, version)
         refuse_other_layout(self._layout, folder)
-        work = self._take_over(folder, version, published_hashes(folder))
-        try:
-            self._wait("no new weights", work, self._rollout.load_deadline_s)
-        except (DartError, OSError) as failure:  # the old weights are gone already
-            raise EngineDied(
-                f"loading version {version} failed after weights were changed: {failure}"
-            ) from failure
-        self.version = version
+        read = self._wait("no weights read", self._read_ahead(folder), self._rollout.load_deadline_s)
+        refuse_other_bytes(folder, published_hashes(folder), read)
 
-    async def _take_over(self, folder: Path, version: int, published: Mapping[str, str]) -> None:
+        def swap() -> None:
+            try:
+                self._wait("no new weights", self._take_over(version), self._rollout.load_deadline_s)
+            except (DartError, OSError) as failure:  # the old weights are gone already
+                raise EngineDied(
+                    f"loading version {version} failed after weights were changed: {failure}"
+                ) from failure
+            self.version = version
+
+        return swap
+
+    async def _read_ahead(self, folder: Path) -> list[Mapping[str, str]]:
+        """Have all workers read a version; returns the sha256 of the files that each one read.
+
+        A call of a worker holds its answers up, so each call only begins the work or asks for its result.
+        """
+        await self._llm.collective_rpc("dartrl_read", args=(str(folder),))
+        while None in (read := await self._llm.collective_rpc("dartrl_was_read")):  # noqa: ASYNC110
+            await asyncio.sleep(READ_CHECK_S)
+        return read
+
+    async def _take_over(self, version: int) -> None:
         # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.
         await self._llm.pause_generation(
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
-        loaded = await self._llm.collective_rpc("dartrl_load", args=(str(folder),))
-        refuse_other_bytes(folder, published, loaded)
+        await self._llm.collective_rpc("dartrl_swap")
         # Results of the old weights are forgotten. Screenshots that were prepared for the model stay: they
         # do not depend on weights.
         if not await self._llm.reset_prefix_cache():

@@ -20,6 +20,7 @@ from pathlib import Path
 from dart.core.run_directory import make_private
 from dart.store.blobs import sync_folder
 from dart.store.checkpoints import (
+    TRAINERS_PARTS,
     CheckpointExists,
     CheckpointNotWritten,
     CorruptCheckpoint,
@@ -37,9 +38,6 @@ PREFIX = "checkpoints"
 MANIFEST = "manifest.json"
 UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
-
-TRAINERS_PARTS = ("optimizer.pt", "optimizer", "adapter")
-"""Parts of a checkpoint that engines do not read, several times the size of the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
+    WriteCheckpoint,
     checkpoint_name,
     load_checkpoint,
     remove_leftovers,
@@ -31,6 +32,9 @@ class AnyLearner(Protocol):
 
     def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
+
+    def copy(self) -> WriteCheckpoint:
+        """Copy the current version to main memory; returns the function that writes it, in any thread."""
 
 
 def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
@@ -56,6 +60,11 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     return Learner(config.training.policy, learner_config(config), resume=resume)
 
 
+def published_dtype(config: Config) -> str:
+    """The precision in which the engines of a run read weights."""
+    return config.rollout.vllm.dtype if config.rollout.engine == "vllm" else "float32"
+
+
 def learner_config(config: Config) -> "LearnerConfig":
     """Return the learner's settings from the configuration."""
     from dart.policy.load import ModelPlacement
@@ -65,6 +74,7 @@ def learner_config(config: Config) -> "LearnerConfig":
     of_same_name = {field.name for field in fields(LearnerConfig)} & type(training).model_fields.keys()
     return LearnerConfig(
         **training.model_dump(include=of_same_name),
+        published_dtype=published_dtype(config),
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
         temperature=config.rollout.temperature,
