@@ -510,6 +510,9 @@ class LoraSettings(Section):
     """Rank of the adapter; 0: every weight is trained."""
     alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
     """The output of the adapter is multiplied by alpha / rank."""
+    publish: Literal["adapter", "merged"] = "adapter"
+    """What a version is: the adapter, which engines apply to the base policy that they hold; or the weights
+    with the adapter merged into them, as large as the base policy."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -19,6 +19,7 @@ from actors.actor import Actor, Sender, receives
 from actors.future import Future, Lock
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
+from dart.config.published import publishes_adapter
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.record_address import parse_record_address
@@ -26,6 +27,7 @@ from dart.inference.engine_factory import make_engine
 from dart.inference.gpu_leases import WAIT_S, take_gpus
 from dart.inference.protocol import Engine, Swap
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
+from dart.policy.adapter_files import base_of
 from dart.store.disk_wait import in_storage
 from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
@@ -291,22 +293,36 @@ class RolloutActor(Actor):
                 self._loading = [newest.version]
                 self._publish_loading()
                 try:
-                    return self._make_engine(newest.version, await self._policy_folder(newest.version))
+                    return await self._engine_of(newest.version)
                 except UNREADABLE as unreadable:
                     if newest.version == 0 and not isinstance(unreadable, StoreBusy):
                         raise  # no trainer writes version 0 again
                     self.log.warning("version_not_loaded", version=newest.version, reason=str(unreadable))
                 await self.sleep(RETRY_S)
 
-    async def _policy_folder(self, version: int) -> Path:
-        """The folder of this machine with a version's policy."""
-        if not self._checkpoints.is_remote:
-            return self._checkpoints.policy(version)
-        return await self.in_thread(
-            lambda: self._checkpoints.policy(version),
-            name="fetch",
-            deadline_s=self._rollout.load_deadline_s + GRACE_S,
-        )
+    async def _engine_of(self, version: int) -> Engine:
+        """Make an engine of a version; one that takes adapters begins with the base policy."""
+        folder = await self._folder(lambda: self._checkpoints.policy(version))
+        if not publishes_adapter(self._config) and base_of(folder) is None:
+            return self._make_engine(version, folder)
+        base = await self._folder(self._checkpoints.base)
+        engine = self._make_engine(0, base, takes_adapters=True)
+        if version > 0:
+            engine.load(folder, version)
+        return engine
 
-    def _make_engine(self, version: int, folder: Path) -> Engine:
-        return make_engine(self._config, version, folder, self._screenshots, self.identity)
+    async def _folder(self, find: Callable[[], Path]) -> Path:
+        """A folder of this machine with a policy."""
+        if not self._checkpoints.is_remote:
+            return find()
+        return await self.in_thread(find, name="fetch", deadline_s=self._rollout.load_deadline_s + GRACE_S)
+
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
+        return make_engine(
+            self._config,
+            version,
+            folder,
+            self._screenshots,
+            self.identity,
+            takes_adapters=takes_adapters,
+        )

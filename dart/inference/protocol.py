@@ -14,6 +14,12 @@ NO_POINTER_ON_VLLM = (
 )
 """Why a policy with a pointer head needs the other engine. As of vLLM 0.32."""
 
+NO_BASE = (
+    "{folder} is an adapter, and this engine does not hold the base policy: it was started for whole "
+    "policies (training.lora.publish); it is started again"
+)
+"""Why an engine cannot take an adapter. As of its next start it can: it then starts from the base policy."""
+
 Swap = Callable[[], None]
 """Makes an engine answer with a prepared version from now on."""
 

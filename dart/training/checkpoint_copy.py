@@ -6,7 +6,6 @@ training resumes exactly.
 """
 
 import io
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,26 +47,23 @@ class CheckpointCopy:
         self.write_optimizer(folder)
         if self.weights is None:
             return
-        published = {name: self._published(tensor) for name, tensor in self.weights.items()}
-        has_master = not self.is_adapter and any(
-            tensor.dtype != self.weights[name].dtype for name, tensor in published.items()
-        )
         try:
-            self.policy.save(folder, published)
-            if has_master:
+            self.policy.save(folder, self.weights, self.dtype)
+            if self._has_master(self.weights):
                 write_master(folder, self.weights)
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
-        if has_master:
-            _say_dtype(folder, self.dtype)
 
-    def _published(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+    def _has_master(self, weights: Weights) -> bool:
+        """Whether the trainer's weights have to be written beside those that engines read."""
+        return not self.is_adapter and any(
+            tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values()
+        )
 
 
 @torch.no_grad()
-def copied_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Copy all trained weights of a module to main memory; frozen ones, which never change, are not copied.
+def copied_weights(module: nn.Module, *, only_trained: bool) -> dict[str, Tensor]:
+    """Copy the trained weights of a module to main memory; frozen ones, which never change, are not copied.
 
     Tensors that share their memory share it in the copy too, so that a tied weight is written once.
     """
@@ -77,9 +73,11 @@ def copied_weights(module: nn.Module) -> dict[str, Tensor]:
     for name, tensor in module.state_dict().items():
         key = tensor.data_ptr()
         if key not in trained:
-            found[name] = tensor.detach()
-        else:
-            found[name] = copies.setdefault(key, tensor.detach().to("cpu", copy=True))
+            found |= {} if only_trained else {name: tensor.detach()}
+            continue
+        if key not in copies:
+            copies[key] = tensor.detach().to("cpu", copy=True)
+        found[name] = copies[key]
     return found
 
 
@@ -122,11 +120,3 @@ def read_master(folder: Path) -> dict[str, Tensor]:
         return {}
     with safe_open(folder / MASTER_FILE, framework="pt") as opened:
         return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no dictionary
-
-
-def _say_dtype(folder: Path, dtype: torch.dtype) -> None:
-    """Name the precision of the written weights in the configuration, where the model names its own."""
-    file = folder / "config.json"
-    config = json.loads(file.read_text())
-    config["dtype"] = str(dtype).removeprefix("torch.")
-    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -68,9 +68,9 @@ class RankGroup:
         """Return the norm of all ranks' gradients together; `value` is what torch's clipping returned."""
         return float(value)
 
-    def copied_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return all weights, unsplit, as they are now; None on ranks that write none."""
-        return copied_weights(module)
+    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
+        """Return all weights, or the trained ones, unsplit as they are now; None on ranks that write none."""
+        return copied_weights(module, only_trained=only_trained)
 
     def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
         """Give a module these weights, unsplit; a weight with several names may have one of them only."""
@@ -140,11 +140,11 @@ class ProcessGroup(RankGroup):
     def full_norm(self, value: Tensor) -> float:
         return float(value.full_tensor())  # type: ignore[attr-defined]  # clipping returns a split tensor
 
-    def copied_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return all weights in main memory on rank 0."""
+    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
+        """Return the weights in main memory on rank 0."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=only_trained)
         whole: dict[str, Any] = get_model_state_dict(module, options=options)
         return whole if self.index == 0 else None
 

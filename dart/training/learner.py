@@ -210,7 +210,9 @@ class Learner:
         """Copy what the files of a checkpoint hold; with several ranks, each of them calls this."""
         return CheckpointCopy(
             policy=self._policy,
-            weights=self._ranks.copied_weights(self._policy.module),
+            weights=self._ranks.copied_weights(
+                self._policy.module, only_trained=self._policy.saves_only_trained
+            ),
             write_optimizer=self._ranks.copied_optimizer(self._policy.module, self._optimizer),
             dtype=getattr(torch, self.config.published_dtype),
             is_adapter=isinstance(self._policy, LoraPolicy),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
+from dart.config.published import published_dtype, publishes_adapter
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
@@ -60,11 +61,6 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     return Learner(config.training.policy, learner_config(config), resume=resume)
 
 
-def published_dtype(config: Config) -> str:
-    """The precision in which the engines of a run read weights."""
-    return config.rollout.vllm.dtype if config.rollout.engine == "vllm" else "float32"
-
-
 def learner_config(config: Config) -> "LearnerConfig":
     """Return the learner's settings from the configuration."""
     from dart.policy.load import ModelPlacement
@@ -86,6 +82,7 @@ def learner_config(config: Config) -> "LearnerConfig":
             gradient_checkpointing=training.gradient_checkpointing,
             lora_rank=training.lora.rank,
             lora_alpha=training.lora.alpha,
+            publishes_adapter=publishes_adapter(config),
             seed=config.run.seed,
         ),
         seed=config.run.seed,

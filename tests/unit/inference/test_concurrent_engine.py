@@ -93,7 +93,7 @@ class OpenEngine(Engine):
 
 
 class RolloutWithOpenEngine(RolloutActor):
-    def _make_engine(self, version: int, folder: Path) -> Engine:
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
         return OpenEngine()
 
 

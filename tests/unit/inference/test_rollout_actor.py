@@ -71,7 +71,7 @@ def answer(version: int) -> Generation:
 
 
 class RolloutWithTable(RolloutActor):
-    def _make_engine(self, version: int, folder: Path) -> Engine:
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
         engine = TableEngine(-1)
         engine.load(folder, version)
         return engine
