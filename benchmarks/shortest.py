@@ -91,6 +91,7 @@ FORMS = {
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),
+    "weight_versions": _form("--quick --out {out}/weight_versions.json"),
 }
 """Every benchmark that can be started; one that is missing here fails a test."""
 
