@@ -8,7 +8,7 @@ of the KL term is the base policy. An update that meets a number that is not fin
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from random import Random

@@ -82,7 +82,7 @@ class Rank:
         while (parent := self._among_writers(_received(trainer))) is not None:
             try:
                 result: Any = self._write(parent)
-            except (DartError, OSError) as error:
+            except SHARED_BY_RANKS as error:
                 result = CommandFailure.of(error)
             if trainer is not None:
                 trainer.send(result)
