@@ -25,6 +25,14 @@ BASE_FILE = "base.json"
 CONFIG_FILE = "config.json"
 
 
+def why_no_policy(folder: Path, base: "BasePolicy") -> str:
+    """Say that a folder holds an adapter where a policy is needed, and how to make one of it."""
+    return (
+        f"{folder} holds an adapter of the policy {base.name}, which is no policy by itself; make one with "
+        f"`python -m dart.policy.merge_adapter {folder} OUT` and name OUT"
+    )
+
+
 class OtherBase(DiskError):
     """An adapter belongs to another base policy than the one that is there."""
 

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from dart.core.errors import UnavailableError
-from dart.policy.adapter_files import base_of
+from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.base import Policy
 from dart.policy.lora import LoraPolicy, with_adapter
 from dart.policy.prompt_spec import PromptSpec
@@ -116,10 +116,7 @@ def named_errors(path: Path) -> Iterator[None]:
     """Turn the errors of loading a checkpoint into `CheckpointError`, which names the folder and the
     remedy."""
     if (base := base_of(path)) is not None and not (path / "config.json").is_file():
-        raise CheckpointError(
-            f"{path} holds an adapter of the policy {base.name}, which is no policy by itself; make one with "
-            f"`python -m dart.policy.merge_adapter {path} OUT` and name OUT"
-        )
+        raise CheckpointError(why_no_policy(path, base))
     if not (path / "config.json").is_file():
         raise CheckpointError(
             f"expected a policy checkpoint in {path}, found no config.json: name the folder of a "

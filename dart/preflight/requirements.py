@@ -27,6 +27,7 @@ from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import OtherLayout, weight_files
+from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
@@ -192,6 +193,9 @@ def missing_policy(config: Config) -> Iterator[str]:
         "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes the laptop job's, "
         "vision-language checkpoints are downloaded"
     )
+    if (base := base_of(folder)) is not None:
+        yield why_no_policy(folder, base)
+        return
     if not (folder / "config.json").is_file():
         yield f"no policy checkpoint in {folder}: {remedy}"
         return

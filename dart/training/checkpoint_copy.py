@@ -55,10 +55,10 @@ class CheckpointCopy:
             raise OSError(f"{folder}: {refused}") from refused
 
     def _has_master(self, weights: Weights) -> bool:
-        """Whether the trainer's weights have to be written beside those that engines read."""
-        return not self.is_adapter and any(
-            tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values()
-        )
+        """Whether the weights that engines read are less than the trainer's; float32 holds all others."""
+        if self.is_adapter or self.dtype is torch.float32:
+            return False
+        return any(tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values())
 
 
 @torch.no_grad()
