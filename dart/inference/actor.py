@@ -226,6 +226,7 @@ class RolloutActor(Actor):
         async with self._serving.lock:
             with self._out_of_routing("swap"), self._meter.during("swap_s"):
                 await self._work_on_version("swap", lambda: self._swap_and_prove(swap))
+        self._meter.add("loads", 1)
 
     def _swap_and_prove(self, swap: Swap) -> None:
         swap()

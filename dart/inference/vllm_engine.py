@@ -287,9 +287,11 @@ class VllmEngine(Engine):
         A call of a worker holds its answers up, so each call only begins the work or asks for its result.
         """
         await self._llm.collective_rpc("dartrl_read", args=(str(folder),))
-        while None in (read := await self._llm.collective_rpc("dartrl_was_read")):  # noqa: ASYNC110
+        while True:
+            read: list[Mapping[str, str] | None] = await self._llm.collective_rpc("dartrl_was_read")
+            if None not in read:
+                return [hashes for hashes in read if hashes is not None]
             await asyncio.sleep(READ_CHECK_S)
-        return read
 
     async def _take_over(self, version: int) -> None:
         # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.

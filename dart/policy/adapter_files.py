@@ -57,7 +57,7 @@ def fingerprint(folder: Path) -> str:
     """Return one sha256 over the configuration and all weights of a policy; reads every file once."""
     names = [CONFIG_FILE, *sorted(path.name for path in folder.glob("*.safetensors"))]
     known = published_hashes(folder) if (folder / STATE_FILE).exists() else {}
-    found = hashes_of(folder, [name for name in names if name not in known]) | known
+    found = {**hashes_of(folder, [name for name in names if name not in known]), **known}
     lines = "".join(f"{found[name]}  {name}\n" for name in names)
     return hashlib.sha256(lines.encode()).hexdigest()
 

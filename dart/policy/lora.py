@@ -28,7 +28,7 @@ from dart.policy.adapter_files import (
     fingerprint,
     write_base,
 )
-from dart.policy.base import Scorer
+from dart.policy.base import Policy, Scorer
 from dart.policy.pointer.head import HEAD_NAME
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
 from dart.policy.sampling import AnswerScores
@@ -92,12 +92,17 @@ def _refuse_other_layers(file: Path, found: Any) -> None:
         )
 
 
-def with_shared_base(base: VisionLanguagePolicy, folder: Path) -> "LoraPolicy":
+def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
     """Return the policy of a base and of the adapter in the folder of a version.
 
     It shares the weights of the base, which do not change, so it takes the memory of the adapter. The base
     and policies with other adapters answer as before, also in other threads.
     """
+    if not isinstance(base, VisionLanguagePolicy):
+        raise UnsupportedCheckpoint(
+            f"{folder} holds an adapter of a vision-language policy, but the base policy is a "
+            f"{type(base).__name__}: set training.policy to the one that it was trained on"
+        )
     settings = adapter_settings(folder)
     shared: dict[int, Any] = {id(one): one for one in (*base.module.parameters(), *base.module.buffers())}
     own = copy.deepcopy(base.module, shared)

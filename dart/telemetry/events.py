@@ -60,6 +60,7 @@ KINDS: Mapping[str, EventKind] = {
             "tokens": "engines: tokens answered",
             "load_s": "engines: reading and checking a policy version beside their answers",
             "swap_s": "engines: standing still to take over a policy version",
+            "loads": "engines: policy versions taken over",
             "out_s": "engines: not given new requests, for a load or for any other reason",
             "update_s": "trainer: in an update",
             "starved_s": "trainer: waiting for a batch",

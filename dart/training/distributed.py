@@ -151,7 +151,8 @@ class ProcessGroup(RankGroup):
     def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-        set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True, strict=False))
+        held: dict[str, Any] = dict(weights)
+        set_model_state_dict(module, held, options=StateDictOptions(full_state_dict=True, strict=False))
 
     def copied_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> WriteOptimizer:
         state = copied_parts(module, optimizer)

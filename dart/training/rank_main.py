@@ -72,7 +72,9 @@ class Rank:
         return self._copy() if what == "copy" else self.learner.update(*arguments)
 
     def _copy(self) -> None:
+        """Copy the current version on all ranks: when rank 0 has replied, each rank can write its part."""
         self._copied = self.learner.state(), self.learner.copy_files()
+        dist.barrier(group=self._command_group)
 
     def write_checkpoints(self, trainer: "Connection[Any, Any] | None") -> None:
         """Write the version that was copied whenever the trainer names a folder, until it disconnects.
