@@ -112,7 +112,7 @@ def goals_of(cell: Cell, results: Sequence[Mapping[str, Any]], bound: Bound | No
         return [
             at_least(f"actions/min of {DECOUPLED} over {COUPLED}", faster, 2.5),
             at_least(f"environments in episode, {DECOUPLED}", in_episode, 0.9),
-            at_least(f"engines busy, {DECOUPLED}, within 10 % of the bound", busy, 0.9 * bound.rollout_util),
+            at_least(f"engines busy, {DECOUPLED}, within 5 % of the bound", busy, 0.95 * bound.rollout_util),
         ]
     if cell.name == "april":
         best, gain = best_alpha(cell, results)

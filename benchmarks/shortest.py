@@ -54,6 +54,7 @@ def _form(arguments: str, needs: str = "") -> Form:
 FORMS = {
     "ablation": _form("--seeds 1 --arms all --actions 40 --episodes 1 --environments 4 --out {out}"),
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
+    "adapter_run": Form(apart="python -m benchmarks.adapter_run"),
     "alignment": _form("--quick --out {out}/alignment.json"),
     "blobs": _form("--rounds 1 --count 4"),
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),
@@ -93,6 +94,7 @@ FORMS = {
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),
+    "weight_versions": _form("--quick --out {out}/weight_versions.json"),
 }
 """Every benchmark that can be started; one that is missing here fails a test."""
 

@@ -88,7 +88,7 @@ class SimulatedEngine:
         self._queue: deque[Answer] = deque()
         self._is_busy = False
         self._batch = 0
-        self._loading: Callable[[], None] | None = None
+        self._swap: Callable[[], None] | None = None
         self.busy, self.weighted = Share(clock), Share(clock)
 
     @property
@@ -100,8 +100,10 @@ class SimulatedEngine:
         self._go_on()
         self._note()
 
-    def load(self, version: int, loaded: Callable[[], None]) -> None:
-        """Between two batches; whoever waits is answered by the new version."""
+    def load(
+        self, version: int, loaded: Callable[[], None], stands_still: Callable[[], None] = lambda: None
+    ) -> None:
+        """Read and proven beside the answers, swapped between two batches; whoever waits gets the new one."""
 
         def finish() -> None:
             self._is_busy, self.version = False, version
@@ -111,11 +113,15 @@ class SimulatedEngine:
 
         def begin() -> None:
             self._is_busy = True
-            proof_s = self._simulation.generate_base_s + self._simulation.generate_each_s
-            self._clock.after(self._simulation.load_s + proof_s, finish)
+            stands_still()
+            self._clock.after(self._simulation.swap_s, finish)
 
-        self._loading = begin
-        self._go_on()
+        def prepared() -> None:
+            self._swap = begin
+            self._go_on()
+
+        proof_s = self._simulation.generate_base_s + self._simulation.generate_each_s
+        self._clock.after(self._simulation.load_s + proof_s, prepared)
 
     def serve(self) -> None:
         self.is_held = False
@@ -125,8 +131,8 @@ class SimulatedEngine:
     def _go_on(self) -> None:
         if self._is_busy:
             return
-        if self._loading is not None:
-            begin, self._loading = self._loading, None
+        if self._swap is not None:
+            begin, self._swap = self._swap, None
             begin()
         elif self._queue and not self.is_held:
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
@@ -374,8 +380,6 @@ class SimulatedRun:
     def _load(self, engine: SimulatedEngine, action: LoadDecision) -> None:
         if action.hold:
             engine.is_held = True
-        else:
-            self.playing.routing.remove(engine)
 
         def loaded() -> None:
             self.playing.routing.put(engine)
@@ -383,7 +387,7 @@ class SimulatedRun:
             self._roll()
             self._go_on()
 
-        engine.load(action.version, loaded)
+        engine.load(action.version, loaded, lambda: self.playing.routing.remove(engine))
 
     # trainer
 

@@ -1,6 +1,7 @@
 """What tests and measurements of the vLLM engine need: tiny checkpoints, screenshots, an engine, a tree."""
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,15 @@ from safetensors.torch import load_file, save_file
 from dart.config.config import Config
 from dart.core.types import GenerateRequest, Generation, PastStep
 from dart.inference.vllm_engine import VllmEngine
+from dart.policy.adapter_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_FOLDER,
+    BasePolicy,
+    fingerprint,
+    write_base,
+)
 from dart.policy.load import load
+from dart.policy.lora import ADAPTER_FILE, LAYERS, WRAPPED
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.protocols import Screen
 from dart.store.blobs import FolderBlobs
@@ -28,6 +37,8 @@ from supervision.child_spec import Backoff, ChildSpec
 from tests.sampled import recorded
 
 WIDTH_PX, HEIGHT_PX = 160, 210
+
+ADAPTER_NOISE = 0.3
 
 NOISE = 0.05
 """Standard deviation of what a new version's weights differ by: far more than an update, so that it shows."""
@@ -67,6 +78,30 @@ class Checkpoints:
         self._published += 1
         state = CheckpointState(version=version, learner={})
         return write_checkpoint(self._folder / f"published-{self._published}", state, policy.save)
+
+    def publish_adapter(self, version: int, rank: int = 4) -> tuple[Path, Path]:
+        """A version that is an adapter of version 0, as PEFT writes it, and the same as a whole policy."""
+        policy = load(self.first)
+        draw = torch.Generator().manual_seed(version)
+        adapter: dict[str, torch.Tensor] = {}
+        for name, layer in policy.module.named_modules():
+            if re.fullmatch(LAYERS, name):
+                fall = ADAPTER_NOISE * torch.randn(rank, layer.in_features, generator=draw)
+                rise = ADAPTER_NOISE * torch.randn(layer.out_features, rank, generator=draw)
+                layer.weight.data += rise @ fall  # alpha is the rank
+                adapter |= {f"{WRAPPED}{name}.lora_A.weight": fall, f"{WRAPPED}{name}.lora_B.weight": rise}
+
+        def write(folder: Path) -> None:
+            (folder / ADAPTER_FOLDER).mkdir()
+            save_file(adapter, folder / ADAPTER_FILE, {"format": "pt"})
+            settings = {"peft_type": "LORA", "r": rank, "lora_alpha": float(rank), "target_modules": LAYERS}
+            (folder / ADAPTER_FOLDER / ADAPTER_CONFIG).write_text(json.dumps(settings))
+            write_base(folder, BasePolicy(name=str(self.first), sha256=fingerprint(self.first)))
+
+        self._published += 1
+        state = CheckpointState(version=version, learner={})
+        parent = self._folder / f"published-{self._published}"
+        return write_checkpoint(parent, state, write), write_checkpoint(parent / "whole", state, policy.save)
 
 
 def tie_head(folder: Path) -> None:
@@ -163,7 +198,9 @@ def scores(
 
 
 @contextmanager
-def engine(folder: Path, config: Config, screens: Screens, *, version: int = 0) -> Iterator[VllmEngine]:
+def engine(
+    folder: Path, config: Config, screens: Screens, *, version: int = 0, adapter_rank: int = 0
+) -> Iterator[VllmEngine]:
     """An engine in this process, and its processes gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="vllm-") as scratch:
         made = VllmEngine(
@@ -175,6 +212,7 @@ def engine(folder: Path, config: Config, screens: Screens, *, version: int = 0) 
             seed=0,
             log=Path(scratch) / "engine.log",
             sockets=Path(scratch) / "sockets",
+            adapter_rank=adapter_rank,
         )
         try:
             yield made

@@ -359,8 +359,8 @@ class RolloutSettings(Section):
     another engine and this one is checked. An engine that computes for longer is restarted (vLLM: after
     load_deadline_s more, because its weights may change meanwhile)."""
     load_deadline_s: Seconds = 60.0
-    """Deadline for an engine to check and load a policy version and to sample a first token; an engine that
-    exceeds it is restarted with the newest version."""
+    """Deadline for an engine to read and check a policy version beside its work, and again for it to take the
+    version over; an engine that exceeds one of them is restarted with the newest version."""
     vllm: VllmSettings = VllmSettings()
     """Settings of vLLM."""
 
@@ -528,6 +528,9 @@ class LoraSettings(Section):
     """Rank of the adapter; 0: every weight is trained."""
     alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
     """The output of the adapter is multiplied by alpha / rank."""
+    publish: Literal["adapter", "merged"] = "adapter"
+    """What a version is: the adapter, which engines apply to the base policy that they hold; or the weights
+    with the adapter merged into them, as large as the base policy."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -607,6 +610,9 @@ class TrainingSettings(Section):
     """Deadline of an update; a trainer that exceeds it is restarted."""
     checkpoint_deadline_s: Seconds = 120.0
     """Deadline of writing a checkpoint."""
+    background_checkpoints: bool = True
+    """Whether a checkpoint is written from a copy in main memory while the next update is computed; if not,
+    the trainer waits for it. Either way a version is announced when it is durable."""
     learner: Literal["grpo", "simulated", "none"] = "grpo"
     """Kind of learner; `simulated` waits instead of training (`[simulation]`), and `none` is that of a run
     which only measures (`dartrl eval`)."""
@@ -728,11 +734,15 @@ class SimulationSettings(Section):
     generate_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Additional service time for each request of a batch."""
     load_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """Time to load a policy version."""
+    """Time in which an engine reads and checks a policy version; it answers meanwhile."""
+    swap_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
+    """Time for which an engine stands still to take over a version that it has read."""
     update_base_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Time of an update."""
     update_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Additional time for each step sample of an update."""
+    checkpoint_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
+    """Time to write and hash a checkpoint."""
 
 
 class TelemetrySettings(Section):

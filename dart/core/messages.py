@@ -6,7 +6,7 @@ environment -> rollout   Generate
 environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordGuided
 curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, UseDemonstration,
                          RecordEvaluation
-trainer     -> curator   BatchRequest, UpdateCommitted
+trainer     -> curator   BatchRequest, BatchAheadRequest, UpdateCommitted
 trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
@@ -288,6 +288,24 @@ class VersionPublished:
 @message
 class BatchRequest:
     """The idle trainer asks for a batch; the reply is Batch, NoWorkYet or RunOver."""
+
+    group_ids: tuple[int, ...] = ()
+    """Groups of a `BatchAhead` that it has trained on: it needs the lease of these."""
+
+
+@message
+class BatchAheadRequest:
+    """The trainer, which writes the checkpoint of its batch, asks which groups it trains on next.
+
+    The reply is BatchAhead or NoWorkYet. Nothing of it is in the record.
+    """
+
+
+@message
+class BatchAhead:
+    """The groups of the batch that will be leased when the open one is committed."""
+
+    group_ids: tuple[int, ...]
 
 
 @message

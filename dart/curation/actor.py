@@ -1,8 +1,8 @@
 """The curator actor: which rollouts are played next, what is trained next, and when the run is over.
 
 Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded, EvaluationFailed,
-           GuidedStored, GuidedFailed (environments); BatchRequest, UpdateCommitted (trainer);
-           PauseWork (operator)
+           GuidedStored, GuidedFailed (environments); BatchRequest, BatchAheadRequest, UpdateCommitted
+           (trainer); PauseWork (operator)
 Asks       the store for every write; reads the record itself
 Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, that the
            run stalls and why, which evaluation episodes ended without a result
@@ -203,9 +203,15 @@ class CuratorActor(Actor):
 
     @receives(m.BatchRequest)
     async def batch(self, call: m.BatchRequest, sender: Sender) -> Batch | m.NoWorkYet | m.RunOver:
-        batch = await self._batch_now()
+        batch = await self._batch_now(call.group_ids)
         self._trainer_waits = batch.reason if isinstance(batch, m.NoWorkYet) else ""
         return batch
+
+    @receives(m.BatchAheadRequest)
+    async def batch_ahead(self, call: m.BatchAheadRequest, sender: Sender) -> m.BatchAhead | m.NoWorkYet:
+        if self._is_paused or self._phase_after(updates_from_now=1) is not RunPhase.TRAINING:
+            return self._no_work("no update follows the one that is being committed")
+        return await self._in_turn(self._service.batch_ahead)
 
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
@@ -242,13 +248,14 @@ class CuratorActor(Actor):
 
     # ---- what is given out ----
 
-    async def _batch_now(self) -> Batch | m.NoWorkYet | m.RunOver:
+    async def _batch_now(self, trained_ahead: tuple[int, ...]) -> Batch | m.NoWorkYet | m.RunOver:
         phase = self._phase()
         if phase is RunPhase.DONE:
             return m.RunOver()
-        if (phase is not RunPhase.TRAINING or self._is_paused) and not self._is_batch_open():
+        begins = not trained_ahead and not self._is_batch_open()
+        if begins and (phase is not RunPhase.TRAINING or self._is_paused):
             return self._no_work(PAUSED if self._is_paused else f"the run is in phase {phase}")
-        return await self._in_turn(self._service.batch)
+        return await self._in_turn(lambda: self._service.batch(trained_ahead))
 
     def _is_batch_open(self) -> bool:
         return self._reader.open_batch() is not None
@@ -320,15 +327,16 @@ class CuratorActor(Actor):
     # ---- the phase of the run ----
 
     def _phase(self) -> RunPhase:
-        if self._phase_so_far() in (RunPhase.FINAL_EVALUATION, RunPhase.DONE):
+        if self._phase_after() in (RunPhase.FINAL_EVALUATION, RunPhase.DONE):
             self._evaluations.measure_newest()
-        return self._phase_so_far()
+        return self._phase_after()
 
-    def _phase_so_far(self) -> RunPhase:
+    def _phase_after(self, updates_from_now: int = 0) -> RunPhase:
+        """The phase after so many more updates."""
         missing = self._evaluations.missing
         return phase_now(
             self._plan,
-            updates=self._service.curator.trainer_version or 0,
+            updates=(self._service.curator.trainer_version or 0) + updates_from_now,
             actions=self._actions(),
             now_unix_s=self.clock.unix_s(),
             missing_before=len(missing[EvaluationPhase.BEFORE]),

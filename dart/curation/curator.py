@@ -246,19 +246,39 @@ class Curator:
         """Decisions about tasks that are due. Record them, then call `decided`, which applies them."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
-    def batch(self, now_unix_s: float) -> LeaseBatch | NoWorkYet:
-        """Decide to lease the oldest ready groups, unless a group left behind would then become too old."""
+    def batch(self, now_unix_s: float, trained_ahead: Collection[int] = ()) -> LeaseBatch | NoWorkYet:
+        """Decide to lease the oldest ready groups, unless a group left behind would then become too old.
+
+        trained_ahead   groups that the trainer was named by `batch_ahead`; if all are ready, it gets these
+        """
+        if trained_ahead and all(group_id in self._live_groups.ready for group_id in trained_ahead):
+            chosen: tuple[int, ...] | NoWorkYet = tuple(trained_ahead)
+        else:
+            chosen = self._next_groups(updates_from_now=0)
+        if isinstance(chosen, NoWorkYet):
+            return chosen
+        return LeaseBatch(group_ids=chosen, deadline_unix_s=now_unix_s + self.settings.batch_lease_s)
+
+    def batch_ahead(self) -> tuple[int, ...] | NoWorkYet:
+        """Name the groups that `batch` will lease when the open batch is committed; nothing is leased."""
+        if self.open_batch is None:
+            return self._no_work("no batch is leased, so the next one can be leased itself")
+        chosen = self._next_groups(updates_from_now=1)
+        too_old = set(self._stale(updates_from_now=1))
+        if not isinstance(chosen, NoWorkYet) and too_old.intersection(chosen):
+            return self._no_work("groups become too old when the open batch is committed")
+        return chosen
+
+    def _next_groups(self, updates_from_now: int) -> tuple[int, ...] | NoWorkYet:
+        """The groups to train on after so many commits of batches that are leased now."""
         ready, wanted = len(self._live_groups.ready), self.settings.groups_per_update
         if ready < wanted:
             return self._no_work(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
-        if (slow := self._would_be_too_late(wanted)) is not None:
+        if (slow := self._would_be_too_late(wanted, updates_from_now)) is not None:
             return self._no_work(
                 f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
             )
-        return LeaseBatch(
-            group_ids=tuple(self._live_groups.ready.smallest(wanted)),
-            deadline_unix_s=now_unix_s + self.settings.batch_lease_s,
-        )
+        return tuple(self._live_groups.ready.smallest(wanted))
 
     def stale_batch(self) -> tuple[Batch, int] | None:
         """The open batch and the staleness of its oldest step, if that is above the bound; else None."""
@@ -383,12 +403,13 @@ class Curator:
             groups_per_update=settings.groups_per_update,
         )
 
-    def _stale(self) -> list[int]:
+    def _stale(self, updates_from_now: int = 0) -> list[int]:
         if self.trainer_version is None:
             return []
-        return self._live_groups.stale(self.trainer_version - self.settings.staleness_bound)
+        trained_at = self.trainer_version + updates_from_now
+        return self._live_groups.stale(trained_at - self.settings.staleness_bound)
 
-    def _would_be_too_late(self, wanted: int) -> GroupRecord | None:
+    def _would_be_too_late(self, wanted: int, updates_from_now: int) -> GroupRecord | None:
         """An unfinished group that would become too old if the next batch were trained without it, or None.
 
         Also None if some group becomes too old with any choice of groups: then waiting gains nothing. The
@@ -397,8 +418,8 @@ class Curator:
         """
         live = self._live_groups.floors
         left = live - Counter(self._live_groups.oldest_ready(wanted))
-        if self._can_all_be_fresh(left, updates_from_now=1) or not self._can_all_be_fresh(
-            live, updates_from_now=0
+        if self._can_all_be_fresh(left, updates_from_now + 1) or not self._can_all_be_fresh(
+            live, updates_from_now
         ):
             return None
         slow = self._live_groups.unfinished.first()

@@ -12,10 +12,11 @@ the record.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
 from dart.core.messages import (
+    BatchAhead,
     Call,
     LeaseRollout,
     NoWorkYet,
@@ -187,8 +188,11 @@ class CurationService:
 
     # ---- the trainer ----
 
-    async def batch(self) -> Batch | NoWorkYet:
-        """Lease a batch to the trainer: the open batch again if there is one, else a new batch."""
+    async def batch(self, trained_ahead: Collection[int] = ()) -> Batch | NoWorkYet:
+        """Lease a batch to the trainer: the open batch again if there is one, else a new batch.
+
+        trained_ahead   groups of `batch_ahead` that it has trained on
+        """
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
             deadline_unix_s = self._clock() + self.settings.batch_lease_s
@@ -201,10 +205,15 @@ class CurationService:
                 # It was consumed or given back, and the message about it was lost.
                 refused = leased.batch_id
                 await self._reload()
-        decision = self.curator.batch(self._clock())
+        decision = self.curator.batch(self._clock(), trained_ahead)
         if isinstance(decision, NoWorkYet):
             return decision
         return self._leased(await self.record.write(decision))
+
+    async def batch_ahead(self) -> BatchAhead | NoWorkYet:
+        """Name the groups of the batch after the open one, for a trainer that writes its checkpoint."""
+        chosen = self.curator.batch_ahead()
+        return chosen if isinstance(chosen, NoWorkYet) else BatchAhead(group_ids=chosen)
 
     def _leased(self, batch: Batch) -> Batch:
         self.curator.batch_leased(batch)

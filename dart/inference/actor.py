@@ -10,22 +10,24 @@ On restart it serves the newest committed version, never an older one than is re
 `dart.inference.serving` groups requests into batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
-from actors.future import Future
+from actors.future import Future, Lock
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
+from dart.config.published import publishes_adapter
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.record_address import parse_record_address
 from dart.inference.engine_factory import make_engine
 from dart.inference.gpu_leases import WAIT_S, take_gpus
-from dart.inference.protocol import Engine
+from dart.inference.protocol import Engine, Swap
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
+from dart.policy.adapter_files import base_of
 from dart.store.disk_wait import in_storage
 from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
@@ -36,6 +38,8 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
+
+T = TypeVar("T")
 
 HOLD_LOADS = 2.0
 """After this many times `rollout.load_deadline_s` a held engine resumes by itself, without `Serve`:
@@ -56,8 +60,9 @@ UNREADABLE = (DartError, OSError)
 class RolloutActor(Actor):
     """Lets requests through to its engine, loads versions, and shows whether it takes requests.
 
-    Requests wait during a load and during a hold, which lasts until `Serve`. While the engine serves an older
-    version than weight_sync requires, the actor answers them with NoWorkYet (invariant stale-gate).
+    The engine answers while the next version is read and checked. Requests wait during the swap, and during a
+    hold, which lasts until `Serve`. While the engine serves an older version than weight_sync requires, the
+    actor answers them with NoWorkYet (invariant stale-gate).
     """
 
     async def on_start(self) -> None:
@@ -68,7 +73,9 @@ class RolloutActor(Actor):
         """Reasons why environments may not send requests to this actor; empty when they may."""
         self._held_version: int | None = None
         self._loading: list[int] = []
-        """Versions whose load is in progress. Requests wait meanwhile, even with too old a version."""
+        """Versions whose load is in progress. Meanwhile requests to an engine with too old a version wait."""
+        self._load_turn = Lock()
+        """Held by the one load that is in progress."""
         self._required = -1
         set_visible_devices(await self._own_gpus())
         self._screenshots = run_blobs(self._config.run, self.identity.run_dir).screenshots
@@ -167,16 +174,12 @@ class RolloutActor(Actor):
 
     @receives(m.LoadVersion)
     async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded | m.LoadFailed:
-        """Load a version and prove it by a real answer; environments send no requests meanwhile."""
+        """Read and prove a version beside the answers, then take it over between two batches."""
         self._loading.append(call.version)
         self._publish()
         try:
-            if self._rollout.weight_update == "drain":
-                with self._out_of_routing("drain"):
-                    await self._drained()
-                    failure = await self._take_over(call)
-            else:
-                failure = await self._take_over(call)
+            async with self._load_turn:
+                failure = await self._load(call)
         finally:
             self._loading.remove(call.version)
         self._resume()
@@ -197,30 +200,46 @@ class RolloutActor(Actor):
             for one in [*self._serving.in_flight, *self._serving.waiting]:
                 await one.answer
 
-    async def _take_over(self, call: m.LoadVersion) -> str:
+    async def _load(self, call: m.LoadVersion) -> str:
         """Load a version unless the engine serves it or a newer one. Returns why that failed, or ''."""
         if call.hold:
             self._begin_hold(call.version)
         try:
-            async with self._serving.lock:
-                if call.version > self._engine.version:
-                    await self._load(call)
+            if call.version > self._engine.version:
+                with self._meter.during("load_s"):
+                    swap = await self._work_on_version("load", lambda: self._prepare(call.version))
+                await self._take_over(swap)
         except UNREADABLE as unreadable:
             self._held_version = None
             return str(unreadable)
         return ""
 
-    async def _load(self, call: m.LoadVersion) -> None:
-        with self._out_of_routing("load"), self._meter.during("load_s"):
-            await self.in_thread(
-                lambda: self._load_and_prove(call.version),
-                name="load",
-                deadline_s=self._rollout.load_deadline_s + GRACE_S,
-            )
+    def _prepare(self, version: int) -> Swap:
+        folder = self._checkpoints.policy(version)
+        return self._engine.prepare(folder, version, self._serving.probe)
 
-    def _load_and_prove(self, version: int) -> None:
-        self._engine.load(self._checkpoints.policy(version), version)
-        self._serving.prove()
+    async def _take_over(self, swap: Swap) -> None:
+        """Swap between two batches; environments send no requests meanwhile."""
+        if self._rollout.weight_update == "drain":
+            with self._out_of_routing("drain"):
+                await self._drained()
+                await self._swap(swap)
+        else:
+            await self._swap(swap)
+
+    async def _swap(self, swap: Swap) -> None:
+        async with self._serving.lock:
+            with self._out_of_routing("swap"), self._meter.during("swap_s"):
+                await self._work_on_version("swap", lambda: self._swap_and_prove(swap))
+        self._meter.add("loads", 1)
+
+    def _swap_and_prove(self, swap: Swap) -> None:
+        swap()
+        if not self._engine.proves_ahead:
+            self._serving.prove()
+
+    def _work_on_version(self, name: str, work: Callable[[], T]) -> Future[T]:
+        return self.in_thread(work, name=name, deadline_s=self._rollout.load_deadline_s + GRACE_S)
 
     def _begin_hold(self, version: int) -> None:
         self._held_version = version
@@ -280,22 +299,36 @@ class RolloutActor(Actor):
                 self._loading = [newest.version]
                 self._publish_loading()
                 try:
-                    return self._make_engine(newest.version, await self._policy_folder(newest.version))
+                    return await self._engine_of(newest.version)
                 except UNREADABLE as unreadable:
                     if newest.version == 0 and not isinstance(unreadable, StoreBusy):
                         raise  # no trainer writes version 0 again
                     self.log.warning("version_not_loaded", version=newest.version, reason=str(unreadable))
                 await self.sleep(RETRY_S)
 
-    async def _policy_folder(self, version: int) -> Path:
-        """The folder of this machine with a version's policy."""
-        if not self._checkpoints.is_remote:
-            return self._checkpoints.policy(version)
-        return await self.in_thread(
-            lambda: self._checkpoints.policy(version),
-            name="fetch",
-            deadline_s=self._rollout.load_deadline_s + GRACE_S,
-        )
+    async def _engine_of(self, version: int) -> Engine:
+        """Make an engine of a version; one that takes adapters begins with the base policy."""
+        folder = await self._folder(lambda: self._checkpoints.policy(version))
+        if not publishes_adapter(self._config) and base_of(folder) is None:
+            return self._make_engine(version, folder)
+        base = await self._folder(self._checkpoints.base)
+        engine = self._make_engine(0, base, takes_adapters=True)
+        if version > 0:
+            engine.load(folder, version)
+        return engine
 
-    def _make_engine(self, version: int, folder: Path) -> Engine:
-        return make_engine(self._config, version, folder, self._screenshots, self.identity)
+    async def _folder(self, find: Callable[[], Path]) -> Path:
+        """A folder of this machine with a policy."""
+        if not self._checkpoints.is_remote:
+            return find()
+        return await self.in_thread(find, name="fetch", deadline_s=self._rollout.load_deadline_s + GRACE_S)
+
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
+        return make_engine(
+            self._config,
+            version,
+            folder,
+            self._screenshots,
+            self.identity,
+            takes_adapters=takes_adapters,
+        )

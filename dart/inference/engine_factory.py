@@ -14,12 +14,19 @@ SOCKETS = "engine-"
 
 
 def make_engine(
-    config: Config, version: int, folder: Path, screenshots: BlobStore, identity: Identity
+    config: Config,
+    version: int,
+    folder: Path,
+    screenshots: BlobStore,
+    identity: Identity,
+    *,
+    takes_adapters: bool = False,
 ) -> Engine:
     """Make the engine of the rollout actor `identity`, which answers with the checkpoint of a version.
 
-    folder        the checkpoint on this machine
-    screenshots   where the screenshots of requests are
+    folder           the checkpoint on this machine
+    screenshots      where the screenshots of requests are
+    takes_adapters   whether later versions are adapters of the policy in `folder`
     Raises CorruptCheckpoint or CheckpointError when the checkpoint cannot be read.
     """
     name, rollout = config.rollout.engine, config.rollout
@@ -49,9 +56,16 @@ def make_engine(
             seed=seed,
             log=log,
             sockets=sockets,
+            adapter_rank=config.training.lora.rank if takes_adapters else 0,
         )
     from dart.inference.transformers_engine import TransformersEngine
 
     return TransformersEngine(
-        folder, version, screenshots=screenshots, threads=rollout.threads, seed=seed, prompt_spec=spec
+        folder,
+        version,
+        screenshots=screenshots,
+        threads=rollout.threads,
+        seed=seed,
+        prompt_spec=spec,
+        takes_adapters=takes_adapters,
     )

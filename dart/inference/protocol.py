@@ -1,6 +1,6 @@
 """The interface of engines that the rollout actor uses. Importing it loads no library that runs models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,15 @@ NO_POINTER_ON_VLLM = (
     "rollout.engine = 'transformers'"
 )
 """Why a policy with a pointer head needs the other engine. As of vLLM 0.32."""
+
+NO_BASE = (
+    "{folder} is an adapter, and this engine does not hold the base policy: it was started for whole "
+    "policies (training.lora.publish); it is started again"
+)
+"""Why an engine cannot take an adapter. As of its next start it can: it then starts from the base policy."""
+
+Swap = Callable[[], None]
+"""Makes an engine answer with a prepared version from now on."""
 
 
 class Unanswerable(Exception):
@@ -35,9 +44,12 @@ class Engine:
     is_concurrent: ClassVar[bool] = False
     """Whether the engine batches requests itself, in its own processes.
 
-    If so, `generate` is called from many threads, also while another thread calls `load`: answers that have
-    begun end with the new weights, or `load` waits for them.
+    If so, `generate` is called from many threads, also while another thread swaps: answers that have begun
+    end with the new weights, or the swap waits for them.
     """
+
+    proves_ahead: ClassVar[bool] = False
+    """Whether `prepare` has the new version answer the probe, so that no answer is needed after the swap."""
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Return one answer per request, in order, all of one version unless the engine is concurrent.
@@ -46,13 +58,20 @@ class Engine:
         """
         raise NotImplementedError
 
-    def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on.
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Read and check a version while another thread calls `generate`, which goes on with the old one.
 
-        Raises CorruptCheckpoint or CheckpointError when the checkpoint is missing or not what was written;
-        then the engine keeps its old policy.
+        Returns the swap, which takes little time and is called between two batches (a concurrent engine:
+        at any time). Raises CorruptCheckpoint or CheckpointError when the checkpoint is missing or not what
+        was written; then, and if the swap is never called, the engine keeps its old policy.
+
+        probe   the request that proves the version, if the engine `proves_ahead`
         """
         raise NotImplementedError
+
+    def load(self, folder: Path, version: int) -> None:
+        """Prepare a version and answer with it from now on. Raises what `prepare` raises."""
+        self.prepare(folder, version)()
 
     def prove(self, probe: GenerateRequest) -> int:
         """Answer a probe; returns the version that answered. Raises EngineError when no answer comes."""

@@ -72,7 +72,8 @@ class Serving:
         self.proof_deadline_s = settings.answer_deadline_s + GRACE_S
         self._actor = actor
         self._engine = engine
-        self._probe = probe
+        self.probe = probe
+        """The request by which the engine is proved."""
         self._settings = settings
         self._meter = meter
         self._may_serve = may_serve
@@ -91,7 +92,7 @@ class Serving:
 
     def prove(self) -> None:
         """Prove the engine by a real answer; blocks. Raises EngineError if another version answers."""
-        served, loaded = self._engine.prove(self._probe), self._engine.version
+        served, loaded = self._engine.prove(self.probe), self._engine.version
         if served != loaded:
             name = self._actor.identity.name
             raise EngineError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, format_action
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.protocol import Engine
+from dart.inference.protocol import Engine, Swap
 from dart.inference.version_check import verify_policy
 
 WIDTH_PX, HEIGHT_PX = 160, 210
@@ -37,6 +37,8 @@ MEAN_ENTROPY_NATS = 0.5
 class SimulatedEngine(Engine):
     """Answers without a policy, after real waiting; its random numbers come from a generator with `seed`."""
 
+    proves_ahead = True
+
     def __init__(
         self,
         folder: Path,
@@ -51,18 +53,29 @@ class SimulatedEngine(Engine):
         self._wait = wait
         self.load(folder, version)
 
-    def load(self, folder: Path, version: int) -> None:
-        """Wait `load_s`, then answer with this version. After CorruptCheckpoint, the old version stays."""
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Wait `load_s`, and as long as an answer to the probe takes; the swap takes `swap_s`."""
         self._wait(self._simulation.load_s)
         verify_policy(folder, version)
-        self.version = version
+        if probe is not None:
+            self._wait(self._service_s(1))
+
+        def swap() -> None:
+            self._wait(self._simulation.swap_s)
+            self.version = version
+
+        return swap
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Return one answer per request, after the service time of the whole batch."""
         if not requests:
             return []
-        self._wait(self._simulation.generate_base_s + len(requests) * self._simulation.generate_each_s)
+        self._wait(self._service_s(len(requests)))
         return [self._answer(request) for request in requests]
+
+    def _service_s(self, requests: int) -> float:
+        """Time that a batch of so many requests takes."""
+        return self._simulation.generate_base_s + requests * self._simulation.generate_each_s
 
     def _answer(self, request: GenerateRequest) -> Generation:
         draw = self._random

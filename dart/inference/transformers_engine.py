@@ -5,26 +5,40 @@ token ids as they are returned here: they are never made again from text.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.prompts import Prompts
-from dart.inference.protocol import Engine
+from dart.inference.protocol import NO_BASE, Engine, EngineError, Swap
 from dart.inference.version_check import verify_policy
+from dart.policy.adapter_files import OtherBase, base_of, fingerprint
 from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
+from dart.policy.lora import with_shared_base
 from dart.policy.prompt_spec import PromptSpec
 from dart.store.blobs import BlobStore
 
 
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The policy whose weights versions share that are adapters."""
+
+    folder: Path
+    policy: Policy
+    sha256: str
+
+
 class TransformersEngine(Engine):
-    """A checkpoint of any kind loaded by transformers. One thread calls it.
+    """A checkpoint of any kind loaded by transformers. One thread calls `generate`, another may `prepare`.
 
     The probabilities of an answer do not depend on the other requests of its batch (up to rounding); the
     draws come from one generator seeded with `seed`.
     """
+
+    proves_ahead = True
 
     def __init__(
         self,
@@ -36,31 +50,49 @@ class TransformersEngine(Engine):
         seed: int = 0,
         prompt_spec: PromptSpec | None = None,
         placement: ModelPlacement | None = None,
+        takes_adapters: bool = False,
     ) -> None:
         """screenshots   where the screenshots of requests are
         prompt_spec   how a vision-language policy is shown an episode
         placement     device and precision of its weights
+        takes_adapters   whether versions are adapters of the policy in `folder`, which stays in memory
         """
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
+        self._screenshots = screenshots
         self._prompt_spec = prompt_spec
         self._placement = placement
         self._policy = self._checked(folder, version)
+        self._base = Base(folder, self._policy, fingerprint(folder)) if takes_adapters else None
         self._prompts = Prompts(self._policy.codec, screenshots)
         self.version = version
 
-    def load(self, folder: Path, version: int) -> None:
-        """Check every file of this checkpoint against its hash, then answer with it from now on.
-
-        Raises CorruptCheckpoint or CheckpointError; then the engine keeps its old policy.
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Check every file of this checkpoint against its hash, load it beside the policy that answers, and
+        have it answer the probe. Both are in memory until the swap, which is an assignment.
         """
-        self._policy = self._checked(folder, version)
-        self._prompts.codec = self._policy.codec  # the screenshots stay in the cache
-        self.version = version
+        policy = self._checked(folder, version)
+        if probe is not None:
+            asked = Prompts(policy.codec, self._screenshots).pending(probe)
+            policy.sample([asked.prompt], [asked.screens], [probe.temperature], torch.Generator())
+
+        def swap() -> None:
+            self._policy = policy
+            self._prompts.codec = policy.codec  # the screenshots stay in the cache
+            self.version = version
+
+        return swap
 
     def _checked(self, folder: Path, version: int) -> Policy:
         verify_policy(folder, version)
-        return load(folder, self._prompt_spec, self._placement)
+        wanted = base_of(folder)
+        if wanted is None:
+            return load(folder, self._prompt_spec, self._placement)
+        if self._base is None:
+            raise EngineError(NO_BASE.format(folder=folder))
+        if self._base.sha256 != wanted.sha256:
+            raise OtherBase(folder, wanted, self._base.folder, self._base.sha256)
+        return with_shared_base(self._base.policy, folder)
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).

@@ -3,11 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
-
-TRAINERS = ("optimizer.pt", "optimizer", "adapter")
-"""Parts of a checkpoint that only the trainer reads: the optimizer's state, several times the size of the
-weights, and an adapter, which is already merged into the weights."""
+from dart.store.checkpoints import STATE_FILE, TRAINERS_PARTS, CorruptCheckpoint, load_checkpoint
 
 
 def verify_policy(folder: Path, version: int) -> None:
@@ -18,7 +14,7 @@ def verify_policy(folder: Path, version: int) -> None:
     """
     if version == 0 and not (folder / STATE_FILE).exists():
         return
-    found = load_checkpoint(folder, but=TRAINERS).state.version
+    found = load_checkpoint(folder, but=TRAINERS_PARTS).state.version
     if version not in (0, found):
         raise CorruptCheckpoint(folder, STATE_FILE, f"version {version}", f"version {found}")
 

@@ -28,6 +28,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines would be
 from PIL import Image
 from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
 from vllm.exceptions import VLLMClientError
+from vllm.lora.request import LoRARequest
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -37,7 +38,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from actors.process import exit_reason_of
 from dart.config.sections import RolloutSettings
 from dart.core.errors import DartError
-from dart.core.types import GenerateRequest, Generation
+from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.engine_processes import (
     EngineDied,
     EngineWedged,
@@ -49,10 +50,18 @@ from dart.inference.engine_processes import (
     why_wedged,
 )
 from dart.inference.prompts import PendingRequest, Prompts
-from dart.inference.protocol import NO_POINTER_ON_VLLM, Engine, EngineError, Unanswerable
+from dart.inference.protocol import (
+    NO_BASE,
+    NO_POINTER_ON_VLLM,
+    Engine,
+    EngineError,
+    Swap,
+    Unanswerable,
+)
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
+from dart.policy.adapter_files import ADAPTER_FOLDER, BasePolicy, OtherBase, base_of, fingerprint
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import UnsupportedCheckpoint
@@ -64,6 +73,18 @@ T = TypeVar("T")
 START_DEADLINE_S = 900.0
 """Time for vLLM to start. The supervisor usually ends a slow start earlier
 (`supervision.rollout_pool.start_deadline_s`)."""
+
+ADAPTERS_AT_ONCE = 2
+"""Adapters in one batch: that of new requests, and that of requests which began before it was loaded."""
+
+ADAPTERS_HELD = 4
+"""Adapters that a worker keeps in memory."""
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes for `max_lora_rank`."""
+
+READ_CHECK_S = 0.2
+"""How often the workers are asked whether they have read a version."""
 
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
@@ -88,6 +109,7 @@ class VllmEngine(Engine):
         seed: int,
         log: Path,
         sockets: Path,
+        adapter_rank: int = 0,
     ) -> None:
         """Start vLLM and wait until it can answer.
 
@@ -97,6 +119,7 @@ class VllmEngine(Engine):
         screenshots   where the screenshots of requests are
         log           file to which the output of its processes is added
         sockets       folder for the sockets to its processes; those of an earlier engine are removed first
+        adapter_rank  rank of the adapters that versions are; 0: versions are whole policies
         """
         verify_policy(folder, version)
         self._rollout = rollout
@@ -106,6 +129,10 @@ class VllmEngine(Engine):
         self._prompts = Prompts(codec, screenshots)
         self._answer_tokens = prompt_spec.context.answer_tokens
         self._layout = layout_of(folder)
+        self._base_sha256 = fingerprint(folder) if adapter_rank else ""
+        self._folder = folder
+        self._adapter: LoRARequest | None = None
+        """The adapter that new requests are answered with; those under way keep theirs."""
         self._log = log
         self._ids = itertools.count()
         self._members: tuple[Member, ...] = ()
@@ -114,7 +141,7 @@ class VllmEngine(Engine):
         make_socket_folder(sockets)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="vllm").start()
-        args = engine_args(folder, rollout, prompt_spec, seed)
+        args = engine_args(folder, rollout, prompt_spec, seed, adapter_rank)
         try:
             self._llm: Any = self._wait("no engine", self._begin(args), START_DEADLINE_S)
         except (RuntimeError, ValueError, OSError) as failure:
@@ -134,23 +161,29 @@ class VllmEngine(Engine):
         asked = [self._prompts.pending(request) for request in requests]
         for one in asked:
             self._refuse_without_room(one)
-        work = self._sample(asked, self._answer_tokens)
+        adapter = self._adapter
+        work = self._sample(asked, self._answer_tokens, adapter)
         rollout = self._rollout
         limit_s = rollout.answer_deadline_s + rollout.load_deadline_s  # weights may change meanwhile
         answers = self._wait("no whole answer", work, limit_s)
-        return [self._generation(one, sampled) for one, sampled in zip(asked, answers, strict=True)]
+        return [self._generation(one, sampled, adapter) for one, sampled in zip(asked, answers, strict=True)]
 
     def prove(self, probe: GenerateRequest) -> int:
         """Sample one token of an answer to the probe; returns the version that sampled it."""
-        work = self._sample([self._prompts.pending(probe)], 1)
+        adapter = self._adapter
+        work = self._sample([self._prompts.pending(probe)], 1, adapter)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
-        return oldest(sampled.spans())
+        return oldest(_spans(sampled, adapter))
 
-    async def _sample(self, asked: list[PendingRequest], limit: int) -> list[AssembledAnswer]:
-        pieces = [functools.partial(self._piece, one) for one in asked]
+    async def _sample(
+        self, asked: list[PendingRequest], limit: int, adapter: LoRARequest | None
+    ) -> list[AssembledAnswer]:
+        pieces = [functools.partial(self._piece, one, adapter) for one in asked]
         return await asyncio.gather(*(whole_answer(piece, limit) for piece in pieces))
 
-    async def _piece(self, asked: PendingRequest, so_far: Sequence[int], limit: int) -> RequestOutput:
+    async def _piece(
+        self, asked: PendingRequest, adapter: LoRARequest | None, so_far: Sequence[int], limit: int
+    ) -> RequestOutput:
         prompt = TokensPrompt(
             prompt_token_ids=[*asked.prompt.token_ids, *so_far],
             multi_modal_data={"image": [Image.fromarray(screen.pixels) for screen in asked.screens]},
@@ -166,7 +199,7 @@ class VllmEngine(Engine):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         try:
-            async for output in self._llm.generate(prompt, how, f"{next(self._ids)}"):
+            async for output in self._llm.generate(prompt, how, f"{next(self._ids)}", lora_request=adapter):
                 last: RequestOutput = output
         except VLLMClientError as refusal:
             raise Unanswerable(f"vLLM refuses the request: {refusal}") from refusal
@@ -185,9 +218,11 @@ class VllmEngine(Engine):
                 "raise it, or lower context.screenshots, context.turns or context.answer_tokens"
             )
 
-    def _generation(self, asked: PendingRequest, sampled: AssembledAnswer) -> Generation:
+    def _generation(
+        self, asked: PendingRequest, sampled: AssembledAnswer, adapter: LoRARequest | None
+    ) -> Generation:
         self._count_image_tokens(asked, sampled)
-        spans, tokens = sampled.spans(), (sampled.token_ids, sampled.logprobs, sampled.entropies)
+        spans, tokens = _spans(sampled, adapter), (sampled.token_ids, sampled.logprobs, sampled.entropies)
         several = spans if len(spans) > 1 else ()
         return self._prompts.generation(asked, *tokens, oldest(spans), several)
 
@@ -201,31 +236,69 @@ class VllmEngine(Engine):
 
     # ---- versions ----
 
-    def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on.
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
+        """Check a version, and have each worker read and hash its files while it computes answers.
 
-        Answers that have begun continue with the new weights. If `rollout.weight_update` is "drain", the load
-        waits until they are complete. Raises CorruptCheckpoint or OtherLayout before anything is changed:
-        then the engine keeps its old policy. Raises EngineDied when the load fails later.
+        After that they are in the memory of the machine, from where the swap takes them. Answers that have
+        begun continue with the new weights; if `rollout.weight_update` is "drain", the swap waits until they
+        are complete. Raises CorruptCheckpoint or OtherLayout; the swap raises EngineDied when it fails.
         """
         verify_policy(folder, version)
+        if (base := base_of(folder)) is not None:
+            return self._prepare_adapter(folder, version, base)
         refuse_other_layout(self._layout, folder)
-        work = self._take_over(folder, version, published_hashes(folder))
-        try:
-            self._wait("no new weights", work, self._rollout.load_deadline_s)
-        except (DartError, OSError) as failure:  # the old weights are gone already
-            raise EngineDied(
-                f"loading version {version} failed after weights were changed: {failure}"
-            ) from failure
-        self.version = version
+        read = self._wait("no weights read", self._read_ahead(folder), self._rollout.load_deadline_s)
+        refuse_other_bytes(folder, published_hashes(folder), read)
 
-    async def _take_over(self, folder: Path, version: int, published: Mapping[str, str]) -> None:
+        def swap() -> None:
+            try:
+                self._wait("no new weights", self._take_over(version), self._rollout.load_deadline_s)
+            except (DartError, OSError) as failure:  # the old weights are gone already
+                raise EngineDied(
+                    f"loading version {version} failed after weights were changed: {failure}"
+                ) from failure
+            self.version = version
+            self._adapter, self._base_sha256 = None, ""  # the weights of the base policy are gone
+
+        return swap
+
+    def _prepare_adapter(self, folder: Path, version: int, base: BasePolicy) -> Swap:
+        """Have the workers load an adapter beside the base policy; answers go on with theirs meanwhile.
+
+        Nothing is paused by the swap: requests that begin after it have the adapter. Raises OtherBase.
+        """
+        if not self._base_sha256:
+            raise EngineError(NO_BASE.format(folder=folder))
+        if self._base_sha256 != base.sha256:
+            raise OtherBase(folder, base, self._folder, self._base_sha256)
+        adapter = LoRARequest(
+            lora_name=f"v{version}", lora_int_id=version, lora_path=str(folder / ADAPTER_FOLDER)
+        )
+        self._wait("no adapter loaded", self._llm.add_lora(adapter), self._rollout.load_deadline_s)
+
+        def swap() -> None:
+            self._adapter, self.version = adapter, version
+
+        return swap
+
+    async def _read_ahead(self, folder: Path) -> list[Mapping[str, str]]:
+        """Have all workers read a version; returns the sha256 of the files that each one read.
+
+        A call of a worker holds its answers up, so each call only begins the work or asks for its result.
+        """
+        await self._llm.collective_rpc("dartrl_read", args=(str(folder),))
+        while True:
+            read: list[Mapping[str, str] | None] = await self._llm.collective_rpc("dartrl_was_read")
+            if None not in read:
+                return [hashes for hashes in read if hashes is not None]
+            await asyncio.sleep(READ_CHECK_S)
+
+    async def _take_over(self, version: int) -> None:
         # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.
         await self._llm.pause_generation(
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
-        loaded = await self._llm.collective_rpc("dartrl_load", args=(str(folder),))
-        refuse_other_bytes(folder, published, loaded)
+        await self._llm.collective_rpc("dartrl_swap")
         # Results of the old weights are forgotten. Screenshots that were prepared for the model stay: they
         # do not depend on weights.
         if not await self._llm.reset_prefix_cache():
@@ -279,6 +352,16 @@ class VllmEngine(Engine):
         return () if llm is None else llm.engine_core.resources.engine_manager.processes
 
 
+def lora_rank_of_vllm(rank: int) -> int:
+    """Return the smallest rank that vLLM can be started with and that holds adapters of this rank."""
+    if rank > LORA_RANKS[-1]:
+        raise UnsupportedCheckpoint(
+            f"vLLM loads adapters of rank {LORA_RANKS[-1]} at most, training.lora.rank is {rank}: lower it, "
+            'or set training.lora.publish = "merged"'
+        )
+    return next(one for one in LORA_RANKS if one >= rank)
+
+
 def make_socket_folder(sockets: Path) -> None:
     """Make an empty folder, and let vLLM put this engine's sockets there."""
     shutil.rmtree(sockets, ignore_errors=True)
@@ -286,8 +369,15 @@ def make_socket_folder(sockets: Path) -> None:
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
 
 
+def _spans(sampled: AssembledAnswer, adapter: LoRARequest | None) -> tuple[VersionSpan, ...]:
+    """Which version sampled which tokens. vLLM numbers whole policies only; an adapter answers to the end."""
+    if adapter is None:
+        return sampled.spans()
+    return (VersionSpan(version=adapter.lora_int_id, end=len(sampled.token_ids)),)
+
+
 def engine_args(
-    folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int
+    folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int, adapter_rank: int = 0
 ) -> AsyncEngineArgs:
     """Return the arguments with which vLLM is started; also sets environment variables that vLLM reads."""
     settings = rollout.vllm
@@ -311,6 +401,10 @@ def engine_args(
         gpu_memory_utilization=settings.memory,
         kv_cache_memory_bytes=int(settings.cpu_cache_gib * 2**30) if on_cpu else None,
         tensor_parallel_size=settings.tensor_parallel,
+        enable_lora=adapter_rank > 0,
+        max_loras=ADAPTERS_AT_ONCE,
+        max_cpu_loras=ADAPTERS_HELD,
+        max_lora_rank=lora_rank_of_vllm(adapter_rank),
         worker_extension_cls="dart.inference.vllm_worker.DartWorker",
         disable_log_stats=True,
     )

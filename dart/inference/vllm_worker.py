@@ -3,14 +3,13 @@
 vLLM adds the class to the bases of its worker; the engine calls the methods through `collective_rpc`.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from actors.process import die_with_parent
-from dart.inference.tensor_layout import weight_files
+from dart.inference.files_read import FilesRead
 
 ENTROPY_UNITS_PER_NAT = 10**8
 """vLLM's workers send entropies as integers of this many units per nat, in the place of the sampled token's
@@ -47,6 +46,8 @@ class DartWorker:
     model_runner: Any
     vllm_config: Any
     model_config: Any
+    _dartrl_read: "Future[FilesRead]"
+    """The version that is read or was read last."""
 
     def __new__(cls, *_: Any, **__: Any) -> "DartWorker":
         """Make sure, before weights are loaded, that a worker dies with its engine, even while suspended."""
@@ -62,10 +63,21 @@ class DartWorker:
             )
         self.model_runner.sampler.gather_logprobs = sampled_with_entropy
 
-    def dartrl_load(self, folder: str) -> dict[str, str]:
-        """Load the weights of a checkpoint in place, layer by layer; returns the sha256 of each file read.
+    def dartrl_read(self, folder: str) -> None:
+        """Begin to read and hash the files of a checkpoint in a thread, while the model answers."""
+        reader = ThreadPoolExecutor(max_workers=1)
+        self._dartrl_read = reader.submit(FilesRead.of, Path(folder))
+        reader.shutdown(wait=False)
 
-        Raises WeightsNotTaken when vLLM did not load all of its weights.
+    def dartrl_was_read(self) -> dict[str, str] | None:
+        """Return the sha256 of each file that was read, by name; None while they are being read."""
+        return dict(self._dartrl_read.result().hashes) if self._dartrl_read.done() else None
+
+    def dartrl_swap(self) -> None:
+        """Load the weights that were read in place, layer by layer.
+
+        Raises WeightsNotTaken when vLLM did not load all of its weights, FilesChanged when other files are in
+        the place of those that were read.
         """
         from safetensors import safe_open
         from vllm.config import set_current_vllm_config
@@ -74,13 +86,11 @@ class DartWorker:
             initialize_layerwise_reload,
         )
 
-        files = weight_files(Path(folder))
-        hasher = ThreadPoolExecutor(max_workers=1)
-        digests = hasher.submit(_digests, files)
-        hasher.shutdown(wait=False)
+        read = self._dartrl_read.result()
+        read.refuse_changes()
 
         def tensors() -> Iterator[tuple[str, Any]]:
-            for file in files:
+            for file in read.files:
                 with safe_open(file, framework="pt") as opened:
                     for name in opened.keys():  # noqa: SIM118  # it is no dictionary
                         yield name, opened.get_tensor(name)
@@ -95,17 +105,9 @@ class DartWorker:
         missing = sorted(expected - set(taken))
         if missing:
             raise WeightsNotTaken(
-                f"vLLM did not load {len(missing)} of its weights from {folder}, such as {missing[:3]}"
+                f"vLLM did not load {len(missing)} of its weights from {read.files[0].parent}, such as "
+                f"{missing[:3]}"
             )
-        return digests.result()
-
-
-def _digests(files: Iterable[Path]) -> dict[str, str]:
-    found = {}
-    for path in files:
-        with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
 
 
 def _pack_again(model: Any) -> None:

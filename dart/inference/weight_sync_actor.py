@@ -58,9 +58,9 @@ class WeightSyncActor(Actor):
         rollout = Config.model_validate(self.args["config"]).rollout
         self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
-        self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
-        """Deadline of a load. With `rollout.weight_update = "drain"` it includes the answers that the engine
-        completes first."""
+        self._load_deadline_s = rollout.answer_deadline_s + 2 * rollout.load_deadline_s
+        """Deadline of a load: the version is read, the batch under way is answered (every request of the
+        engine with `rollout.weight_update = "drain"`), and the version is taken over."""
         self._newest = -1
         self._engines = {name: _Engine(name) for name in self.args["engines"]}
         """Every engine that the run has now."""

@@ -26,6 +26,9 @@ class Policy(ABC):
     codec: Codec
     """The translation between texts, images and tokens."""
 
+    saves_only_trained = False
+    """Whether `save` needs no weights but those that are trained."""
+
     def trainable(self) -> list[nn.Parameter]:
         """Return the weights that an optimizer changes."""
         return [weight for weight in self.module.parameters() if weight.requires_grad]
@@ -86,8 +89,11 @@ class Policy(ABC):
         """Raise ForeignPrompt when this policy cannot have been given the recorded prompt."""
 
     @abstractmethod
-    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    def save(
+        self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         """Write everything that is needed to load the policy again into a fresh folder. Not atomic.
 
-        weights   all weights, when several processes hold a part each; None: `module` holds all of them
+        weights   the weights, where `module` does not hold those that are meant; None: those of `module`
+        dtype     precision in which engines read them; None: as they are
         """

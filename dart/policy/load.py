@@ -13,6 +13,7 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from dart.core.errors import UnavailableError
+from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.base import Policy
 from dart.policy.lora import LoraPolicy, with_adapter
 from dart.policy.prompt_spec import PromptSpec
@@ -60,6 +61,8 @@ class ModelPlacement:
     """Rank of the adapter; 0: every weight is trained."""
     lora_alpha: float = 32.0
     """The adapter is scaled by alpha / rank."""
+    publishes_adapter: bool = False
+    """Whether a saved version is the adapter and the name of its base; else it is whole."""
     seed: int = 0
     """Seed of the adapter's initial weights."""
 
@@ -96,7 +99,9 @@ def load(
         if not has_adapter:
             return VisionLanguagePolicy(module, codec, **parts)
         adapted = with_adapter(module, placement.lora_rank, placement.lora_alpha, placement.seed, resume)
-    return LoraPolicy(adapted, codec, **parts)
+    policy = LoraPolicy(adapted, codec, **parts)
+    policy.base = folder if placement.publishes_adapter else None
+    return policy
 
 
 def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
@@ -110,6 +115,8 @@ def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
 def named_errors(path: Path) -> Iterator[None]:
     """Turn the errors of loading a checkpoint into `CheckpointError`, which names the folder and the
     remedy."""
+    if (base := base_of(path)) is not None and not (path / "config.json").is_file():
+        raise CheckpointError(why_no_policy(path, base))
     if not (path / "config.json").is_file():
         raise CheckpointError(
             f"expected a policy checkpoint in {path}, found no config.json: name the folder of a "

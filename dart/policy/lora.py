@@ -1,12 +1,15 @@
 """Training an adapter beside a frozen checkpoint (LoRA, Hu et al. 2021, arXiv 2106.09685), through peft.
 
 The adapter sits on the linear layers of the language model; the vision tower stays frozen. A pointer head
-is small and new, so all of its weights are trained. A saved checkpoint
-holds the weights with the adapter merged into them, so that engines load it like any other, and the adapter
-itself, so that training can resume. The base policy of the KL term is the same model without its adapter.
-When several processes hold parts of the model, one of them gets all weights to write.
+is small and new, so all of its weights are trained. A saved checkpoint holds the adapter and names its base
+policy (`dart.policy.adapter_files`). With `training.lora.publish = "merged"` it holds the weights with the
+adapter merged into them as well, so that engines load it like any other. The base policy of the KL term is
+the same model without its adapter. When several processes hold parts of the model, one of them gets the
+weights to write.
 """
 
+import copy
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +20,20 @@ from torch import Tensor, nn
 
 from dart.core.errors import UnavailableError
 from dart.core.types import Step
-from dart.policy.base import Scorer
+from dart.policy.adapter_files import (
+    ADAPTER_FOLDER,
+    ADAPTER_WEIGHTS,
+    BasePolicy,
+    adapter_settings,
+    fingerprint,
+    write_base,
+)
+from dart.policy.base import Policy, Scorer
 from dart.policy.pointer.head import HEAD_NAME
-from dart.policy.protocols import Screen
+from dart.policy.protocols import Screen, UnsupportedCheckpoint
 from dart.policy.sampling import AnswerScores
 from dart.policy.vlm import VisionLanguagePolicy, write_files
+from dart.policy.written_weights import write_model
 
 LAYERS = (
     r".*(?:language_model|text_model)\..*\."
@@ -30,9 +42,12 @@ LAYERS = (
 """Regular expression for the names of the linear layers of a language model, across model families."""
 
 ADAPTER = "default"
-ADAPTER_FILE = "adapter/weights.safetensors"
+ADAPTER_FILE = f"{ADAPTER_FOLDER}/{ADAPTER_WEIGHTS}"
 """Path of the adapter in a checkpoint. It is in a folder of its own, because engines read every file of
 weights beside the configuration."""
+
+OLD_ADAPTER_FILE = f"{ADAPTER_FOLDER}/weights.safetensors"
+"""Its path in checkpoints that were written before adapters were published."""
 
 FROZEN_COPY, TRAINED_COPY = ".original_module.", f".modules_to_save.{ADAPTER}."
 """Parts of the names of a pointer head that is trained beside the adapter: its weights as they were, and as
@@ -60,12 +75,56 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
         module, LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS, modules_to_save=head)
     )
     if resume is not None:
-        set_peft_model_state_dict(adapted, load_file(resume / ADAPTER_FILE))
+        file = next(path for name in (ADAPTER_FILE, OLD_ADAPTER_FILE) if (path := resume / name).is_file())
+        found = set_peft_model_state_dict(adapted, load_file(file))
+        _refuse_other_layers(file, found)
     return adapted
+
+
+def _refuse_other_layers(file: Path, found: Any) -> None:
+    """Raise UnsupportedCheckpoint when an adapter lacks layers of the model, or has others."""
+    missing = [name for name in found.missing_keys if ".lora_" in name]
+    if missing or found.unexpected_keys:
+        named = ", ".join([*missing, *found.unexpected_keys][:3])
+        raise UnsupportedCheckpoint(
+            f"the adapter {file} does not fit the policy: it lacks {len(missing)} of its layers and has "
+            f"{len(found.unexpected_keys)} others, such as {named}; use the base policy of its training"
+        )
+
+
+def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
+    """Return the policy of a base and of the adapter in the folder of a version.
+
+    It shares the weights of the base, which do not change, so it takes the memory of the adapter. The base
+    and policies with other adapters answer as before, also in other threads.
+    """
+    if not isinstance(base, VisionLanguagePolicy):
+        raise UnsupportedCheckpoint(
+            f"{folder} holds an adapter of a vision-language policy, but the base policy is a "
+            f"{type(base).__name__}: set training.policy to the one that it was trained on"
+        )
+    settings = adapter_settings(folder)
+    shared: dict[int, Any] = {id(one): one for one in (*base.module.parameters(), *base.module.buffers())}
+    own = copy.deepcopy(base.module, shared)
+    module = with_adapter(own, settings.rank, settings.alpha, 0, folder).eval().requires_grad_(False)
+    return LoraPolicy(module, **base.parts())
 
 
 class LoraPolicy(VisionLanguagePolicy):
     """A vision-language policy whose adapter alone is trained, and its pointer head if it has one."""
+
+    base: Path | None = None
+    """Folder of the base policy, if a saved version is the adapter alone; None: the merged weights, too."""
+
+    @property
+    def saves_only_trained(self) -> bool:  # type: ignore[override]
+        return self.base is not None
+
+    @functools.cached_property
+    def base_policy(self) -> BasePolicy:
+        """The name and the hash of the base policy; reads its files once."""
+        assert self.base is not None
+        return BasePolicy(name=str(self.base), sha256=fingerprint(self.base))
 
     def base_scorer(self) -> Scorer:
         """Return the scorer of the same weights without the adapter."""
@@ -77,20 +136,29 @@ class LoraPolicy(VisionLanguagePolicy):
         with self.module.disable_adapter():
             return self.score(steps, screens, temperature)
 
-    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Write the weights with the adapter merged into them, and the adapter separately."""
-        from peft import get_peft_model_state_dict
-
+    def save(
+        self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        """Write the adapter in its own precision, and the name of its base or the merged weights."""
         held = self.module.state_dict() if weights is None else weights
-        adapter = get_peft_model_state_dict(self.module, held)
-        (folder / ADAPTER_FILE).parent.mkdir(exist_ok=True)
-        save_file(
-            {name: tensor.contiguous().cpu() for name, tensor in adapter.items()}, folder / ADAPTER_FILE
-        )
+        self._save_adapter(folder, held)
+        if self.base is not None:
+            write_base(folder, self.base_policy)
+            return
         settings = self.module.peft_config[ADAPTER]
         plain = merged(held, settings.lora_alpha / settings.r)
-        self.module.get_base_model().save_pretrained(folder, state_dict=plain)
+        write_model(self.module.get_base_model(), folder, plain, dtype)
         write_files(self._files, folder)
+
+    def _save_adapter(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write the adapter as PEFT does."""
+        from peft import get_peft_model_state_dict
+
+        adapter = get_peft_model_state_dict(self.module, dict(weights))
+        (folder / ADAPTER_FOLDER).mkdir(exist_ok=True)
+        self.module.peft_config[ADAPTER].save_pretrained(folder / ADAPTER_FOLDER)
+        plain = {name: tensor.contiguous().cpu() for name, tensor in adapter.items()}
+        save_file(plain, folder / ADAPTER_FILE, {"format": "pt"})
 
 
 @torch.no_grad()

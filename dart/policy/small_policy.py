@@ -29,6 +29,7 @@ from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
 from dart.policy.protocols import Prompt, Screen, check_patches
 from dart.policy.sampling import AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
+from dart.policy.written_weights import write_model
 
 AutoConfig.register(GuiPolicyConfig.model_type, GuiPolicyConfig, exist_ok=True)
 AutoModelForImageTextToText.register(GuiPolicyConfig, GuiPolicyForImageTextToText, exist_ok=True)
@@ -93,8 +94,10 @@ class SmallPolicy(Policy):
         """Check that the patches of an answer can have been drawn. Raises ForeignPrompt."""
         check_patches(step, self.codec.pointer, self.module.config.patches)
 
-    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        self.module.save_pretrained(folder, state_dict=weights)
+    def save(
+        self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        write_model(self.module, folder, weights, dtype)
         self._processor.save_pretrained(folder)
 
 

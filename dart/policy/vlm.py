@@ -54,6 +54,7 @@ from dart.policy.vlm_pointer import (
     positions_of_newest,
     watching,
 )
+from dart.policy.written_weights import write_model
 
 
 class VisionLanguagePolicy(Policy):
@@ -80,6 +81,15 @@ class VisionLanguagePolicy(Policy):
         self._files = files
         self._answer_tokens = answer_tokens
         self._is_autocast = is_autocast
+
+    def parts(self) -> dict[str, Any]:
+        """Return all arguments of a policy but the module."""
+        return {
+            "codec": self.codec,
+            "files": self._files,
+            "answer_tokens": self._answer_tokens,
+            "is_autocast": self._is_autocast,
+        }
 
     # ---- sampling ----
 
@@ -314,8 +324,10 @@ class VisionLanguagePolicy(Policy):
         with self._computing():
             return self.module(**self._inputs(ids, mask, kinds, screens), **options)
 
-    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        self.module.save_pretrained(folder, state_dict=weights)
+    def save(
+        self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        write_model(self.module, folder, weights, dtype)
         write_files(self._files, folder)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.published import publishes_adapter
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
@@ -119,7 +120,8 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     yield "libraries", TORCH_BYTES
     if has_adapter:
         yield "weights", frozen
-        yield "weights with the adapter while they are written", frozen
+        if not publishes_adapter(config):
+            yield "weights with the adapter while they are written", frozen
     yield "adapter" if has_adapter else "weights", trained
     yield "gradients", trained
     yield "optimizer", ADAM_MOMENTS * trained
@@ -127,7 +129,8 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         yield "reference policy", frozen
     if training.minibatches > 1:
         yield "copy to restore if the update fails", (1 + ADAM_MOMENTS) * trained
-    yield "checkpoint being written", ADAM_MOMENTS * trained
+    copied = 1 + ADAM_MOMENTS if training.background_checkpoints else ADAM_MOMENTS
+    yield "checkpoint being written", copied * trained
 
 
 def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
@@ -142,7 +145,8 @@ def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         return
     weights = BYTES_OF_DTYPE["float32"] * policy.parameters
     yield "weights", weights
-    yield "next version while it loads", weights
+    adapter = policy.adapter_parameters_per_rank * config.training.lora.rank * BYTES_OF_DTYPE["float32"]
+    yield "next version while it loads", adapter if publishes_adapter(config) else weights
 
 
 def _environment(config: Config) -> Iterator[tuple[str, int]]:

@@ -29,6 +29,7 @@ from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.environments.osworld.scoring_environment import EvaluatorsMissing, find_evaluators
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import OtherLayout, weight_files
+from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
@@ -204,6 +205,9 @@ def missing_policy(config: Config) -> Iterator[str]:
             f"no policy checkpoint in {folder}: fetch it with 'dartrl policy fetch {on_hub}', or allow the "
             "start to do so with --set training.fetch_policy=true"
         )
+        return
+    if (base := base_of(folder)) is not None:
+        yield why_no_policy(folder, base)
         return
     if not (folder / "config.json").is_file():
         yield f"no policy checkpoint in {folder}: {remedy}"

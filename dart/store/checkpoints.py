@@ -4,9 +4,10 @@ A checkpoint is a folder `v000042` that appears by one rename, complete or not a
 
     v000042/
       config.json, processor files, model.safetensors     the policy, for the Auto classes
-      optimizer.pt, or optimizer/ in parts of ranks        the optimizer's state
-      adapter/weights.safetensors                          where only an adapter is trained
-      state.json                                           version, learner state, sha256 of files and itself
+      master/weights.safetensors                          the trainer's, where engines read less precise ones
+      optimizer.pt, or optimizer/ in parts of ranks       the optimizer's state
+      adapter/                                            where only an adapter is trained
+      state.json                                          version, learner state, sha256 of files and itself
 
 `state.json` is written last and names the sha256 of every other file. A process killed at any
 moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
@@ -24,7 +25,8 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,20 @@ from dart.store.disk_wait import is_no_room
 STATE_FILE = "state.json"
 FORMAT = 2
 OWN_HASH = "state_sha256"
+MASTER = "master"
+"""Folder of the trainer's weights, in a checkpoint whose weights are less precise."""
+
+TRAINERS_PARTS = ("optimizer.pt", "optimizer", MASTER)
+"""Parts of a checkpoint that engines do not read: several times the size of the weights."""
+
+HASHERS = 8
+"""Threads that hash files; hashing one file is slower than reading it."""
+
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
 """What the name of a checkpoint that was renamed ends with."""
+
+WriteCheckpoint = Callable[[Path], Path]
+"""Writes a version that was copied before as a checkpoint below a folder; returns its folder."""
 
 _NAME = re.compile(r"^v(\d{6,})$")
 _UNCOMMITTED_NAME = re.compile(rf"^v(\d{{6,}})\.{UNCOMMITTED}(-\d+)?$")
@@ -132,12 +146,10 @@ def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
     Raises CorruptCheckpoint.
     """
     document = _read_state(folder)
-    for name, expected in document["sha256"].items():
-        if Path(name).parts[0] in but:
-            continue
-        got = sha256_of(folder / name)
-        if got != expected:
-            raise CorruptCheckpoint(folder, name, f"sha256 {expected}", got)
+    expected = {name: sha256 for name, sha256 in document["sha256"].items() if Path(name).parts[0] not in but}
+    for name, got in hashes_of(folder, expected).items():
+        if got != expected[name]:
+            raise CorruptCheckpoint(folder, name, f"sha256 {expected[name]}", got)
     state = CheckpointState(version=document["version"], learner=document["learner"])
     return Checkpoint(folder=folder, state=state)
 
@@ -245,7 +257,7 @@ def _hidden(target: Path) -> Path:
 
 
 def _write_state(folder: Path, state: CheckpointState) -> None:
-    hashes = {str(path.relative_to(folder)): sha256_of(path) for path in files_of(folder)}
+    hashes = hashes_of(folder, [str(path.relative_to(folder)) for path in files_of(folder)])
     document = {
         "format": FORMAT,
         "version": state.version,
@@ -282,6 +294,14 @@ def _read_state(folder: Path) -> dict[str, Any]:
 def files_of(folder: Path) -> list[Path]:
     """Every file below a folder, by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """The sha256 of files below a folder, by their names, several files at a time; see `sha256_of`."""
+    ordered = list(names)
+    with ThreadPoolExecutor(max_workers=HASHERS) as hashers:
+        found = hashers.map(sha256_of, [folder / name for name in ordered])
+        return dict(zip(ordered, found, strict=True))
 
 
 def sha256_of(path: Path) -> str:

@@ -14,20 +14,22 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dart.core.run_directory import make_private
 from dart.store.blobs import sync_folder
 from dart.store.checkpoints import (
+    TRAINERS_PARTS,
     CheckpointExists,
     CheckpointNotWritten,
     CorruptCheckpoint,
     checkpoint_name,
     files_of,
+    hashes_of,
     kept_versions,
     load_checkpoint,
-    sha256_of,
     version_named,
 )
 from dart.store.object_storage import PART_REQUEST_S, PART_TRIES, Exists, Missing, ObjectStorage
@@ -38,8 +40,11 @@ MANIFEST = "manifest.json"
 UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
 
-TRAINERS_PARTS = ("optimizer.pt", "optimizer", "adapter")
-"""Parts of a checkpoint that engines do not read, several times the size of the weights."""
+BASES = "bases"
+"""Folder of base policies beside those of other versions."""
+
+TRANSFERS = 4
+"""Files of one version that are put or fetched at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +92,7 @@ class PublishedCheckpoints:
         """
         self._storage = ObjectStorage(address, request_s=PART_REQUEST_S, part_tries=PART_TRIES)
         self._parent = parent
-        self._served = ServedFolders(cache)
+        self._served, self._bases = ServedFolders(cache), ServedFolders(cache / BASES)
 
     # for the trainer
 
@@ -96,8 +101,12 @@ class PublishedCheckpoints:
         attempt = uuid.uuid4().hex
         files = tuple(_described(folder))
         manifest = Manifest(version=version, attempt=attempt, files=files)
-        for file in files:
-            self._storage.put_file(_key(manifest, file.name), folder / file.name)
+        with ThreadPoolExecutor(max_workers=TRANSFERS) as transfers:
+            for done in [
+                transfers.submit(self._storage.put_file, _key(manifest, file.name), folder / file.name)
+                for file in files
+            ]:
+                done.result()
         try:
             self._storage.put(_manifest_key(version), manifest.to_json(), only_create=True)
         except Exists as exists:
@@ -172,9 +181,16 @@ class PublishedCheckpoints:
 
         It stays until this process asks for another version. Raises CorruptCheckpoint, StoreUnavailable.
         """
+        return self._held(self._served, version)
+
+    def base(self) -> Path:
+        """A folder with version 0, which stays as long as this process lives."""
+        return self._held(self._bases, 0)
+
+    def _held(self, folders: ServedFolders, version: int) -> Path:
         manifest = self._manifest(version)
         name = f"{checkpoint_name(version)}-{manifest.attempt}"  # another run may have left its own version
-        return self._served.hold(name, lambda folder: self._fetch(manifest, folder, but=TRAINERS_PARTS))
+        return folders.hold(name, lambda folder: self._fetch(manifest, folder, but=TRAINERS_PARTS))
 
     def fetch(self, version: int) -> None:
         """Make the whole checkpoint of a version one of this machine, unless it is here and whole.
@@ -205,9 +221,10 @@ class PublishedCheckpoints:
         """Write the files of a version into a new folder, each checked by its hash."""
         try:
             make_private(folder)
-            for file in manifest.files:
-                if Path(file.name).parts[0] not in but:
-                    self._fetch_file(manifest, file, folder)
+            wanted = [file for file in manifest.files if Path(file.name).parts[0] not in but]
+            with ThreadPoolExecutor(max_workers=TRANSFERS) as transfers:
+                for done in [transfers.submit(self._fetch_file, manifest, file, folder) for file in wanted]:
+                    done.result()
         except OSError as refused:
             raise CheckpointNotWritten(folder, refused) from refused
 
@@ -223,9 +240,9 @@ class PublishedCheckpoints:
 
 
 def _described(folder: Path) -> Iterator[PublishedFile]:
-    for path in files_of(folder):
-        name = path.relative_to(folder).as_posix()
-        yield PublishedFile(name=name, size_bytes=path.stat().st_size, sha256=sha256_of(path))
+    names = [path.relative_to(folder).as_posix() for path in files_of(folder)]
+    for name, sha256 in hashes_of(folder, names).items():
+        yield PublishedFile(name=name, size_bytes=(folder / name).stat().st_size, sha256=sha256)
 
 
 def _manifest_key(version: int) -> str:

@@ -18,6 +18,12 @@ class Checkpoints(Protocol):
     def policy(self, version: int) -> Path:
         """The folder from which an engine loads a version. Raises CorruptCheckpoint or StoreUnavailable."""
 
+    def base(self) -> Path:
+        """The folder of the base policy, which stays as long as this process lives.
+
+        Raises CorruptCheckpoint or StoreUnavailable.
+        """
+
     def fetch(self, version: int) -> None:
         """Make the whole checkpoint of a version, from which training resumes, one of this machine.
 
@@ -54,6 +60,9 @@ class LocalCheckpoints:
 
     def policy(self, version: int) -> Path:
         return self._parent / checkpoint_name(version) if version > 0 else self._base
+
+    def base(self) -> Path:
+        return self._base
 
     def fetch(self, version: int) -> None:
         """Every checkpoint is one of this machine."""

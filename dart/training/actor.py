@@ -2,19 +2,23 @@
 
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
-Waits for  its own worker thread, which runs the update; messages are handled meanwhile
+Waits for  its own worker threads: one runs the update, one writes the checkpoint of the version before from a
+           copy; messages are handled meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
 Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
            or the record refuses its commit because another trainer holds the batch
 On restart resumes from the newest committed version. A checkpoint without a commit is renamed; its batch is
            still leased and is trained again from the version before, so no trajectory trains twice
 On stop    commits the current update first, if it ends in time
+
+A version is announced when it is durable and committed, never before. While it is being written the trainer
+trains on the groups of the batch that the curator will lease next, and has them leased after the commit.
+Nothing of this update is in the record until then, so a kill costs the updates since the last commit.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
@@ -25,7 +29,8 @@ from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
-from dart.store.client import write
+from dart.store.checkpoints import WriteCheckpoint
+from dart.store.client import write as write_to_record
 from dart.store.disk_wait import await_room, in_storage
 from dart.store.errors import StepsLost
 from dart.store.patience import AT_START
@@ -65,6 +70,20 @@ class BatchTaken(RuntimeError):
         )
 
 
+class TrainedAhead(RuntimeError):
+    """The groups that the trainer trained on before their lease are not those that it was leased."""
+
+    def __init__(self, trained: tuple[int, ...], leased: tuple[int, ...]) -> None:
+        super().__init__(
+            f"an update on the groups {trained} is dropped: when the version before was written, the curator "
+            f"leased {leased}; this trainer restarts from the record"
+        )
+
+
+TrainOn = Batch | m.BatchAhead
+"""A batch, or the groups of one that is leased later."""
+
+
 class TrainerActor(Actor):
     """Makes one update after another; ends normally when the curator says that the run is over."""
 
@@ -89,6 +108,10 @@ class TrainerActor(Actor):
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
         """A future that succeeds when the current update has ended; None between updates."""
+        self._committed = self._learner.version
+        """The newest version in the record; the learner is ahead of it while a checkpoint is written."""
+        self._written: Future[None] | None = None
+        """A future that succeeds when the version that is being written is committed; None if none is."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(load_every_s(self._config), self._record_load)
@@ -97,6 +120,7 @@ class TrainerActor(Actor):
     async def on_stop(self) -> None:
         if self._update_ended is not None:
             await self._update_ended
+        await self._until_committed()
         self._record_load()
 
     async def _train_until_over(self) -> None:
@@ -104,6 +128,7 @@ class TrainerActor(Actor):
             with self._load.during("starved_s"):
                 batch = await self._next_batch()
             if batch is None:
+                await self._until_committed()
                 self.stop()
                 return
             self._update_ended = Future()
@@ -112,47 +137,110 @@ class TrainerActor(Actor):
             ended, self._update_ended = self._update_ended, None
             ended.succeed(None)
 
-    async def _next_batch(self) -> Batch | None:
-        """Wait for the next batch; None when the run is over."""
-        while True:
-            try:
-                reply = await self.ask("curator", m.BatchRequest(), deadline_s=20.0)
-            except (AskError, MailboxFull) as error:
-                self.log.info("no_curator", reason=str(error))
-                await self.sleep(PAUSE_S)
-                continue
+    async def _next_batch(self) -> TrainOn | None:
+        """Wait for the next batch, or while a version is written for its groups; None: the run is over."""
+        while not self.is_stopping:
+            asks_ahead = self._written is not None
+            reply = await self._ask_curator(m.BatchAheadRequest() if asks_ahead else m.BatchRequest())
             match reply:
                 case m.RunOver():
                     return None
                 case m.NoWorkYet():
-                    await self.sleep(reply.retry_after_s)
-                case Batch():
+                    await self._sleep_or_committed(reply.retry_after_s)
+                case Batch() | m.BatchAhead():
                     return reply
+        return None
 
-    async def _update(self, batch: Batch) -> None:
+    async def _sleep_or_committed(self, wait_s: float) -> None:
+        """Wait, but not longer than until the version that is being written is committed."""
+        ended: Future[None] = Future()
+        self.after(wait_s, lambda: ended.succeed(None))
+        if self._written is not None:
+            self._written.then(lambda: ended.succeed(None))
+        await ended
+
+    async def _ask_curator(self, call: m.BatchRequest | m.BatchAheadRequest) -> Any:
+        try:
+            return await self.ask("curator", call, deadline_s=20.0)
+        except (AskError, MailboxFull) as error:
+            self.log.info("no_curator", reason=str(error))
+            return m.NoWorkYet(retry_after_s=PAUSE_S, reason=str(error))
+
+    async def _leased(self, batch: TrainOn) -> Batch | None:
+        """The lease of a batch, which begins now if it was trained on ahead; None when the run is over.
+
+        Raises TrainedAhead when other groups are leased.
+        """
+        await self._until_committed()
+        if isinstance(batch, Batch):
+            return batch
+        while True:
+            match await self._ask_curator(m.BatchRequest(group_ids=batch.group_ids)):
+                case m.RunOver():
+                    return None
+                case m.NoWorkYet(retry_after_s=wait_s):
+                    await self.sleep(wait_s)
+                case Batch() as leased:
+                    if set(leased.group_ids) != set(batch.group_ids):
+                        raise TrainedAhead(batch.group_ids, leased.group_ids)
+                    return leased
+
+    async def _update(self, batch: TrainOn) -> None:
         await self._set_aside_uncommitted()
         groups = await self._groups_of(batch)
         if groups is None:
             return
         staleness = staleness_of(groups, self._learner.version)
-        self._assert_fresh(staleness, batch.batch_id)
+        self._assert_fresh(staleness, batch.group_ids)
         report = await self._train(batch, groups)
         if report is None:
             return
         bound = {STALENESS_BOUND: float(self._config.curation.staleness)}
         metrics = _metrics(report, staleness, groups) | bound
         with self._load.during("blocked_s"):
-            version = self._learner.version
-            folder = await await_room(self, f"checkpoint {version}", self._save)
-            await self._share(f"checkpoint {version}", lambda: self._published.publish(version, folder))
-            await self._commit(batch, metrics)
-        self.log.info("update_committed", **metrics)
-        self._publish()
-        self.tell("weight_sync", m.VersionPublished(version=self._learner.version))
-        self.tell("curator", m.UpdateCommitted(version=self._learner.version))
-        await self._prune()
+            leased = await self._leased(batch)
+            if leased is None:
+                return
+            self._written = Future()
+            version, write = self._learner.version, await self._writer()
+            self.run(self._publish_version(version, write, leased, metrics))
+            if not self._config.training.background_checkpoints:
+                await self._until_committed()
 
-    async def _groups_of(self, batch: Batch) -> tuple[Group, ...] | None:
+    async def _writer(self) -> WriteCheckpoint:
+        """What writes the current version: from a copy, or from the learner, which then has to wait."""
+        if not self._config.training.background_checkpoints:
+            return self._learner.save
+        return await self._checkpoint_work("copy", self._learner.copy)
+
+    async def _publish_version(
+        self, version: int, write: WriteCheckpoint, batch: Batch, metrics: dict[str, float]
+    ) -> None:
+        """Make a version durable, commit it, and announce it."""
+        with self._load.during("writing_s"):
+            folder = await await_room(
+                self,
+                f"checkpoint {version}",
+                lambda: self._checkpoint_work("checkpoint", lambda: write(self._checkpoints)),
+            )
+            await self._share(f"checkpoint {version}", lambda: self._published.publish(version, folder))
+            await self._commit(batch, version, metrics)
+        self.log.info("update_committed", **metrics)
+        self._committed = version
+        self._publish()
+        self.tell("weight_sync", m.VersionPublished(version=version))
+        self.tell("curator", m.UpdateCommitted(version=version))
+        await self._prune()
+        written, self._written = self._written, None
+        assert written is not None
+        written.succeed(None)
+
+    async def _until_committed(self) -> None:
+        """Wait until the version that is being written, if there is one, is in the record."""
+        if self._written is not None:
+            await self._written
+
+    async def _groups_of(self, batch: TrainOn) -> tuple[Group, ...] | None:
         """Read the groups of a batch; None when steps of it are lost and the batch was refused."""
         try:
             return await in_storage(
@@ -166,7 +254,7 @@ class TrainerActor(Actor):
             await self._refuse(batch, found, str(lost))
             return None
 
-    async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> UpdateSummary | None:
+    async def _train(self, batch: TrainOn, groups: tuple[Group, ...]) -> UpdateSummary | None:
         """Make the update and return its report; None when the batch cannot be trained and was refused."""
         tries = 0
         while True:
@@ -178,7 +266,7 @@ class TrainerActor(Actor):
                     )
             except REFUSED as error:
                 if can_retry(error, tries):
-                    self.log.warning("update_failed", batch=batch.batch_id, tries=tries, reason=str(error))
+                    self.log.warning("update_failed", groups=batch.group_ids, tries=tries, reason=str(error))
                     continue
                 found = blame(error, groups)
                 if is_policy_at_fault(error, found, groups):
@@ -197,8 +285,11 @@ class TrainerActor(Actor):
             deadline_s=self._config.training.update_deadline_s,
         )
 
-    async def _refuse(self, batch: Batch, found: Blame, detail: str) -> None:
+    async def _refuse(self, trained_on: TrainOn, found: Blame, detail: str) -> None:
         """Record that the batch is refused. The curator reads this when the trainer next asks for a batch."""
+        batch = await self._leased(trained_on)
+        if batch is None:
+            return
         self.log.error(
             BATCH_REFUSED,
             batch=batch.batch_id,
@@ -208,7 +299,7 @@ class TrainerActor(Actor):
             detail=detail,
         )
         call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
-        await write(self, call)
+        await write_to_record(self, call)
 
     async def _set_aside_uncommitted(self) -> None:
         """Set versions aside that an earlier trainer published and did not commit, and say so.
@@ -216,7 +307,7 @@ class TrainerActor(Actor):
         Called when this trainer holds its first batch, because from then on no earlier one can commit.
         """
         if self._is_first_batch:
-            committed = self._learner.version
+            committed = self._committed
             aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
             for version in aside:
                 place = self._published.place_of_uncommitted(version)
@@ -235,26 +326,21 @@ class TrainerActor(Actor):
         deadline_s = self._config.training.checkpoint_deadline_s
         return await await_room(self, what, lambda: self.in_thread(work, name=what, deadline_s=deadline_s))
 
-    async def _save(self) -> Path:
-        return await self.in_thread(
-            lambda: self._learner.save(self._checkpoints),
-            name="checkpoint",
-            deadline_s=self._config.training.checkpoint_deadline_s,
-        )
+    def _checkpoint_work(self, name: str, work: Callable[[], T]) -> Future[T]:
+        return self.in_thread(work, name=name, deadline_s=self._config.training.checkpoint_deadline_s)
 
-    async def _commit(self, batch: Batch, metrics: dict[str, float]) -> None:
+    async def _commit(self, batch: Batch, version: int, metrics: dict[str, float]) -> None:
         """Commit the new version to the record, durably. Raises BatchTaken."""
-        version = self._learner.version
         call = m.CommitUpdate(batch_id=batch.batch_id, fence=batch.fence, version=version, metrics=metrics)
-        if await write(self, call) == StoredResult.FENCED:
+        if await write_to_record(self, call) == StoredResult.FENCED:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
-    def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:
+    def _assert_fresh(self, staleness: list[int], group_ids: tuple[int, ...]) -> None:
         """Raise AssertionError if a step is older than the staleness bound: the curator failed then."""
         bound = self._config.curation.staleness
         if max(staleness) > bound:
             raise AssertionError(
-                f"batch {batch_id} holds a step that is {max(staleness)} versions old; "
+                f"the batch of groups {group_ids} holds a step that is {max(staleness)} versions old; "
                 f"curation.staleness allows {bound}"
             )
 
@@ -262,7 +348,7 @@ class TrainerActor(Actor):
         """Delete old checkpoints, except those that a rollout actor serves or loads."""
         from dart.store.checkpoints import prune, remove_uncommitted
 
-        remove_uncommitted(self._checkpoints, self._learner.version)
+        remove_uncommitted(self._checkpoints, self._committed)
         engines = [row for row in self.board.rows() if row.name.startswith("rollout-")]
         used = (Gauge.SERVED_VERSION, Gauge.LOADING_VERSION)
         protected = frozenset(row.gauges[gauge] for row in engines for gauge in used)
@@ -271,7 +357,7 @@ class TrainerActor(Actor):
         await self._share("checkpoints", lambda: self._published.prune(kept, protected))
 
     def _publish(self) -> None:
-        self.set_gauges({Gauge.TRAINED_VERSION: self._learner.version})
+        self.set_gauges({Gauge.TRAINED_VERSION: self._committed})
 
     def _record_load(self) -> None:
         emit(self, LOAD, self.identity.name, self._load.totals())

@@ -5,10 +5,10 @@ the optimizer's state are split among the ranks (Zhao et al. 2023, arXiv 2304.11
 `torch.distributed.fsdp.fully_shard`).
 """
 
-import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +18,22 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from dart.policy.pointer.head import PointerHead
+from dart.training.checkpoint_copy import (
+    WriteOptimizer,
+    copied_optimizer,
+    copied_weights,
+    copy_tensors,
+    write_state,
+)
 from dart.training.distributed_learner import CommandFailure
 
 T = TypeVar("T")
 
 OPTIMIZER_FILE = "optimizer.pt"
 SHARDS_FOLDER = "optimizer"
+
+IDLE = timedelta(days=365)
+"""Timeout of the groups in which commands are broadcast; a trainer may wait long for its next batch."""
 
 
 class RankGroup:
@@ -58,15 +68,18 @@ class RankGroup:
         """Return the norm of all ranks' gradients together; `value` is what torch's clipping returned."""
         return float(value)
 
-    def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return all weights, unsplit, for a checkpoint; None when the module itself holds them all."""
-        return None
+    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
+        """Return all weights, or the trained ones, unsplit as they are now; None on ranks that write none."""
+        return copied_weights(module, only_trained=only_trained)
 
-    def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Write the optimizer's state into a checkpoint's folder: one file, or a part of each rank."""
-        state = io.BytesIO()
-        torch.save(optimizer.state_dict(), state)
-        (folder / OPTIMIZER_FILE).write_bytes(state.getbuffer())
+    def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
+        """Give a module these weights, unsplit; a weight with several names may have one of them only."""
+        module.load_state_dict(weights, strict=False)
+
+    def copied_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> WriteOptimizer:
+        """Copy the optimizer's state; returns what writes it: one file, or a part of each rank."""
+        state = copied_optimizer(optimizer)
+        return lambda folder: write_state(state, folder / OPTIMIZER_FILE)
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
         """Read the optimizer's state that `write_optimizer` wrote with any number of processes."""
@@ -90,6 +103,8 @@ class ProcessGroup(RankGroup):
         self.count = dist.get_world_size()
         self._compute = compute
         self._mesh = init_device_mesh(device.type, (self.count,))
+        self.writers = dist.new_group(backend="gloo", timeout=IDLE)
+        """The processes again, for the threads that write checkpoints: updates use the other groups."""
 
     def shard(self, module: nn.Module) -> None:
         """Split the weights layer by layer, so that no process ever holds all of them during a pass."""
@@ -125,16 +140,23 @@ class ProcessGroup(RankGroup):
     def full_norm(self, value: Tensor) -> float:
         return float(value.full_tensor())  # type: ignore[attr-defined]  # clipping returns a split tensor
 
-    def full_weights(self, module: nn.Module) -> dict[str, Tensor]:
-        """Return all weights in main memory on rank 0; empty on the others."""
+    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
+        """Return the weights in main memory on rank 0."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=only_trained)
         whole: dict[str, Any] = get_model_state_dict(module, options=options)
-        return whole
+        return whole if self.index == 0 else None
 
-    def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        write_parts(module, optimizer, folder)
+    def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+        held: dict[str, Any] = dict(weights)
+        set_model_state_dict(module, held, options=StateDictOptions(full_state_dict=True, strict=False))
+
+    def copied_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> WriteOptimizer:
+        state = copied_parts(module, optimizer)
+        return lambda folder: write_parts(state, folder, self.writers)
 
     def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
         """Read the state that a single process wrote, and split it among all ranks.
@@ -154,14 +176,29 @@ class ProcessGroup(RankGroup):
         set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
-def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Write each process's part of the optimizer's state, by weight names (torch.distributed.checkpoint)."""
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+def copied_parts(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Copy this process's part of the optimizer's state, by weight names, to main memory."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    options = StateDictOptions(cpu_offload=True)
+    parts: dict[str, Any] = copy_tensors(get_optimizer_state_dict(module, optimizer, options=options))
+    return parts
+
+
+def write_parts(state: Mapping[str, Any], folder: Path, group: Any = None) -> None:
+    """Write each process's part of the optimizer's state (torch.distributed.checkpoint).
+
+    group   processes that write together; None: all
+    """
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    state = {"optimizer": get_optimizer_state_dict(module, optimizer)}
     with _maybe_alone() as is_alone:
-        save(state, checkpoint_id=folder / SHARDS_FOLDER, no_dist=is_alone)
+        save(
+            {"optimizer": dict(state)},
+            checkpoint_id=folder / SHARDS_FOLDER,
+            no_dist=is_alone,
+            process_group=group,
+        )
 
 
 def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:

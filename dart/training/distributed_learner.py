@@ -21,6 +21,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
+from dart.store.checkpoints import WriteCheckpoint
 from dart.training.update_report import UpdateSummary
 
 KEY_VARIABLE = "DARTRL_RANKS_KEY"
@@ -65,7 +66,7 @@ class CommandFailure:
 
 
 class DistributedLearner:
-    """The learner of `training.ranks` processes. Only one thread may call it."""
+    """The learner of `training.ranks` processes. One thread calls it, another one what `copy` returns."""
 
     def __init__(self, config: Config, resume: Path | None, log: Path) -> None:
         """Start the ranks and wait until each has loaded the policy. Raises RankDied.
@@ -88,39 +89,46 @@ class DistributedLearner:
                 env={**os.environ, KEY_VARIABLE: key},
             )
         self._connection = self._connect(socket, bytes.fromhex(key))
-        self.version: int = self._receive()
+        self._to_write = self._connect(socket, bytes.fromhex(key))
+        """Used by the thread that has a checkpoint written, while another one has an update computed."""
+        self.version: int = self._receive(self._connection)
         self._folder.cleanup()  # the ranks have read it; a killed trainer must leave nothing behind
 
     def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """See `dart.training.learner.Learner.update`. Also raises RankDied."""
-        report: UpdateSummary = self._ask(("update", (groups, screenshots)))
+        report: UpdateSummary = self._ask(self._connection, ("update", (groups, screenshots)))
         self.version = report.version
         return report
 
     def save(self, parent: Path) -> Path:
         """See `dart.training.learner.Learner.save`. Also raises RankDied."""
-        folder: Path = self._ask(("save", (parent,)))
-        return folder
+        return self.copy()(parent)
+
+    def copy(self) -> WriteCheckpoint:
+        """See `dart.training.learner.Learner.copy`. One copy at a time; both also raise RankDied."""
+        self._ask(self._connection, ("copy", ()))
+        return lambda parent: self._ask(self._to_write, parent)
 
     def close(self) -> None:
         """End the ranks."""
         self._connection.close()
+        self._to_write.close()
         self._torchrun.terminate()
         self._torchrun.wait()
 
-    def _ask(self, command: Command) -> Any:
+    def _ask(self, connection: "Connection[Any, Any]", command: Command | Path) -> Any:
         try:
-            self._connection.send(command)
+            connection.send(command)
         except OSError as gone:
             raise self._died() from gone
-        return self._receive()
+        return self._receive(connection)
 
-    def _receive(self) -> Any:
-        while not self._connection.poll(POLL_S):
+    def _receive(self, connection: "Connection[Any, Any]") -> Any:
+        while not connection.poll(POLL_S):
             if self._torchrun.poll() is not None:
                 raise self._died()
         try:
-            result = self._connection.recv()
+            result = connection.recv()
         except (EOFError, OSError) as gone:
             raise self._died() from gone
         if isinstance(result, CommandFailure):

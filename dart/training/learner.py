@@ -8,26 +8,27 @@ of the KL term is the base policy. An update that meets a number that is not fin
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from dart.core.types import Group, Step
 from dart.policy.base import Scorer
 from dart.policy.load import ModelPlacement, load
+from dart.policy.lora import LoraPolicy
 from dart.policy.protocols import Screen, UnsupportedCheckpoint, screenshots_of
 from dart.policy.sampling import AnswerScores
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore, read_each
-from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
+from dart.store.checkpoints import Checkpoint, CheckpointState, WriteCheckpoint, write_checkpoint
 from dart.training.batch import StepSample, padded, step_samples
 from dart.training.batch_errors import SHARED_BY_RANKS, NonFiniteUpdate, NothingToLearn
+from dart.training.checkpoint_copy import CheckpointCopy, read_master
 from dart.training.distributed import RankGroup
 from dart.training.entropy import Pointing
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
@@ -79,6 +80,8 @@ class LearnerConfig(LossConfig):
     """Most memory for screenshots that the image processor has prepared and that the update needs again."""
     placement: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
     """Device and precision of a vision-language policy."""
+    published_dtype: str = "float32"
+    """Precision in which engines read the weights."""
     threads: int = 1
     seed: int = 0
 
@@ -125,6 +128,8 @@ class Learner:
                 "pointer head; set it to 0, or start from a policy with one (docs/policies.md)"
             )
         self._ranks.shard(self._policy.module)
+        if folder is not None and (master := read_master(folder)):
+            self._ranks.read_weights(self._policy.module, master)
         self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(
             self._policy.trainable(),
@@ -193,27 +198,30 @@ class Learner:
         tokens = self._policy.codec.pointer
         return None if tokens is None else Pointing(tokens=tokens, patches=self._policy.patch_count)
 
-    def save(self, parent: Path, write: Callable[[Path], None] | None = None) -> Path:
-        """Write the current version as a checkpoint below `parent` and return its folder.
+    def save(self, parent: Path) -> Path:
+        """Write the current version as a checkpoint below `parent` and return its folder."""
+        return self.copy()(parent)
 
-        write   function that writes the files into a folder; None: `write_files` of this learner
-        """
-        state = CheckpointState(version=self.version, learner={"config": asdict(self.config)})
-        return write_checkpoint(parent, state, write or self.write_files)
+    def copy(self) -> WriteCheckpoint:
+        """Copy the current version; returns the function that writes it below a folder, in any thread."""
+        state, files = self.state(), self.copy_files()
+        return lambda parent: write_checkpoint(parent, state, files.write)
 
-    def write_files(self, folder: Path) -> None:
-        """Write the files of a checkpoint; with several ranks, each of them calls this.
+    def state(self) -> CheckpointState:
+        """Return what `state.json` says of the current version."""
+        return CheckpointState(version=self.version, learner={"config": asdict(self.config)})
 
-        Raises OSError when the disk refuses a write, also where a library raises an error of its own.
-        """
-        self._ranks.write_optimizer(self._policy.module, self._optimizer, folder)
-        weights = self._ranks.full_weights(self._policy.module)
-        if self._ranks.index > 0:
-            return
-        try:
-            self._policy.save(folder, weights)
-        except SafetensorError as refused:
-            raise OSError(f"{folder}: {refused}") from refused
+    def copy_files(self) -> CheckpointCopy:
+        """Copy what the files of a checkpoint hold; with several ranks, each of them calls this."""
+        return CheckpointCopy(
+            policy=self._policy,
+            weights=self._ranks.copied_weights(
+                self._policy.module, only_trained=self._policy.saves_only_trained
+            ),
+            write_optimizer=self._ranks.copied_optimizer(self._policy.module, self._optimizer),
+            dtype=getattr(torch, self.config.published_dtype),
+            is_adapter=isinstance(self._policy, LoraPolicy),
+        )
 
     def _plan(self, samples: Sequence[StepSample]) -> list[_Minibatch]:
         """Split the samples into mini-batches, and each of these into the passes of this rank."""

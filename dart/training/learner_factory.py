@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
+from dart.config.published import published_dtype, publishes_adapter
 from dart.config.sections import StepCreditSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
+    WriteCheckpoint,
     checkpoint_name,
     load_checkpoint,
     remove_leftovers,
@@ -33,6 +35,9 @@ class AnyLearner(Protocol):
 
     def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
+
+    def copy(self) -> WriteCheckpoint:
+        """Copy the current version to main memory; returns the function that writes it, in any thread."""
 
 
 def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
@@ -67,6 +72,7 @@ def learner_config(config: Config) -> "LearnerConfig":
     of_same_name = {field.name for field in fields(LearnerConfig)} & type(training).model_fields.keys()
     return LearnerConfig(
         **training.model_dump(include=of_same_name),
+        published_dtype=published_dtype(config),
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
         step_credit=_step_credit(curation.step_credit),
@@ -79,6 +85,7 @@ def learner_config(config: Config) -> "LearnerConfig":
             gradient_checkpointing=training.gradient_checkpointing,
             lora_rank=training.lora.rank,
             lora_alpha=training.lora.alpha,
+            publishes_adapter=publishes_adapter(config),
             seed=config.run.seed,
         ),
         seed=config.run.seed,

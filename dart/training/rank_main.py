@@ -1,13 +1,16 @@
 """One rank of a distributed learner: a process that `distributed_learner` starts through torchrun.
 
-Rank 0 receives commands from the trainer, broadcasts them to all ranks and sends the results back. A rank
-that fails ends; torchrun then ends the others, and the trainer notices.
+Rank 0 receives commands from the trainer, broadcasts them to all ranks and sends the results back. A thread
+of each rank writes its part of a checkpoint, from a copy, while the rank computes the next update; it has a
+connection and a process group of its own. A rank that fails ends; torchrun then ends the others, and the
+trainer notices.
 """
 
 import argparse
 import os
+import threading
+import traceback
 from dataclasses import replace
-from datetime import timedelta
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -18,15 +21,13 @@ import torch.distributed as dist
 from actors.process import die_with_parent
 from dart.config.config import Config
 from dart.policy.load import DTYPES, SMALL_POLICY, model_type
-from dart.store.checkpoints import load_checkpoint
+from dart.store.checkpoints import CheckpointState, load_checkpoint, write_checkpoint
 from dart.training.batch_errors import SHARED_BY_RANKS
-from dart.training.distributed import ProcessGroup
+from dart.training.checkpoint_copy import CheckpointCopy
+from dart.training.distributed import IDLE, ProcessGroup
 from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
-
-IDLE = timedelta(days=365)
-"""Timeout of the broadcast of commands; a trainer may wait long for its next batch."""
 
 
 class Rank:
@@ -48,12 +49,16 @@ class Rank:
                 "or name a vision-language checkpoint in training.policy"
             )
         settings = learner_config(config)
+        ranks = ProcessGroup(device, compute=DTYPES[settings.placement.precision])
+        self._writers = ranks.writers
         self.learner = Learner(
             config.training.policy,
             replace(settings, placement=replace(settings.placement, device=str(device))),
             resume=None if resume is None else load_checkpoint(resume),
-            ranks=ProcessGroup(device, compute=DTYPES[settings.placement.precision]),
+            ranks=ranks,
         )
+        self._copied: tuple[CheckpointState, CheckpointCopy] | None = None
+        """The version that is written next."""
 
     def broadcast(self, value: Any = None) -> Any:
         """Send rank 0's value to all ranks; returns it on every rank."""
@@ -64,27 +69,53 @@ class Rank:
     def execute(self, command: Command) -> Any:
         """Execute a command together with the other ranks."""
         what, arguments = command
-        return self._save(*arguments) if what == "save" else self.learner.update(*arguments)
+        return self._copy() if what == "copy" else self.learner.update(*arguments)
 
-    def _save(self, parent: Path) -> Path | None:
+    def _copy(self) -> None:
+        """Copy the current version on all ranks: when rank 0 has replied, each rank can write its part."""
+        self._copied = self.learner.state(), self.learner.copy_files()
+        dist.barrier(group=self._command_group)
+
+    def write_checkpoints(self, trainer: "Connection[Any, Any] | None") -> None:
+        """Write the version that was copied whenever the trainer names a folder, until it disconnects.
+
+        trainer   None on all ranks but rank 0
+        """
+        while (parent := self._among_writers(_received(trainer))) is not None:
+            try:
+                result: Any = self._write(parent)
+            except SHARED_BY_RANKS as error:
+                result = CommandFailure.of(error)
+            if trainer is not None:
+                trainer.send(result)
+
+    def _write(self, parent: Path) -> Path | None:
         """Write a checkpoint: rank 0 creates and verifies the folder, all ranks write their parts."""
+        assert self._copied is not None, "a version is copied before it is written"
+        state, files = self._copied
         if self.index > 0:
-            folder = self.broadcast()
+            folder = self._among_writers()
             if folder is not None:
-                self.learner.write_files(folder)
+                files.write(folder)
             return None
         has_announced = False
 
         def write(folder: Path) -> None:
             nonlocal has_announced
             has_announced = True
-            self.learner.write_files(self.broadcast(folder))
+            files.write(self._among_writers(folder))
 
         try:
-            return self.learner.save(parent, write)
+            return write_checkpoint(parent, state, write)
         finally:
             if not has_announced:
-                self.broadcast()
+                self._among_writers()
+
+    def _among_writers(self, value: Any = None) -> Any:
+        """Send rank 0's value to the writing threads of all ranks; returns it on every rank."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self._writers)
+        return values[0]
 
 
 def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
@@ -101,8 +132,8 @@ def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
             trainer.send(result)
 
 
-def _received(trainer: "Connection[Any, Any] | None") -> Command | None:
-    """Return the trainer's next command; None after the last one, and on a rank that receives none."""
+def _received(trainer: "Connection[Any, Any] | None") -> Any:
+    """Return what the trainer sends next; None after the last, and on a rank that receives nothing."""
     try:
         return None if trainer is None else trainer.recv()
     except EOFError:
@@ -118,13 +149,23 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint to resume from")
     options = parser.parse_args()
     rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)
-    trainer = None
+    trainer = to_write = None
     if rank.index == 0:
         with Listener(str(options.socket), authkey=bytes.fromhex(os.environ[KEY_VARIABLE])) as listener:
-            trainer = listener.accept()
+            trainer, to_write = listener.accept(), listener.accept()
         trainer.send(rank.learner.version)
+    threading.excepthook = _end_this_rank
+    writer = threading.Thread(target=rank.write_checkpoints, args=(to_write,), daemon=True)
+    writer.start()
     serve(rank, trainer)
+    writer.join()
     dist.destroy_process_group()
+
+
+def _end_this_rank(failure: threading.ExceptHookArgs) -> None:
+    """End the process when its writing thread fails, so that torchrun ends the others."""
+    traceback.print_exception(failure.exc_value)
+    os._exit(1)
 
 
 if __name__ == "__main__":

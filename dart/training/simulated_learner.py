@@ -13,7 +13,7 @@ from pathlib import Path
 from dart.config.sections import SimulationSettings
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
-from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
+from dart.store.checkpoints import Checkpoint, CheckpointState, WriteCheckpoint, write_checkpoint
 from dart.training.advantage import step_advantages
 from dart.training.update_report import UpdateSummary
 
@@ -55,9 +55,17 @@ class SimulatedLearner:
 
     def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
-        learner = {"config": self._simulation.model_dump(mode="json")}
-        state = CheckpointState(version=self.version, learner=learner)
-        return write_checkpoint(parent, state, self._write_files)
+        return self.copy()(parent)
 
-    def _write_files(self, folder: Path) -> None:
-        (folder / WEIGHTS_FILE).write_text(json.dumps({"version": self.version}))
+    def copy(self) -> WriteCheckpoint:
+        """Return the function that writes the current version, which waits `checkpoint_s` for it."""
+        version = self.version
+        learner = {"config": self._simulation.model_dump(mode="json")}
+        state = CheckpointState(version=version, learner=learner)
+        return lambda parent: write_checkpoint(
+            parent, state, lambda folder: self._write_files(folder, version)
+        )
+
+    def _write_files(self, folder: Path, version: int) -> None:
+        self._wait(self._simulation.checkpoint_s)
+        (folder / WEIGHTS_FILE).write_text(json.dumps({"version": version}))

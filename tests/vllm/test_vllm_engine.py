@@ -183,6 +183,35 @@ def test_a_draining_engine_ends_what_is_under_way_before_its_weights_change(
         assert float(off.max()) < MOST_DIFFERENCE_NATS
 
 
+def test_an_adapter_is_loaded_beside_its_base_and_requests_under_way_keep_theirs(
+    checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed) for seed in range(IN_FLIGHT)]
+    published = {version: checkpoints.publish_adapter(version) for version in VERSIONS}
+    whole = {0: checkpoints.first} | {version: folders[1] for version, folders in published.items()}
+    config = config_with(answer_tokens=LONG_ANSWER)
+    answers: list[Generation] = []
+    with (
+        engine(checkpoints.first, config, screens, adapter_rank=4) as made,
+        ThreadPoolExecutor(IN_FLIGHT) as pool,
+    ):
+        for version in VERSIONS:
+            asked = [pool.submit(made.generate, [request]) for request in requests[: IN_FLIGHT // 2]]
+            made.prove(requests[0])  # by then others have got tokens, too
+            made.load(published[version][0], version)
+            assert made.prove(requests[0]) == version
+            answers += [one.result()[0] for one in asked]
+        answers += made.generate(requests[: IN_FLIGHT // 2])
+    assert [answer.policy_version for answer in answers] == [
+        version for version in (0, *VERSIONS) for _ in requests[: IN_FLIGHT // 2]
+    ]
+    for number, answer in enumerate(answers):
+        assert answer.spans == ()  # from one version, to its end
+        request = requests[number % (IN_FLIGHT // 2)]
+        found = scores(whole[answer.policy_version], screens, [request], [answer])
+        assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+
+
 def changed_under_load(
     checkpoints: Checkpoints, screens: Screens, requests: list[GenerateRequest], way: str
 ) -> tuple[dict[int, Path], list[Generation]]:

@@ -21,6 +21,7 @@ EXACT = (
     "simulation.generate_base_s=0.5",
     "simulation.generate_each_s=0.25",
     "simulation.load_s=3.0",
+    "simulation.swap_s=0.5",
     "simulation.update_base_s=1.0",
     "simulation.update_each_s=0.0",
 )
@@ -62,12 +63,14 @@ def test_an_engine_answers_what_waits_in_batches_and_loads_between_two_of_them()
         one.ask(lambda version: seen.append((clock.now_s, version)))
     assert one.in_flight == 4
     one.load(1, lambda: seen.append((clock.now_s, -1)))
+    for at_s in (3.5, 4.0):
+        clock.after(at_s, lambda: one.ask(lambda version: seen.append((clock.now_s, version))))
     clock.run(lambda: False)
-    # The first is alone in its batch (0.75 s); then 3 s of loading and one answer as proof; then two (1 s),
-    # then one (0.75 s). Loading is not busy, as in the rollout actor.
-    assert seen == [(0.75, 0), (4.5, -1), (5.5, 1), (5.5, 1), (6.25, 1)]
-    assert one.busy.total() == 2.5
-    assert one.weighted.total() == 0.75 / 2 + 1.0 + 0.75 / 2
+    # The first is alone in its batch (0.75 s), then two (1 s), then one (0.75 s), while the version is read
+    # and proven (3.75 s). The swap waits for the batch of 3.5 s and takes 0.5 s, which are not busy.
+    assert seen == [(0.75, 0), (1.75, 0), (1.75, 0), (2.5, 0), (4.25, 0), (4.75, -1), (5.5, 1)]
+    assert one.busy.total() == 4.0
+    assert one.weighted.total() == 0.75 / 2 + 1.0 + 3 * 0.75 / 2
 
 
 def test_an_engine_that_holds_answers_when_it_may_serve() -> None:
@@ -114,8 +117,8 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
     # they act for 2 s and are answered in 0.5 s, and act once more. The update is 1 s.
     first, *others = (mark.at_s for mark in simulated.marks[1:])
     assert first == pytest.approx(2.0 + 3 * 2.5 + 2.0 + 1.0)
-    # The others begin when the version is loaded and proved, 3.5 s later.
-    assert others == pytest.approx([2 * first + 3.5, 3 * first + 7.0])
+    # The others begin when the version is read and proved, 3.5 s later, and taken over in 0.5 s.
+    assert others == pytest.approx([2 * first + 4.0, 3 * first + 8.0])
 
 
 def test_the_record_of_a_simulation_and_the_store_lead_to_the_same_run(

@@ -11,7 +11,7 @@ from dart.core.messages import (
     ReassignRollout,
     ReleaseRollout,
 )
-from dart.core.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
+from dart.core.records import Batch, GroupRecord, RolloutRecord, Snapshot, TaskStatistics
 from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, Liveness, RevokeLease
 from dart.curation.quota import fixed_quota
@@ -234,6 +234,40 @@ def test_a_slow_group_with_time_left_is_overtaken() -> None:
 def test_nothing_is_waited_for_that_waiting_cannot_save() -> None:
     book = curator(playing(1, policy_version=3), ready(2), ready(3))
     assert book.batch(NOW) == lease_batch(2, 3)
+
+
+def trains(book: Curator, *group_ids: int) -> None:
+    book.batch_leased(Batch(batch_id=1, group_ids=group_ids))
+
+
+def test_while_a_batch_is_trained_the_groups_of_the_next_one_are_named_and_not_leased() -> None:
+    book = curator(ready(1), ready(2), ready(3), ready(4))
+    assert isinstance(book.batch_ahead(), NoWorkYet)  # the next batch can be leased itself
+    trains(book, 1, 2)
+    assert book.batch_ahead() == book.batch_ahead() == (3, 4)
+    book.update_committed(6)
+    assert book.batch(NOW) == lease_batch(3, 4)
+
+
+def test_the_trainer_gets_the_groups_that_it_was_named_though_older_ones_are_ready_by_now() -> None:
+    book = curator(ready(1), ready(2), ready(5), ready(6))
+    trains(book, 1, 2)
+    named = book.batch_ahead()
+    assert named == (5, 6)
+    book.update_committed(6)
+    book.group_seen(ready(3))
+    assert book.batch(NOW) == lease_batch(3, 5)
+    assert not isinstance(named, NoWorkYet)
+    assert book.batch(NOW, named) == lease_batch(5, 6)
+    book.group_dropped(5, NOW)
+    assert book.batch(NOW, named) == lease_batch(3, 6)
+
+
+def test_no_groups_are_named_that_are_too_old_when_the_open_batch_is_committed() -> None:
+    book = curator(ready(1), ready(2), ready(3, oldest=4), ready(4, oldest=4))
+    trains(book, 1, 2)
+    assert isinstance(book.batch_ahead(), NoWorkYet)
+    assert book.batch(NOW) == lease_batch(3, 4)
 
 
 def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:

@@ -15,7 +15,7 @@ from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.actor import RolloutActor
 from dart.inference.engine_processes import EngineDied, EngineWedged
-from dart.inference.protocol import Engine, Unanswerable
+from dart.inference.protocol import Engine, Swap, Unanswerable
 from dart.inference.serving import ENGINE_CHECK_S
 from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.store import Store
@@ -73,10 +73,10 @@ class OpenEngine(Engine):
             )
         ]
 
-    def load(self, folder: Path, version: int) -> None:
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
         if folder.name in ("corrupt", checkpoint_name(CORRUPT)):
             raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
-        self.version = version
+        return lambda: setattr(self, "version", version)
 
     def prove(self, probe: GenerateRequest) -> int:
         self.proofs += 1
@@ -93,7 +93,7 @@ class OpenEngine(Engine):
 
 
 class RolloutWithOpenEngine(RolloutActor):
-    def _make_engine(self, version: int, folder: Path) -> Engine:
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
         return OpenEngine()
 
 

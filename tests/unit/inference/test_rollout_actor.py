@@ -16,7 +16,7 @@ from dart.core import messages as m
 from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.actor import HOLD_LOADS, RETRY_S, RolloutActor
-from dart.inference.protocol import Engine, Unanswerable
+from dart.inference.protocol import Engine, Swap, Unanswerable
 from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -40,6 +40,8 @@ class TableEngine(Engine):
         self.loads: list[int] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.may_read = threading.Event()
+        self.may_read.set()
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         if any(request.history for request in requests):  # only the test's own have one
@@ -49,11 +51,12 @@ class TableEngine(Engine):
             assert self.may_answer.wait(PATIENCE_S)
         return [answer(self.version) for _ in requests]
 
-    def load(self, folder: Path, version: int) -> None:
+    def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
         self.loads.append(version)
         if folder.name in ("corrupt", checkpoint_name(CORRUPT)):
             raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
-        self.version = version
+        assert self.may_read.wait(PATIENCE_S)
+        return lambda: setattr(self, "version", version)
 
 
 def answer(version: int) -> Generation:
@@ -68,7 +71,7 @@ def answer(version: int) -> Generation:
 
 
 class RolloutWithTable(RolloutActor):
-    def _make_engine(self, version: int, folder: Path) -> Engine:
+    def _make_engine(self, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
         engine = TableEngine(-1)
         engine.load(folder, version)
         return engine
@@ -159,6 +162,22 @@ def test_a_swap_takes_place_between_two_batches_and_waiting_requests_get_the_new
     assert pool.versions("first", "second", "third", "while it waits for the batch") == [0, 1, 1, 1]
     assert pool.engine.batches == [("first",), ("second", "third", "while it waits for the batch")]
     assert pool.is_in_routing
+
+
+def test_an_engine_answers_with_the_old_weights_while_it_reads_the_new_ones(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start()
+    pool.engine.may_read.clear()
+    loaded = pool.load(1)
+    pool.request("first", "second")
+    assert pool.versions("first", "second") == [0, 0]
+    assert pool.is_in_routing
+    pool.engine.may_read.set()
+    pool.finish(loaded)
+    pool.request("after")
+    assert pool.versions("after") == [1]
 
 
 def test_a_drain_answers_what_is_there_with_the_old_weights_and_takes_nothing_new(

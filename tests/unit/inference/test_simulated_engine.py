@@ -16,7 +16,7 @@ from dart.store.checkpoints import CorruptCheckpoint, load_checkpoint
 from dart.training.simulated_learner import SimulatedLearner
 
 SIMULATED = SimulationSettings(
-    generate_base_s=0.1, generate_each_s=0.01, load_s=2.0, update_base_s=1.0, update_each_s=0.01
+    generate_base_s=0.1, generate_each_s=0.01, load_s=2.0, swap_s=0.25, update_base_s=1.0, update_each_s=0.01
 )
 
 
@@ -77,7 +77,7 @@ def test_a_batch_takes_a_base_and_so_much_for_each_request() -> None:
     model.generate([request()] * 5)
     model.generate([request()])
     model.generate([])
-    assert waits.seconds == pytest.approx([2.0, 0.15, 0.11])
+    assert waits.seconds == pytest.approx([2.0, 0.25, 0.15, 0.11])
 
 
 def test_answers_are_clicks_with_as_many_figures_as_tokens() -> None:
@@ -110,7 +110,7 @@ def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_othe
     model = engine(waits=waits)
     model.load(folder, 1)
     assert model.version == 1
-    assert waits.seconds == [2.0, 2.0]
+    assert waits.seconds == [2.0, 0.25, 2.0, 0.25]
     for broken, version in ((folder, 2), (tmp_path / "nowhere", 3)):
         with pytest.raises(CorruptCheckpoint):
             model.load(broken, version)

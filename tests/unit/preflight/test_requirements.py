@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from dart.config.config import Config, load_config
 from dart.core.errors import UnavailableError
+from dart.policy.adapter_files import BasePolicy, write_base
 from dart.preflight import requirements
 from dart.preflight.requirements import (
     damage_of,
@@ -98,6 +99,13 @@ def written_checkpoint(folder: Path) -> Path:
     save_file({"weight": np.zeros((4, 4), np.float32)}, folder / "model.safetensors")
     (folder / "config.json").write_text("{}")
     return folder
+
+
+def test_an_adapter_is_no_policy_to_start_from_and_the_message_says_how_to_make_one(tmp_path: Path) -> None:
+    write_base(tmp_path, BasePolicy(name="base", sha256="0" * 64))
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert f"python -m dart.policy.merge_adapter {tmp_path} OUT" in message
 
 
 def test_a_folder_with_a_whole_checkpoint_is_not_missing(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
-from dart.training.actor import BatchTaken, TrainerActor
+from dart.training.actor import BatchTaken, TrainedAhead, TrainerActor
 from dart.training.batch_errors import MAX_REFUSED_IN_A_ROW, MAX_TRIES, NonFiniteUpdate
 from dart.training.simulated_learner import SimulatedLearner
 
@@ -42,11 +42,22 @@ class OneBatchCurator(Actor):
 
     def on_start(self) -> None:
         self.answers: list[Any] = []
+        self.ahead: list[m.BatchAhead] = []
+        """What is named while a checkpoint is written; after these, nothing is."""
+        self.wanted: list[tuple[int, ...]] = []
+        """Groups that the trainer wanted leased, because it has trained on them."""
         self.committed: list[int] = []
 
     @receives(m.BatchRequest)
     def batch(self, call: m.BatchRequest, sender: Sender) -> Any:
-        return self.answers.pop(0)
+        if call.group_ids:
+            self.wanted.append(call.group_ids)
+        answer = self.answers.pop(0)
+        return answer() if callable(answer) else answer
+
+    @receives(m.BatchAheadRequest)
+    def batch_ahead(self, call: m.BatchAheadRequest, sender: Sender) -> Any:
+        return self.ahead.pop(0) if self.ahead else m.NoWorkYet(retry_after_s=9.0, reason="nothing ahead")
 
     @receives(m.UpdateCommitted)
     def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
@@ -184,15 +195,7 @@ def test_a_trainer_tells_how_long_it_starved(bench: InMemorySystem, tmp_path: Pa
 def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
     bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusals = [OSError(errno.ENOSPC, "No space left on device")] * 2
-    write = SimulatedLearner._write_files
-
-    def refused(self: SimulatedLearner, folder: Path) -> None:
-        if refusals:
-            raise refusals.pop()
-        write(self, folder)
-
-    monkeypatch.setattr(SimulatedLearner, "_write_files", refused)
+    refusals = full_for(monkeypatch, tries=2)
     curator = started(bench, tmp_path, batch, m.RunOver())
     bench.advance(0.5)
     assert (curator.committed, len(refusals), is_ready(bench)) == ([], 1, False)
@@ -208,6 +211,110 @@ def is_ready(bench: InMemorySystem) -> bool:
     slot = bench.board.find("trainer")
     assert slot is not None
     return bench.board.vitals(slot).ready
+
+
+def full_for(monkeypatch: pytest.MonkeyPatch, tries: int) -> list[OSError]:
+    """Have the disk refuse the first writes of a checkpoint; returns the refusals that are left."""
+    refusals = [OSError(errno.ENOSPC, "No space left on device")] * tries
+    write = SimulatedLearner._write_files
+
+    def refused(self: SimulatedLearner, folder: Path, version: int) -> None:
+        if refusals:
+            raise refusals.pop()
+        write(self, folder, version)
+
+    monkeypatch.setattr(SimulatedLearner, "_write_files", refused)
+    return refusals
+
+
+def on_update(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
+    """Do something at the end of each update, with the version that it made."""
+    update = SimulatedLearner.update
+
+    def and_act(self: SimulatedLearner, groups: Any, screenshots: BlobStore) -> Any:
+        report = update(self, groups, screenshots)
+        act(self.version)
+        return report
+
+    monkeypatch.setattr(SimulatedLearner, "update", and_act)
+
+
+def lease(tmp_path: Path, *group_ids: int) -> Batch:
+    with Store(tmp_path / "store.db") as store:
+        return store.lease_batch(group_ids, 1e12)
+
+
+def test_the_next_update_is_made_while_a_version_is_written_and_committed_after_it(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        following = complete_group(store)
+    in_record: list[tuple[int, int]] = []
+    """Each version when its update ended, and the newest version in the record then."""
+
+    def note(version: int) -> None:
+        with StoreReader(tmp_path / "store.db") as store:
+            newest = store.latest_version()
+        assert newest is not None
+        in_record.append((version, newest.version))
+
+    on_update(monkeypatch, note)
+    curator = started(bench, tmp_path, batch, lambda: lease(tmp_path, following), m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(following,))]
+    full_for(monkeypatch, tries=1)
+    bench.settle()
+    assert in_record == [(1, 0), (2, 0)]
+    assert (curator.wanted, curator.committed) == ([], [])
+    bench.advance(1.0)
+    assert curator.wanted == [(following,)]
+    assert curator.committed == [1, 2]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert store.conservation().trained == 4
+    assert [version_of(folder) for folder in list_checkpoints(tmp_path / "checkpoints")] == [1, 2]
+
+
+def test_an_update_on_groups_that_are_not_leased_afterwards_is_dropped_and_the_trainer_restarts(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        named, leased = (complete_group(store) for _ in range(2))
+    curator = started(bench, tmp_path, batch, lambda: lease(tmp_path, leased), m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(named,))]
+    with pytest.raises(TrainedAhead, match="restarts from the record"):
+        bench.settle()
+    assert curator.committed == [1]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.conservation().trained, store.conservation().holds) == (2, True)
+
+
+def test_a_batch_that_was_trained_on_ahead_is_refused_under_its_lease(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        following = complete_group(store)
+
+    def refuse(version: int) -> None:
+        if version == 2:
+            raise BlobMissing("0" * 64, "screenshot 0 is missing")
+
+    on_update(monkeypatch, refuse)
+    curator = started(bench, tmp_path, batch, lambda: lease(tmp_path, following), m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(following,))]
+    bench.settle()
+    assert curator.committed == [1]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.open_batch(), store.totals().drops) == (None, {"damaged_screenshot": 2})
+
+
+def test_a_trainer_that_waits_for_its_checkpoint_trains_on_nothing_ahead(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = CONFIG["training"] | {"background_checkpoints": False}
+    monkeypatch.setitem(CONFIG, "training", waiting)
+    curator = started(bench, tmp_path, batch, m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(99,))]
+    bench.settle()
+    assert (curator.committed, len(curator.ahead)) == ([1], 1)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[int]:

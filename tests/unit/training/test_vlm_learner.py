@@ -24,11 +24,11 @@ from dart.policy.sampling import AnswerScores
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_images import ImageEncoder
 from dart.store.blobs import FolderBlobs
-from dart.store.checkpoints import load_checkpoint
+from dart.store.checkpoints import load_checkpoint, write_checkpoint
 from dart.testing.tiny_families import FAMILIES
 from dart.training.batch import step_samples
 from dart.training.batch_errors import blame
-from dart.training.distributed import OPTIMIZER_FILE, write_parts
+from dart.training.distributed import OPTIMIZER_FILE, copied_parts, write_parts
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.learner_factory import learner_config
 from dart.training.loss import TokenBatch, dart_loss
@@ -265,11 +265,14 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
     learner.update([group], blobs)
 
     def in_parts(folder: Path) -> None:
-        learner.write_files(folder)
+        learner.copy_files().write(folder)
         (folder / OPTIMIZER_FILE).unlink()
-        write_parts(learner._policy.module, learner._optimizer, folder)
+        write_parts(copied_parts(learner._policy.module, learner._optimizer), folder)
 
-    folder = learner.save(tmp_path / "one", write=in_parts if is_in_parts else None)
+    if is_in_parts:
+        folder = write_checkpoint(tmp_path / "one", learner.state(), in_parts)
+    else:
+        folder = learner.save(tmp_path / "one")
     learner.update([group], blobs)
     resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
     resumed.update([group], blobs)

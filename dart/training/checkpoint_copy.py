@@ -1,0 +1,122 @@
+"""What a checkpoint of one version holds, copied, so that it is written while the next update is computed.
+
+The weights that engines read are written in their precision (`LearnerConfig.published_dtype`). Where that is
+less than the trainer's, the trainer's weights are beside them in `master/`, which no engine reads, so that
+training resumes exactly.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dart.policy.base import Policy
+from dart.store.checkpoints import MASTER
+
+MASTER_FILE = f"{MASTER}/weights.safetensors"
+
+Weights = Mapping[str, Tensor]
+"""Tensors by name, as in a module's `state_dict`."""
+
+WriteOptimizer = Callable[[Path], None]
+"""Writes a copy of the optimizer's state, or this rank's part of it, into the folder of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCopy:
+    """A copy of one version. `write` may be called in any thread, and again after an error."""
+
+    policy: Policy
+    """The policy whose weights were copied. It knows the files of a checkpoint; its weights are not read."""
+    weights: Weights | None
+    """None on ranks that write no weights."""
+    write_optimizer: WriteOptimizer
+    dtype: torch.dtype
+    """Precision of the weights that engines read."""
+    is_adapter: bool
+    """Whether the adapter alone is trained: the checkpoint has it in the trainer's precision anyway."""
+
+    def write(self, folder: Path) -> None:
+        """Write the files. Raises OSError when the disk refuses, also where a library has its own error."""
+        self.write_optimizer(folder)
+        if self.weights is None:
+            return
+        try:
+            self.policy.save(folder, self.weights, self.dtype)
+            if self._has_master(self.weights):
+                write_master(folder, self.weights)
+        except SafetensorError as refused:
+            raise OSError(f"{folder}: {refused}") from refused
+
+    def _has_master(self, weights: Weights) -> bool:
+        """Whether the weights that engines read are less than the trainer's; float32 holds all others."""
+        if self.is_adapter or self.dtype is torch.float32:
+            return False
+        return any(tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values())
+
+
+@torch.no_grad()
+def copied_weights(module: nn.Module, *, only_trained: bool) -> dict[str, Tensor]:
+    """Copy the trained weights of a module to main memory; frozen ones, which never change, are not copied.
+
+    Tensors that share their memory share it in the copy too, so that a tied weight is written once.
+    """
+    trained = {weight.data_ptr() for weight in module.parameters() if weight.requires_grad}
+    copies: dict[int, Tensor] = {}
+    found: dict[str, Tensor] = {}
+    for name, tensor in module.state_dict().items():
+        key = tensor.data_ptr()
+        if key not in trained:
+            found |= {} if only_trained else {name: tensor.detach()}
+            continue
+        if key not in copies:
+            copies[key] = tensor.detach().to("cpu", copy=True)
+        found[name] = copies[key]
+    return found
+
+
+def copied_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Copy the state of an optimizer to main memory."""
+    copied: dict[str, Any] = copy_tensors(optimizer.state_dict())
+    return copied
+
+
+def copy_tensors(state: Any) -> Any:
+    """Copy a structure of dictionaries, lists and tuples with its tensors, which go to main memory."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        return {key: copy_tensors(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(copy_tensors(value) for value in state)
+    return state
+
+
+def write_state(state: Mapping[str, Any], file: Path) -> None:
+    """Write an optimizer's state as torch does."""
+    content = io.BytesIO()
+    torch.save(state, content)  # in memory first: torch turns a full disk into another error
+    file.write_bytes(content.getbuffer())
+
+
+def write_master(folder: Path, weights: Weights) -> None:
+    """Write the trainer's own weights; of several names for one tensor, the first."""
+    (folder / MASTER_FILE).parent.mkdir(exist_ok=True)
+    once: dict[int, str] = {}
+    for name, tensor in weights.items():
+        once.setdefault(tensor.data_ptr(), name)
+    save_file({name: weights[name].contiguous() for name in once.values()}, folder / MASTER_FILE)
+
+
+def read_master(folder: Path) -> dict[str, Tensor]:
+    """Read the trainer's own weights; empty where engines read them in the same precision."""
+    if not (folder / MASTER_FILE).is_file():
+        return {}
+    with safe_open(folder / MASTER_FILE, framework="pt") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no dictionary
