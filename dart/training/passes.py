@@ -4,7 +4,7 @@ Every rank makes the whole plan from the same batch, and then reads, decodes and
 
 Samples with a common prefix stay in one mini-batch, because the small policy computes a prefix once for all
 samples of a pass that have it. Which samples are together is still drawn by the seed
-(docs/decisions/0029-trainer-passes.md). Ranks get neighbours of the batch, that is whole trajectories where
+(docs/decisions/0032-trainer-passes.md). Ranks get neighbours of the batch, that is whole trajectories where
 possible: successive steps show mostly the same screenshots, so each screenshot is prepared by few ranks.
 """
 
