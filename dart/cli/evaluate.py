@@ -120,7 +120,9 @@ def _settings(
     path = config or (of_its_run if of_its_run.is_file() else None)
     policy = [f"training.policy={literal(str(checkpoint.resolve()))}", 'training.learner="none"']
     directory = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
-    return load_config(path, [*chosen, *policy, "training.ranks=1", "training.gpus=[]", *directory])
+    return load_config(
+        path, [*chosen, *policy, "training.ranks=1", "training.gpus=[]", "training.lora.rank=0", *directory]
+    )
 
 
 def _measure(settings: "Config", *, is_kept: bool, resume: bool) -> "Measurement":

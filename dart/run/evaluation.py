@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.sections import ExperiencePoolSettings, ExplorationSettings, TrackingSettings
+from dart.config.sections import (
+    ExperiencePoolSettings,
+    ExplorationSettings,
+    LoraSettings,
+    TrackingSettings,
+)
 from dart.core.errors import DartError
 from dart.core.pass_at_k import PassAtK, ks_of, mean_pass_at_k
 from dart.core.run_directory import RunPaths, write_atomically
@@ -51,7 +56,7 @@ def pass_rates(result: EvaluationResult) -> list[PassAtK]:
 
 def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
     """Return the configuration of the run that evaluates a checkpoint with these settings."""
-    training = {"policy": checkpoint, "learner": "none", "ranks": 1, "gpus": ()}
+    training = {"policy": checkpoint, "learner": "none", "ranks": 1, "gpus": (), "lora": LoraSettings()}
     return config.model_copy(
         update={
             "run": config.run.model_copy(

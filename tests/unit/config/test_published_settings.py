@@ -10,7 +10,14 @@ from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 VALUE = re.compile(r"^[a-z_]+ = ")
 
-OTHERS = ("one-gpu.toml", "decoupling.toml", "desktop.toml", "explore.toml", "grounding.toml")
+OTHERS = (
+    "one-gpu.toml",
+    "one-gpu-miniwob.toml",
+    "decoupling.toml",
+    "desktop.toml",
+    "explore.toml",
+    "grounding.toml",
+)
 """Files of a large policy, of a simulated learner, or of training by supervision."""
 
 

@@ -71,7 +71,7 @@ def test_the_next_start_of_a_child_is_told_the_configuration_that_holds_then() -
 
 @pytest.mark.parametrize(
     "override",
-    ["training.lr=1e-6", "curation.staleness=1", "rollout.max_batch=2", "run.seed=7"],
+    ["training.lr=1e-5", "curation.staleness=1", "rollout.max_batch=2", "run.seed=7"],
 )
 def test_what_a_run_is_made_with_is_refused_by_name(override: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(override.partition('=')[0])} cannot change"):
