@@ -56,6 +56,7 @@ def sandbox_command(
     shares_network: bool = False,
     environment: Mapping[str, str] | None = None,
     tmp_bytes: int | None = None,
+    as_uid: int | None = None,
 ) -> list[str]:
     """Return the command line that runs ``command`` in a new sandbox.
 
@@ -63,23 +64,39 @@ def sandbox_command(
     passwd           a file that replaces the machine's /etc/passwd
     shares_network   whether the sandbox shares this computer's network, so that its ports can be reached
     tmp_bytes        size of its /tmp; without one, half of the machine's memory
+    as_uid           user of the command, for callers that are root: the kernel does not limit the processes
+                     of root, also where root has another number inside of the sandbox
     """
     variables = ENVIRONMENT | dict(environment or {})
+    own_user = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
     return [
         "bwrap",
-        *("--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+        *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
         *([] if shares_network else ["--unshare-net"]),
-        *("--uid", str(UID), "--gid", str(UID), "--hostname", "desktop", "--clearenv"),
+        *(own_user if as_uid is None else ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")),
+        *("--hostname", "desktop", "--clearenv"),
         *(part for name, value in variables.items() for part in ("--setenv", name, value)),
         *_system(),
         *("--proc", "/proc", "--dev", "/dev"),
+        *([] if as_uid is None else ["--perms", "0777"]),
         *(["--size", str(tmp_bytes)] if tmp_bytes else []),
         *("--tmpfs", "/tmp", "--dir", "/tmp/.X11-unix", "--perms", "0700", "--dir", RUNTIME_DIR),
-        *("--tmpfs", "/home", "--perms", "0700", "--size", str(HOME_BYTES), "--tmpfs", HOME),
-        *(part for folder in _outermost(readable) for part in ("--ro-bind", str(folder), str(folder))),
+        *("--tmpfs", "/home", "--perms", "0700" if as_uid is None else "0777"),
+        *("--size", str(HOME_BYTES), "--tmpfs", HOME),
+        *(part for path in _outermost(readable) for part in _readable(path)),
         *("--ro-bind", str(passwd), "/etc/passwd", "--chdir", HOME, "--"),
+        *([] if as_uid is None else _changing_user(as_uid)),
         *command,
     ]
+
+
+def _readable(path: Path) -> tuple[str, ...]:
+    """Bind a folder or a file. Without ``--dir``, bubblewrap makes folders above it for root alone."""
+    return "--dir", str(path.parent), "--ro-bind", str(path), str(path)
+
+
+def _changing_user(uid: int) -> tuple[str, ...]:
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs", "--")
 
 
 async def start_sandbox(

@@ -27,6 +27,9 @@ MOST_MESSAGE_BYTES = 2**20
 """Limit of a message of the child: a question or a score."""
 
 MOST_TMP_BYTES = 2**30
+FIRST_UID = 2**20
+"""Where this process is root, its children have a user of their own, with a number from here on."""
+
 CHILD = Path(scoring_child.__file__)
 CACHE = "/tmp/cache"
 SOCKET = "browser"
@@ -117,6 +120,7 @@ async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) 
             passwd=passwd,
             environment=ENVIRONMENT,
             tmp_bytes=MOST_TMP_BYTES,
+            as_uid=FIRST_UID + os.getpid() if os.geteuid() == 0 else None,
         )
         environment = None
     return await asyncio.create_subprocess_exec(
@@ -149,6 +153,7 @@ async def _browser(guest: Guest, path: Path) -> AsyncIterator[None]:
             writer.close()
 
     server = await asyncio.start_unix_server(serve, path)
+    path.chmod(0o666)  # its folder is private; the child may be another user
     try:
         yield
     finally:
