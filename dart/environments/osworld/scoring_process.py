@@ -153,7 +153,7 @@ async def _browser(guest: Guest, path: Path) -> AsyncIterator[None]:
             writer.close()
 
     server = await asyncio.start_unix_server(serve, path)
-    path.chmod(0o666)  # its folder is private; the child may be another user
+    os.chmod(path, 0o666)  # noqa: PTH101 - its folder is private; the child may be another user
     try:
         yield
     finally:
