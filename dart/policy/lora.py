@@ -133,7 +133,10 @@ class LoraPolicy(VisionLanguagePolicy):
     def _score_without_adapter(
         self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float
     ) -> AnswerScores:
+        trained = self.trainable()
         with self.module.disable_adapter():
+            for weight in trained:  # peft freezes them, and FSDP keeps what it finds in its first pass
+                weight.requires_grad_(True)
             return self.score(steps, screens, temperature)
 
     def save(
