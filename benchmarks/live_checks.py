@@ -411,6 +411,7 @@ APART = {
     "align": "it explores a site and trains a policy there, for minutes",
     "ground train": "it trains a policy on boxes, for minutes",
     "ground eval": "it measures a checkpoint and needs no run",
+    "osworld check": "it checks machines, and knows no run",
     "pretrain": "it makes a policy from nothing, for minutes",
     "policy fetch": "it fetches a checkpoint from the network, and knows no run",
     "init": "it writes a project, and knows no run",

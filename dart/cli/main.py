@@ -22,6 +22,7 @@ from dart.cli.explore import explore
 from dart.cli.ground import ground_app
 from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
+from dart.cli.osworld import osworld_app
 from dart.cli.pool import pool_app
 from dart.cli.tasks import tasks_app
 from dart.cli.train import pretrain, train
@@ -112,6 +113,7 @@ app.add_typer(control.quarantine_app, name="quarantine")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(trajectories_app, name="trajectories")
 app.add_typer(pool_app, name="pool")
+app.add_typer(osworld_app, name="osworld")
 app.add_typer(policy_app, name="policy")
 app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(config_app, name="config")

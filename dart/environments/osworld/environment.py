@@ -23,6 +23,7 @@ from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import (
     ActionNotConfirmed,
+    CallFailed,
     DirtyStart,
     InfrastructureFault,
     MachineNotReady,
@@ -161,6 +162,18 @@ class OSWorldEnvironment(Breakable):
             await asyncio.sleep(min(self._settings.pause_s, left_s()))
         episode.frames.acted()
         return StepResult(terminated=False)
+
+    async def run_command(self, command: str, *, deadline_s: float) -> None:
+        """Run a command in a shell of the episode's machine, for a script that plays its task.
+
+        Raises CallFailed when the command fails."""
+        episode = require_episode(self._episode, "run_command")
+        async with self._operation(deadline_s) as left_s:
+            guest = episode.setting.guest
+            ended = await guest.execute(command, shell=True, deadline_s=left_s())
+        if ended.returncode:
+            said = (ended.error or ended.output).strip()[-200:]
+            raise CallFailed(guest.name, command, f"exit code {ended.returncode}: {said}")
 
     async def evaluate(self, *, deadline_s: float) -> float:
         episode = require_episode(self._episode, "evaluate")

@@ -50,7 +50,7 @@ os.makedirs(claims, exist_ok=True)
 os.close(os.open(claims + "/{number}", os.O_CREAT | os.O_EXCL))
 import pyautogui
 pyautogui.FAILSAFE = False
-def paste(text):
+def copied(text):
     import pyperclip
     null, streams = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
     os.dup2(null, 1), os.dup2(null, 2)
@@ -63,6 +63,8 @@ def paste(text):
         if time.monotonic() > patience:
             raise TimeoutError("the copied text did not arrive in the clipboard")
         time.sleep(0.02)
+def paste(text):
+    copied(text)
     pyautogui.hotkey("ctrl", "v")
     time.sleep({pause})
 done = 0
@@ -86,6 +88,11 @@ def program(lines: Iterable[str], number: str) -> str:
         pause=PASTE_PAUSE_S,
         owned_within=OWNED_WITHIN_S,
     )
+
+
+def copying_line(text: str) -> str:
+    """Return the line that copies a text, and fails unless the clipboard then has it."""
+    return f"copied({text!r})"
 
 
 def lines_done(output: str) -> int | None:

@@ -1,0 +1,401 @@
+"""The checks of `dartrl osworld check`: whether OSWorld's machines can play its tasks, before a run does.
+
+On each machine: the guest server answers, the screen has its size, input and clipboard work, and one task of
+each application is set up, judged 0, played by its script where there is one, judged 1, and reverted. Every
+wait has a deadline.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dart.config.machine_address import MachineAddress, parse_address
+from dart.config.sections import OSWorldSettings
+from dart.core.png import png_size
+from dart.environments.faults import (
+    DirtyStart,
+    EnvironmentFault,
+    EvaluatorFailed,
+    InfrastructureFault,
+    MachineDied,
+    MachineHung,
+    TaskUnsupported,
+)
+from dart.environments.osworld.environment import OSWorldEnvironment
+from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.judging import not_known
+from dart.environments.osworld.keyboard import copying_line, lines_done, program
+from dart.environments.osworld.misjudged import MISJUDGED
+from dart.environments.osworld.oracles import ORACLES
+from dart.environments.osworld.providers import AddressList
+from dart.environments.osworld.readiness import read_guest_state
+from dart.environments.osworld.scoring_environment import (
+    EvaluatorsMissing,
+    ScoringEnvironment,
+    find_evaluators,
+)
+from dart.environments.osworld.tasks import PREFIX, OSWorldTask, load_task, task_ids
+from dart.preflight.doctor import CheckResult, CheckVerdict
+
+CALL_DEADLINE_S = 20.0
+"""Deadline of a single call: a machine that is up answers within a second."""
+
+MACHINES_AT_ONCE = 8
+"""How many machines are checked at the same time. Each evaluation takes a processor of this computer."""
+
+CLIPBOARD_TEXT = "dartrl: ü 中"
+"""Characters that no keyboard has: such text is pasted."""
+
+GuestOf = Callable[[str, MachineAddress], Guest]
+Report = Callable[["MachineCheckResult"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCheckResult(CheckResult):
+    """The result of one check of one machine."""
+
+    machine: str
+    """Address of the machine; empty for a check of this computer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """What is checked, and how long it may take."""
+
+    settings: OSWorldSettings
+    scratch: Path
+    """Folder for files of the checks."""
+    deadline_s: float
+    """Deadline of each setup, each script and each evaluation."""
+    applications: frozenset[str] = frozenset()
+    """The applications (folders of the tasks) to check; empty for all."""
+    guest_of: GuestOf = Guest
+
+
+async def check_machines(
+    preflight: Preflight, report: Report = lambda result: None
+) -> list[MachineCheckResult]:
+    """Check the machines of ``settings.addresses``, some at a time; return the results in their order.
+
+    report   called with each result as soon as it is known
+    """
+    scoring, found = _evaluators(preflight)
+    tasks: Mapping[str, TaskOfApplication] = {}
+    if scoring is not None:
+        tasks = chosen_tasks(preflight.settings.tasks, scoring, preflight.applications)
+        found += _without_tasks(preflight, tasks)
+    for one in found:
+        report(one)
+    turns = asyncio.Semaphore(MACHINES_AT_ONCE)
+
+    async def checked(number: int) -> list[MachineCheckResult]:
+        results = []
+        async with turns:
+            async for one in _checks(preflight, number, tasks):
+                report(one)
+                results.append(one)
+        return results
+
+    numbers = range(len(preflight.settings.addresses))
+    for results in await asyncio.gather(*map(checked, numbers)):
+        found += results
+    return found
+
+
+def _evaluators(preflight: Preflight) -> tuple[ScoringEnvironment | None, list[MachineCheckResult]]:
+    """Return the environment with the evaluators, or None, and the result of looking for it."""
+    results = _Results("")
+    try:
+        scoring = find_evaluators(preflight.settings.evaluators)
+    except EvaluatorsMissing as error:
+        found, _, remedy = str(error).partition(": ")
+        return None, [results.wrong("evaluators", f"{found}; no task was tried", remedy)]
+    return scoring, [results.fine("evaluators", f"{scoring.name} in {preflight.settings.evaluators}")]
+
+
+def _without_tasks(
+    preflight: Preflight, tasks: Mapping[str, "TaskOfApplication"]
+) -> Iterator[MachineCheckResult]:
+    """Yield a result when there are no tasks, or none of an application that was asked for."""
+    absent = preflight.applications - tasks.keys()
+    if absent or not tasks:
+        of = f" of {', '.join(sorted(absent))}" if absent else ""
+        remedy = "name the folder `examples`, or a set, with --set environments.osworld.tasks=FOLDER"
+        if absent:
+            known = ", ".join(sorted(_areas(preflight.settings.tasks))) or "none"
+            remedy += f"; applications there: {known}"
+        yield _Results("").wrong("tasks", f"no tasks{of} in {preflight.settings.tasks}", remedy)
+
+
+# ---- which tasks ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOfApplication:
+    """The task of one application that is tried."""
+
+    task_id: str = ""
+    """Empty when no task of the application can be played."""
+    why_none: str = ""
+
+
+def chosen_tasks(
+    tasks: Path, scoring: ScoringEnvironment, applications: frozenset[str] = frozenset()
+) -> Mapping[str, TaskOfApplication]:
+    """Return one task for each application: with a script if there is one, else one that needs no file.
+
+    Tasks that cannot be done, cannot be judged here, or are judged wrongly are not tried.
+    """
+    return {
+        area: _chosen(ids, tasks, scoring)
+        for area, ids in _areas(tasks).items()
+        if not applications or area in applications
+    }
+
+
+def _areas(tasks: Path) -> Mapping[str, Sequence[str]]:
+    """Return the task ids of each application."""
+    areas: dict[str, list[str]] = {}
+    for task_id in task_ids(tasks):
+        areas.setdefault(task_id.removeprefix(PREFIX).partition("/")[0], []).append(task_id)
+    return areas
+
+
+def _chosen(ids: Sequence[str], tasks: Path, scoring: ScoringEnvironment) -> TaskOfApplication:
+    ranked, whys = [], ["all are infeasible or judged wrongly"]
+    for task_id in ids:
+        try:
+            task = load_task(task_id, tasks)
+        except TaskUnsupported as error:
+            whys.append(str(error))
+            continue
+        needs = not_known(task, scoring)
+        whys += [f"{task_id} needs {need}" for need in needs]
+        if not needs and not task.is_infeasible and task_id not in MISJUDGED:
+            ranked.append((_rank(task), task_id))
+    return TaskOfApplication(task_id=min(ranked)[1]) if ranked else TaskOfApplication(why_none=whys[-1])
+
+
+def _rank(task: OSWorldTask) -> tuple[int, bool]:
+    """Order tasks: those with a script as `ORACLES` has them, then those without files, then the others."""
+    order = list(ORACLES)
+    place = order.index(task.task_id) if task.task_id in ORACLES else len(order)
+    return place, any(step.type in ("download", "upload_file") for step in task.steps())
+
+
+# ---- one machine ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """Makes the results of one machine."""
+
+    machine: str
+
+    def fine(self, topic: str, found: str) -> MachineCheckResult:
+        return self._made(CheckVerdict.FINE, topic, found, "")
+
+    def note(self, topic: str, found: str, remedy: str = "") -> MachineCheckResult:
+        return self._made(CheckVerdict.NOTE, topic, found, remedy)
+
+    def wrong(self, topic: str, found: str, remedy: str) -> MachineCheckResult:
+        return self._made(CheckVerdict.WRONG, topic, found, remedy)
+
+    def _made(self, verdict: CheckVerdict, topic: str, found: str, remedy: str) -> MachineCheckResult:
+        return MachineCheckResult(
+            machine=self.machine, topic=topic, verdict=verdict, found=found, remedy=remedy
+        )
+
+
+async def _checks(
+    preflight: Preflight, number: int, tasks: Mapping[str, TaskOfApplication]
+) -> AsyncIterator[MachineCheckResult]:
+    """Yield the results of one machine; after a guest that does not answer there are no others."""
+    settings = preflight.settings
+    address = parse_address(settings.addresses[number])
+    results = _Results(str(address))
+    guest = preflight.guest_of(f"the machine at {address}", address)
+    try:
+        reached = await _guest(guest, results)
+        yield reached
+        if reached.verdict is CheckVerdict.WRONG:
+            return
+        yield await _screen(guest, settings, results)
+        yield await _desktop(guest, results)
+        yield await _clipboard(guest, results)
+    finally:
+        await guest.close()
+    provider = AddressList(settings.addresses, number, settings.revert_command)
+    scratch = preflight.scratch / f"machine-{number}"
+    environment = OSWorldEnvironment(settings, provider, settings.cache, scratch, preflight.guest_of)
+    try:
+        for area, chosen in tasks.items():
+            async for one in _application(preflight, environment, area, chosen, results):
+                yield one
+    finally:
+        await environment.close()
+
+
+async def _guest(guest: Guest, results: _Results) -> MachineCheckResult:
+    try:
+        await guest.screenshot(deadline_s=CALL_DEADLINE_S)
+    except InfrastructureFault as error:
+        return results.wrong("guest", str(error), _remedy_of_guest(error, guest.address))
+    return results.fine("guest", "answers, and takes screenshots")
+
+
+def _remedy_of_guest(error: InfrastructureFault, address: MachineAddress) -> str:
+    match error:
+        case MachineDied():
+            return (
+                f"start the machine, or name its address: nothing answers on port {address.server} of "
+                f"{address.host}; with another port for its browser, write host:port:chromium:vlc"
+            )
+        case MachineHung():
+            return "wait until the machine has booted; if it has, restart its guest server"
+    return "look into the log of the guest server; it needs an X server and a desktop session"
+
+
+async def _screen(guest: Guest, settings: OSWorldSettings, results: _Results) -> MachineCheckResult:
+    try:
+        size = await guest.screen_size(deadline_s=CALL_DEADLINE_S)
+        shown = png_size(await guest.screenshot(deadline_s=CALL_DEADLINE_S))
+    except InfrastructureFault as error:
+        return results.wrong("screen", str(error), "look into the log of the guest server")
+    expected = (settings.width, settings.height)
+    if size == shown == expected:
+        return results.fine("screen", _written(size))
+    return results.wrong(
+        "screen",
+        f"the screen has {_written(size)} pixels, a screenshot {_written(shown)}, and the configuration says "
+        f"{_written(expected)}",
+        f"set environments.osworld.width = {shown[0]} and height = {shown[1]}, or change the machine's "
+        "resolution; tasks place some clicks by it",
+    )
+
+
+def _written(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+async def _desktop(guest: Guest, results: _Results) -> MachineCheckResult:
+    try:
+        state = await read_guest_state(guest, deadline_s=CALL_DEADLINE_S)
+    except InfrastructureFault as error:
+        remedy = "install python-xlib and pyautogui for the program `python` of the guest server"
+        return results.wrong("desktop", str(error), remedy)
+    if missing := state.missing(None):
+        return results.wrong("desktop", missing, "start the desktop session before the guest server")
+    return results.fine("desktop", f"{state.manager}, {len(state.windows)} windows")
+
+
+async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:
+    """Copy a text and read it back, in a program like those of actions, which needs pyautogui, too."""
+    try:
+        sent = program([copying_line(CLIPBOARD_TEXT)], uuid.uuid4().hex)
+        ended = await guest.python(sent, deadline_s=CALL_DEADLINE_S)
+        said = (
+            "" if lines_done(ended.output) == 1 else (ended.error or ended.output).strip()[-200:] or "nothing"
+        )
+    except InfrastructureFault as error:
+        said = str(error)
+    if not said:
+        return results.fine("clipboard", "keeps text that no keyboard has")
+    remedy = "install pyautogui and pyperclip for the program `python` of the guest server, and xclip"
+    return results.wrong("clipboard", f"a copied text did not come back: {said}", remedy)
+
+
+# ---- one application ----
+
+
+async def _application(
+    preflight: Preflight,
+    environment: OSWorldEnvironment,
+    area: str,
+    chosen: TaskOfApplication,
+    results: _Results,
+) -> AsyncIterator[MachineCheckResult]:
+    """Yield what became of the application's task; the first thing that is wrong is the last one."""
+    task_id, deadline_s = chosen.task_id, preflight.deadline_s
+    if not task_id:
+        yield results.note(area, f"no task of it can be played: {chosen.why_none}")
+        return
+    short = task_id.removeprefix(PREFIX)
+    doing = "setting it up"
+    try:
+        await environment.reset(task_id, 0, deadline_s=deadline_s)
+        doing = "judging it before any action"
+        before = await environment.evaluate(deadline_s=deadline_s)
+        if before != 0.0:
+            yield results.wrong(
+                area, f"{short} is judged {before:g} before any action", _not_clean(preflight)
+            )
+            return
+        if task_id not in ORACLES:
+            yield results.note(area, f"{short} is set up and judged 0; no script plays it")
+        else:
+            doing = "playing it by its script"
+            await environment.run_command(ORACLES[task_id], deadline_s=deadline_s)
+            doing = "judging it after its script"
+            after = await environment.evaluate(deadline_s=deadline_s)
+            if after != 1.0:
+                yield results.wrong(area, f"{short} is judged {after:g} after its script", NOT_ONE)
+                return
+            yield results.fine(area, f"{short} is set up, judged 0, played by its script, judged 1")
+        doing = "reverting it"
+        yield await _reverted(preflight, environment, area, task_id, results)
+    except EnvironmentFault as error:
+        yield results.wrong(area, f"{short}: {doing} failed: {error}", _remedy_of_task(error, short))
+
+
+NOT_ONE = (
+    "the application of this machine keeps its settings elsewhere, or its version differs from that of "
+    "OSWorld's image: compare them"
+)
+
+RESTORES = "check that environments.osworld.revert_command restores the snapshot before it ends"
+
+
+def _not_clean(preflight: Preflight) -> str:
+    if preflight.settings.renew == "keep":
+        return (
+            "an earlier episode left its result on the machine: revert the machine, and name a revert_command"
+        )
+    return "the snapshot has the task's result already: take another snapshot"
+
+
+async def _reverted(
+    preflight: Preflight, environment: OSWorldEnvironment, area: str, task_id: str, results: _Results
+) -> MachineCheckResult:
+    """Reset the task once more, which reverts the machine and compares it, and judge that it is 0 again."""
+    topic = f"{area} reverted"
+    if preflight.settings.renew == "keep":
+        return results.note(
+            topic,
+            "nothing reverts the machine: what the task changed is still there",
+            "set environments.osworld.revert_command, or revert the machine now",
+        )
+    await environment.reset(task_id, 0, deadline_s=preflight.deadline_s)
+    score = await environment.evaluate(deadline_s=preflight.deadline_s)
+    if score != 0.0:
+        return results.wrong(
+            topic,
+            f"the task is judged {score:g} after the machine was reverted",
+            RESTORES,
+        )
+    return results.fine(topic, "files and windows are those of the first start, and the task is judged 0")
+
+
+def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
+    match error:
+        case TaskUnsupported():
+            return "provide what it needs, or leave the tasks of this application out of tasks.train"
+        case EvaluatorFailed():
+            return "run the evaluators' tests: python -m benchmarks.osworld_evaluators; or update desktop-env"
+        case DirtyStart():
+            return RESTORES
+        case MachineHung():
+            return "give it more time with --deadline, or the machine more processors"
+    return f"play {short} on the machine by hand: its application does not start or is not there"
