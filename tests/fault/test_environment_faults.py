@@ -30,6 +30,9 @@ from dart.environments.miniwob.environment import MiniWobEnvironment
 pytestmark = pytest.mark.browser
 
 TASK = "miniwob/click-test"
+LOADED = "miniwob/choose-date"
+"""A task whose page is loaded for every episode."""
+
 HANG_S = 1.2
 """Deadline of what is expected to hang."""
 DEADLINE_S = 10.0
@@ -208,7 +211,7 @@ async def test_a_start_that_never_comes_is_a_timeout_that_says_so(
     monkeypatch.setattr(
         "dart.environments.miniwob.environment.page_url", lambda *_: f"file://{tmp_path}/no-start.html"
     )
-    await fails_in_time(environment.reset(TASK, 1, deadline_s=HANG_S), EnvironmentTimeout)
+    await fails_in_time(environment.reset(LOADED, 1, deadline_s=HANG_S), EnvironmentTimeout)
 
 
 async def test_a_page_whose_script_fails_is_a_failed_reset(
@@ -217,7 +220,7 @@ async def test_a_page_whose_script_fails_is_a_failed_reset(
     (tmp_path / "broken.html").write_text("<script>var core = {cover_div: 1}</script>")
     url = f"file://{tmp_path}/broken.html?seed=1"
     monkeypatch.setattr("dart.environments.miniwob.environment.page_url", lambda *_: url)
-    await fails_in_time(environment.reset(TASK, 1, deadline_s=DEADLINE_S), ResetFailed)
+    await fails_in_time(environment.reset(LOADED, 1, deadline_s=DEADLINE_S), ResetFailed)
 
 
 async def test_closing_twice_leaves_neither_process_nor_profile(tmp_path: Path) -> None:
