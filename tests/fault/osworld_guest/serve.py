@@ -36,7 +36,8 @@ class RealDesktop(FakeDesktop):
         return ended.stdout, ended.stderr, ended.returncode
 
     def add_window(self, title: str, *, active: bool = True, state: str = "S") -> None:
-        subprocess.Popen(self.launched[-1])
+        command = self.launched[-1]
+        subprocess.Popen(command, shell=isinstance(command, str))
 
 
 if __name__ == "__main__":
