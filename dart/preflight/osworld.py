@@ -74,12 +74,7 @@ class Preflight:
     """Deadline of each setup, each script and each evaluation."""
     applications: frozenset[str] = frozenset()
     """The applications (folders of the tasks) to check; empty for all."""
-    guest_of: PRINTED = "dartrl"
-
-
-PRINTS = f"import pyautogui; print({PRINTED!r})"
-
-GuestOf = Guest
+    guest_of: GuestOf = Guest
 
 
 async def check_machines(
