@@ -118,13 +118,6 @@ PLAYED: Mapping[str, Step] = {
         {"type": "vm_file", "path": _AUTO_SAVING, "dest": "registrymodifications.xcu"},
         _rule(minutes=3),
     ),
-    f"{PREFIX}multi_apps/937087b6-f668-4ba6-9110-60682ee33441": _task(
-        "Open videos with VLC.",
-        [],
-        "check_include_exclude",
-        {"type": "default_video_player"},
-        _rule(include=["vlc.desktop"]),
-    ),
     f"{PREFIX}os/e0df059f-28a6-4169-924f-b9623e7184cc": _task(
         "Rename the folder todo_list_Jan_1 on the desktop to todo_list_Jan_2.",
         [_execute("echo {CLIENT_PASSWORD} | sudo -S mkdir ~/Desktop/todo_list_Jan_1"), CLICK],

@@ -47,7 +47,6 @@ PROGRAMS = {
     "chrome": "chromium",
     "gimp": "gimp",
     "libreoffice_impress": "libreoffice",
-    "multi_apps": "xdg-mime",
     "os": "gsettings",
     "vlc": "vlc",
 }

@@ -41,9 +41,6 @@ open(path, "w", encoding="utf-8").write(text.replace("</oor:items>", item + "</o
 END
 """
 
-FORMATS = "3gpp mp4 mpeg quicktime x-msvideo webm ogg x-matroska x-flv x-ms-wmv mp2t dv 3gp 3gpp2 avi divx"
-"""Kinds of videos; the evaluation asks which player opens most of some hundred names."""
-
 
 def _setting(schema: str, key: str, value: str) -> str:
     return f"gsettings set org.gnome.desktop.{schema} {key} {value}"
@@ -102,11 +99,6 @@ def _of_areas() -> Iterator[tuple[str, str, str]]:
         "libreoffice_impress",
         "2cd43775-7085-45d8-89fa-9e35c0a915cf",
         ENDS.format(name="soffice") + SETS_AUTO_SAVING,
-    )
-    yield (
-        "multi_apps",
-        "937087b6-f668-4ba6-9110-60682ee33441",
-        f"for name in {FORMATS}; do xdg-mime default vlc.desktop video/$name; done",
     )
     yield (
         "os",

@@ -41,5 +41,7 @@ class RealDesktop(FakeDesktop):
 
 
 if __name__ == "__main__":
-    desktop = RealDesktop(Path(os.environ["HOME"]))
+    with mss.MSS() as camera:
+        screen = camera.monitors[0]
+    desktop = RealDesktop(Path(os.environ["HOME"]), width=screen["width"], height=screen["height"])
     uvicorn.run(guest_server(desktop), host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
