@@ -21,7 +21,7 @@ osworld-score: ## OSWorld's own evaluators in an environment of their own (900 M
 	@scripts/setup-osworld-score.sh $(PARTS)
 
 test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications
-	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others
 	$(BIN)/python -m benchmarks.desktops $(ARGS)

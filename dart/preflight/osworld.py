@@ -48,6 +48,9 @@ MACHINES_AT_ONCE = 8
 CLIPBOARD_TEXT = "dartrl: ü 中"
 """Characters that no keyboard has: such text is pasted."""
 
+PRINTED = "dartrl"
+PRINTS = f"import pyautogui; print({PRINTED!r})"
+
 GuestOf = Callable[[str, MachineAddress], Guest]
 Report = Callable[["MachineCheckResult"], None]
 
@@ -224,6 +227,7 @@ async def _checks(
             return
         yield await _screen(guest, settings, results)
         yield await _desktop(guest, results)
+        yield await _output(guest, results)
         yield await _clipboard(guest, results)
     finally:
         await guest.close()
@@ -289,6 +293,24 @@ async def _desktop(guest: Guest, results: _Results) -> MachineCheckResult:
     if missing := state.missing(None):
         return results.wrong("desktop", missing, "start the desktop session before the guest server")
     return results.fine("desktop", f"{state.manager}, {len(state.windows)} windows")
+
+
+async def _output(guest: Guest, results: _Results) -> MachineCheckResult:
+    """Check that a program prints what it prints and nothing else: evaluators take the output for a path."""
+    try:
+        ended = await guest.python(PRINTS, deadline_s=CALL_DEADLINE_S)
+    except InfrastructureFault as error:
+        return results.wrong("output", str(error), "look into the log of the guest server")
+    if ended.output.strip() == PRINTED:
+        return results.fine("output", "programs print what they should and nothing else")
+    return results.wrong(
+        "output",
+        f"a program that imports pyautogui and prints {PRINTED!r} printed "
+        f"{(ended.output or ended.error).strip()[:200]!r}; evaluators take such output for a path, find no "
+        "file and judge 0",
+        "if it is a warning of Xlib.xauth, run `xauth add $DISPLAY . $(mcookie)` on the machine; else remove "
+        "what prints it",
+    )
 
 
 async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:

@@ -41,9 +41,6 @@ open(path, "w", encoding="utf-8").write(text.replace("</oor:items>", item + "</o
 END
 """
 
-FORMATS = "3gpp mp4 mpeg quicktime x-msvideo webm ogg x-matroska x-flv x-ms-wmv mp2t dv 3gp 3gpp2 avi divx"
-"""Kinds of videos; the evaluation asks which player opens most of some hundred names."""
-
 
 def _setting(schema: str, key: str, value: str) -> str:
     return f"gsettings set org.gnome.desktop.{schema} {key} {value}"
@@ -51,7 +48,7 @@ def _setting(schema: str, key: str, value: str) -> str:
 
 def _gimp(file: str, line: str) -> str:
     """Return a script that adds a line to one of GIMP's files."""
-    adds = f"for folder in ~/.config/GIMP/*/; do printf '%s\\n' '{line}' >> \"$folder{file}\"; done"
+    adds = f"for folder in ~/.config/GIMP/*/; do printf '%s\\n' '{line}' >> \"${{folder}}{file}\"; done"
     return ENDS.format(name="gimp") + adds
 
 
@@ -98,11 +95,10 @@ def _of_areas() -> Iterator[tuple[str, str, str]]:
     yield "gimp", "7767eef2-56a3-4cea-8c9f-48c070c7d65b", _gimp("gimprc", '(theme "Light")')
     yield "gimp", "7b7617bd-57cc-468e-9c91-40c4ec2bcb3d", _gimp("gimprc", "(undo-levels 100)")
     yield "gimp", "d52d6308-ec58-42b7-a2c9-de80e4837b2b", _gimp("sessionrc", "(hide-docks yes)")
-    yield "libreoffice_impress", "2cd43775-7085-45d8-89fa-9e35c0a915cf", SETS_AUTO_SAVING
     yield (
-        "multi_apps",
-        "937087b6-f668-4ba6-9110-60682ee33441",
-        f"for name in {FORMATS}; do xdg-mime default vlc.desktop video/$name; done",
+        "libreoffice_impress",
+        "2cd43775-7085-45d8-89fa-9e35c0a915cf",
+        ENDS.format(name="soffice") + SETS_AUTO_SAVING,
     )
     yield (
         "os",

@@ -29,8 +29,9 @@ def click(x: int, y: int) -> None:
     _display.sync()
 
 
-def hotkey(*names: str) -> None:
-    codes = [_code(name) for name in names]
+def hotkey(*names: str | list[str]) -> None:
+    """As pyautogui's, which takes a list of names, too."""
+    codes = [_code(one) for name in names for one in ([name] if isinstance(name, str) else name)]
     for code in codes:
         xtest.fake_input(_display, X.KeyPress, code)
     for code in reversed(codes):

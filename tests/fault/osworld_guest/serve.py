@@ -36,9 +36,12 @@ class RealDesktop(FakeDesktop):
         return ended.stdout, ended.stderr, ended.returncode
 
     def add_window(self, title: str, *, active: bool = True, state: str = "S") -> None:
-        subprocess.Popen(self.launched[-1])
+        command = self.launched[-1]
+        subprocess.Popen(command, shell=isinstance(command, str))
 
 
 if __name__ == "__main__":
-    desktop = RealDesktop(Path(os.environ["HOME"]))
+    with mss.MSS() as camera:
+        screen = camera.monitors[0]
+    desktop = RealDesktop(Path(os.environ["HOME"]), width=screen["width"], height=screen["height"])
     uvicorn.run(guest_server(desktop), host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")

@@ -108,7 +108,7 @@ async def test_a_machine_that_is_well_plays_a_task_from_0_to_1_and_is_reverted(
     assert found == reported
     assert [(one.topic, one.verdict.value) for one in found] == [
         (topic, "fine")
-        for topic in ("evaluators", "guest", "screen", "desktop", "clipboard", "os", "os reverted")
+        for topic in ("evaluators", "guest", "screen", "desktop", "output", "clipboard", "os", "os reverted")
     ]
     assert {one.machine for one in found} == {"", "vm.test:5000"}
     assert "judged 0, played by its script, judged 1" in by_topic(found)["os"].found
@@ -197,6 +197,15 @@ async def test_a_guest_without_pyautogui_or_window_manager_is_found(
     assert found["os"].verdict is CheckVerdict.WRONG
     desktop.faults, desktop.manager = set(), None
     assert by_topic(await check_machines(short))["desktop"].found == "no window manager"
+
+
+async def test_a_guest_whose_programs_print_warnings_is_found(
+    preflight: Preflight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(osworld, "PRINTS", f"print('Xlib.xauth: warning'); {osworld.PRINTS}")
+    wrong = await only_wrong(check_machines(preflight))
+    assert (wrong.topic, "Xlib.xauth: warning" in wrong.found) == ("output", True)
+    assert "xauth add" in wrong.remedy
 
 
 async def test_a_clipboard_that_keeps_nothing_is_found(
