@@ -1,6 +1,6 @@
-"""How far the gradient of a mini-batch is from that of its batch, with samples drawn one by one or by prefix.
+"""What it changes that samples with one prefix stay in one mini-batch: noise, learning, work.
 
-    python -m benchmarks.minibatch_noise runs/laptop --policies base=configs/base-policy:1,2
+    python -m benchmarks.minibatch_noise runs/laptop --policies base=configs/base-policy:1,2 v10=10:11
 
 Takes batches of a run of the laptop job and computes the gradient of the policy's loss for each sample alone.
 From their inner products follows, without another pass, how large the deviation of any mini-batch is:
@@ -10,9 +10,13 @@ noise       mean of |g_minibatch - g_batch|^2 / |g_batch|^2 over the mini-batche
 one by one  every sample drawn alone; by prefix: samples with the same prompt and screenshot together
             (`dart.training.passes.minibatches`)
 prefixes    prefixes that one pass over all mini-batches computes, beside the distinct ones
+learned     what one update changes: the mean over samples of advantage times the change of log-prob per
+            token, on the batch itself and on the next one of the run (of the last one: the one before), with
+            the optimizer's state of the checkpoint; mean over --updates seeds
 
-A policy is given as NAME=FOLDER:BATCHES, the batches (numbered from 1) that were trained from about there.
-Prints a table and writes OUT as JSON.
+A policy is given as NAME=FOLDER:BATCHES, the batches (numbered from 1) that were trained from about there;
+instead of FOLDER the number of a version whose checkpoint the run still has. Prints a table and writes OUT as
+JSON.
 """
 
 import argparse
@@ -32,12 +36,14 @@ from benchmarks.actors import machine
 from benchmarks.trainer_compare import LAPTOP, batches_of
 from dart.policy.small_policy import SmallPolicy
 from dart.store.blobs import FolderBlobs
+from dart.store.checkpoints import checkpoint_name, load_checkpoint
 from dart.training.batch import StepSample, padded, step_samples
+from dart.training.learner import Learner, LearnerConfig
 from dart.training.loss import LossConfig, TokenBatch, dart_loss
-from dart.training.passes import minibatches
+from dart.training.passes import micro_batches, minibatches
 
 OUT = Path(__file__).parent / "out" / "minibatch_noise.json"
-PARTS = int(LAPTOP["minibatches"])  # type: ignore[call-overload]
+PARTS: int = LAPTOP["minibatches"]
 
 Figures = dict[str, Any]
 
@@ -97,6 +103,54 @@ def measure(policy: SmallPolicy, groups: Sequence[Any], blobs: FolderBlobs, seed
     return found
 
 
+def logprobs(policy: SmallPolicy, samples: Sequence[StepSample], blobs: FolderBlobs) -> list[float]:
+    """Return the mean log-prob per token of each sample's answer."""
+    names = {sample.step.screenshot_sha256 for sample in samples}
+    screens = {name: policy.codec.screen(name, blobs.read(name)) for name in names}
+    ordered = sorted(range(len(samples)), key=lambda number: policy.sort_key(samples[number].step))
+    found = {}
+    with torch.no_grad():
+        for numbers in micro_batches(ordered, 32, 0, lambda _: 1):
+            scores = policy.score([samples[number].step for number in numbers], screens, 1.0)
+            means = scores.logprobs.sum(-1) / scores.mask.sum(-1)
+            found |= dict(zip(numbers, means.tolist(), strict=True))
+    return [found[number] for number in range(len(samples))]
+
+
+def learned(
+    start: tuple[Path, Any], batch: Sequence[Any], other: Sequence[Any], blobs: FolderBlobs, updates: int
+) -> Figures:
+    """Return what updates with each way of drawing change on their own batch and on another one.
+
+    start   base policy, and the checkpoint to resume from if there is one
+    """
+    base, checkpoint = start
+    sets = {"own": step_samples(batch).kept, "other": step_samples(other).kept}
+    before = {
+        name: logprobs(SmallPolicy(base if checkpoint is None else checkpoint.folder), samples, blobs)
+        for name, samples in sets.items()
+    }
+    found: Figures = {way: {name: [] for name in sets} for way in ("one by one", "by prefix")}
+    for seed in range(updates):
+        for way, gains in found.items():
+            learner = Learner(base, LearnerConfig(**LAPTOP, seed=seed), resume=checkpoint)
+            if way == "one by one":
+                learner._policy.prefix_key = lambda _: None  # type: ignore[method-assign]
+            learner.update(batch, blobs)
+            for name, samples in sets.items():
+                after = logprobs(learner._policy, samples, blobs)  # type: ignore[arg-type]
+                changes = zip(samples, before[name], after, strict=True)
+                gains[name].append(statistics.fmean(one.advantage * (b - a) for one, a, b in changes))
+    return found
+
+
+def start_of(given: str, run: Path, base: Path) -> tuple[Path, Any]:
+    """Return the base policy and the checkpoint that FOLDER or the number of a version means."""
+    if not given.isdecimal():
+        return Path(given), None
+    return base, load_checkpoint(run / "checkpoints" / checkpoint_name(int(given)))
+
+
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
@@ -104,7 +158,9 @@ def main() -> int:
     )
     parser.add_argument("run", type=Path, help="run directory of the laptop job")
     parser.add_argument("--policies", nargs="+", required=True, metavar="NAME=FOLDER:BATCHES")
-    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--base", type=Path, default=Path("configs/base-policy"), help="of the run")
+    parser.add_argument("--seeds", type=int, default=1000, help="of the noise")
+    parser.add_argument("--updates", type=int, default=4, help="seeds of what is learned")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     batches, blobs = batches_of(options.run, most=10**6), FolderBlobs(options.run / "blobs")
@@ -112,16 +168,16 @@ def main() -> int:
     for given in options.policies:
         name, _, rest = given.partition("=")
         folder, _, numbers = rest.rpartition(":")
-        policy = SmallPolicy(Path(folder))
+        start = start_of(folder, options.run, options.base)
+        policy = SmallPolicy(start[0] if start[1] is None else start[1].folder)
         for number in map(int, numbers.split(",")):
-            rows.append(
-                {
-                    "policy": name,
-                    "batch": number,
-                    **measure(policy, batches[number - 1], blobs, options.seeds),
-                }
-            )
-    table = Table("policy", "batch", "samples", "prefixes", "noise one by one", "by prefix", "ratio")
+            batch, other = batches[number - 1], batches[number if number < len(batches) else number - 2]
+            row: Figures = {"policy": name, "batch": number}
+            row |= measure(policy, batch, blobs, options.seeds)
+            row["learned"] = learned(start, batch, other, blobs, options.updates)
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    table = Table("policy", "batch", "samples", "prefixes", "noise one by one", "by prefix", "learned")
     for row in rows:
         one, by = row["one by one"], row["by prefix"]
         row["ratio"] = by["noise"] / one["noise"]
@@ -129,7 +185,10 @@ def main() -> int:
             *(row["policy"], str(row["batch"]), str(row["samples"])),
             f"{one['prefixes']:.0f} / {by['prefixes']:.0f} for {row['distinct_prefixes']}",
             *(f"{way['noise']:.3f} ± {way['standard_error']:.3f}" for way in (one, by)),
-            f"{row['ratio']:.3f}",
+            ", ".join(
+                " / ".join(f"{statistics.fmean(row['learned'][way][name]):.3f}" for way in row["learned"])
+                for name in ("own", "other")
+            ),
         )
     Console().print(table)
     options.out.parent.mkdir(parents=True, exist_ok=True)

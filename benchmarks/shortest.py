@@ -79,7 +79,7 @@ FORMS = {
     "miniwob_restarts": _form("--quick --out {out}/miniwob_restarts.json"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
     "minibatch_noise": _form(
-        "{finished} --policies base=configs/base-policy:1 --seeds 5 --out {out}/noise.json"
+        "{finished} --policies base=configs/base-policy:1 --seeds 5 --updates 1 --out {out}/noise.json"
     ),
     "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
     "osworld_evaluators": _form("--every 200", needs="osworld-score"),

@@ -54,7 +54,16 @@ DEADLINE_S = 3600.0
 
 VLM_SIZE = (480, 270)
 VLM_SCREENSHOTS = 5
-LAPTOP = {"minibatches": 4, "betas": (0.9, 0.99), "kl_beta": 0.005, "lr": 3e-4}
+OPTIMIZER: dict[str, Any] = {"weight_decay": 0.0, "max_grad_norm": 1.0}
+"""Named, because the defaults of both sides may differ."""
+
+LAPTOP: dict[str, Any] = {
+    "minibatches": 4,
+    "betas": (0.9, 0.99),
+    "kl_beta": 0.005,
+    "lr": 3e-4,
+    **OPTIMIZER,
+}
 """What `configs/laptop.toml` says about an update."""
 
 ARMS = ("vlm", "ranks", "small", "whole")
@@ -155,7 +164,11 @@ def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Fi
     if options.arm == "ranks":
         return measure_ranks(policy, groups, episodes.blobs, folder)
     config = LearnerConfig(
-        kl_beta=0.1, micro_batch_tokens=4096, placement=ModelPlacement(is_trained=True), seed=options.seed
+        kl_beta=0.1,
+        micro_batch_tokens=4096,
+        placement=ModelPlacement(is_trained=True),
+        seed=options.seed,
+        **OPTIMIZER,
     )
     return measured(Learner(policy, config), [groups], episodes.blobs, counts)
 
