@@ -26,6 +26,8 @@ def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str
     gpu_bytes = int(gpu_gib * GIB) if gpu_gib else gpu_bytes_here()
     try:
         policy, dimensions = counted(settings)
+    except FileNotFoundError as missing:
+        return [f"GPUs  {dealt}", f"  what lies there cannot be estimated before {missing.filename} exists"]
     except (OSError, ValueError, DartError) as error:
         return [f"GPUs  {dealt}", f"  what lies there cannot be estimated: {error}"]
     return [
