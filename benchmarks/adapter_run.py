@@ -56,7 +56,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 
 ACTION = "click(start_box='(80,105)')"
 ANSWER_TOKENS = 24
-LESSONS, LESSON_SCREENS = 200, 4
+LESSONS, LESSON_SCREENS = 120, 3
 
 DEADLINE_S = 3000.0
 """Of an arm, on cores that many processes share."""
@@ -114,7 +114,7 @@ def taught(folder: Path) -> Path:
         torch.nn.utils.clip_grad_norm_(policy.trainable(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    print(f"taught: {float(loss):.4f} nats a token", file=sys.stderr, flush=True)
+    print(f"taught: {float(loss.detach()):.4f} nats a token", file=sys.stderr, flush=True)
     out.mkdir()
     policy.save(out)
     return out

@@ -55,8 +55,8 @@ from dart.training.learner import Learner, LearnerConfig
 OUT = Path(__file__).parent / "out" / "weight_versions.json"
 
 SIZE = (320, 240)
-STEPS = 2
-"""Of each of the four rollouts of an update."""
+STEPS = 1
+"""Of each of the two rollouts of an update."""
 
 ANSWER_TOKENS = 8
 
@@ -139,7 +139,7 @@ class Bench:
         self._way = way
         episodes = Episodes(policy, folder / "blobs", SIZE, screenshots=2)
         self._blobs = FolderBlobs(folder / "blobs")
-        self._groups = [episodes.group(number, STEPS) for number in range(2)]
+        self._groups = [episodes.group(0, STEPS)]
         placement = ModelPlacement(
             device="cpu",
             is_trained=True,
@@ -156,11 +156,10 @@ class Bench:
         )
 
     def measure(self) -> Figures:
-        """One round: two versions by the trainer, one of them waited for; the other goes into an engine."""
+        """One round: the trainer writes a version twice, waiting and beside an update; an engine loads it."""
         self._update()
         _, alone_s = timed(self._update)
         _, waiting_s = timed(lambda: self._learner.save(self._folder / "waiting"))
-        self._update()
         write, copying_s = timed(self._learner.copy)
         written: list[tuple[Path, float]] = []
         writer = threading.Thread(
