@@ -43,6 +43,7 @@ from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen
 from dart.store.checkpoints import TRAINERS_PARTS, files_of, list_checkpoints
+from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.testing.tiny_families import make_tiny_qwen
 
@@ -180,8 +181,11 @@ def newest(run: runs.Run) -> int:
     """The newest version in the record; -1 before there is one."""
     if not run.paths.store.exists():
         return -1
-    with StoreReader(run.paths.store) as reader:
-        version = reader.latest_version()
+    try:
+        with StoreReader(run.paths.store) as reader:
+            version = reader.latest_version()
+    except StoreUnavailable:  # it is being made
+        return -1
     return -1 if version is None else version.version
 
 
