@@ -111,7 +111,7 @@ class RolloutActor(Actor):
     async def on_stop(self) -> None:
         """Answer what was asked so far; new requests go to other engines."""
         await self._drained()
-        await self.sleep(0.0)  # whoever has just answered ends first
+        await self.sleep(0.0)  # the request that was just answered ends first
         self._record_load()
         self._engine.close()
 

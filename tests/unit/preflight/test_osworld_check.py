@@ -270,15 +270,15 @@ def run(*words: str) -> Any:
 
 
 def test_the_command_ends_with_1_and_says_what_to_do(preflight: Preflight, tmp_path: Path) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
+    unreachable = f"127.0.0.1:{free_port()}"
     settings = f"environments.osworld.evaluators={tmp_path / 'none'}"
-    ran = run("--addresses", nobody, "--set", settings, "-o", "json")
+    ran = run("--addresses", unreachable, "--set", settings, "-o", "json")
     assert ran.exit_code == 1
     evaluators, guest = json.loads(ran.stdout)
     assert (evaluators["machine"], evaluators["verdict"]) == ("", "wrong")
     assert "make osworld-score" in evaluators["remedy"]
-    assert (guest["machine"], guest["topic"], guest["verdict"]) == (nobody, "guest", "wrong")
-    assert f"{nobody} guest: wrong" in ran.stderr
+    assert (guest["machine"], guest["topic"], guest["verdict"]) == (unreachable, "guest", "wrong")
+    assert f"{unreachable} guest: wrong" in ran.stderr
 
 
 @pytest.mark.parametrize(
