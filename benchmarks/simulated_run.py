@@ -103,7 +103,7 @@ class SimulatedEngine:
     def load(
         self, version: int, loaded: Callable[[], None], stands_still: Callable[[], None] = lambda: None
     ) -> None:
-        """Read and proven beside the answers, swapped between two batches; waiting requests get the new one."""
+        """Read and proven beside the answers, swapped between batches; waiting requests get the new one."""
 
         def finish() -> None:
             self._is_busy, self.version = False, version
