@@ -20,7 +20,8 @@ desktop: setup ## what local desktops need: an X server, a sandbox, real applica
 osworld-score: ## OSWorld's own evaluators in an environment of their own (900 MB); PARTS="pymupdf audio" for more tasks
 	@scripts/setup-osworld-score.sh $(PARTS)
 
-test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications
+test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications (600 MB)
+	@scripts/setup-desktop.sh all
 	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others

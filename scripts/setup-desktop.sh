@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # What local desktops need beside scripts/setup.sh: an X server, a window manager, a sandbox and applications
 # through apt (about 70 MB), python-xlib and mss through pip. Does nothing when all is there.
+#     scripts/setup-desktop.sh all     also the applications of all tasks and of the tests (about 600 MB)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(bubblewrap xvfb openbox mousepad galculator pcmanfm fonts-dejavu-core)
 PROGRAMS=(bwrap Xvfb openbox mousepad galculator pcmanfm)
+if [ "${1:-}" = all ]; then
+    PACKAGES+=(libreoffice-calc libreoffice-writer libreoffice-impress libreoffice-gtk3 gimp vlc chromium socat bc libglib2.0-bin)
+    PROGRAMS+=(localc lowriter loimpress gimp vlc chromium socat bc gsettings)
+fi
 
 fail() { printf 'setup-desktop: %s\n' "$*" >&2; exit 1; }
 

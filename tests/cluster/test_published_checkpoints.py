@@ -456,9 +456,3 @@ def test_an_error_of_a_child_is_raised_with_its_class_and_attributes(tmp_path: P
     assert in_fresh_process(partial(blobs.read, sha256)) == b"steps"
     with pytest.raises(RuntimeError, match="ended with code -9"):
         in_fresh_process(partial(signal.raise_signal, signal.SIGKILL))
-
-
-def test_what_engines_read_is_what_the_version_check_reads() -> None:
-    from dart.inference.version_check import TRAINERS
-
-    assert published_checkpoints.TRAINERS_PARTS == TRAINERS

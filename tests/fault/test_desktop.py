@@ -85,7 +85,7 @@ async def test_a_task_without_its_application_is_refused_by_name(
     monkeypatch.setattr(environment_module, "missing_for_desktops", list)
     monkeypatch.setattr(environment_module.shutil, "which", lambda program: None)
     with pytest.raises(
-        TaskUnsupported, match="desktop/table-sum cannot be played here: soffice is not installed"
+        TaskUnsupported, match="desktop/table-sum cannot be played here: localc is not installed"
     ):
         await desktop.reset("desktop/table-sum", 0, deadline_s=DEADLINE_S)
 

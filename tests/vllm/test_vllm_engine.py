@@ -83,7 +83,7 @@ def test_the_next_step_of_an_episode_computes_only_what_is_new(
     [answer] = shared.generate([request])
     following = screens.next(request, answer, 21)
     asked = shared._prompts.pending(following)
-    output = shared._wait("no token", shared._piece(asked, (), 1), 60.0)
+    output = shared._wait("no token", shared._piece(asked, None, (), 1), 60.0)
     assert output.num_cached_tokens > len(asked.prompt.token_ids) / 2
     [last] = shared.generate([following])
     found = scores(checkpoints.first, screens, [following], [last])

@@ -50,8 +50,9 @@ class Application:
 
 
 def _office_application(kind: str, file: str) -> Application:
+    """By the starter of its own package: `soffice --writer` without Writer's package shows no window."""
     return Application(
-        command=("soffice", "--norestore", "--nologo", "--nofirststartwizard", f"--{kind}", f"{HOME}/{file}"),
+        command=(f"lo{kind}", "--norestore", "--nologo", "--nofirststartwizard", f"{HOME}/{file}"),
         window_class=f"libreoffice-{kind}",
         settings={office.PROFILE: office.QUIET},
         still_s=3.0,
