@@ -492,6 +492,9 @@ class CurationSettings(Section):
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
     """What an idle environment waits for: nothing, the other rollouts of its group, or the whole batch. batch
     with rollout.sync = "all_at_once" is the coupled loop, task lies between; both are kept for comparison."""
+    task_order: Literal["round_robin", "expected_spread"] = "round_robin"
+    """Which task gets the next group: the one with the fewest, or each as often as the rewards of its groups
+    will probably differ, by its latest episodes."""
     rollout_number: RolloutNumberSettings = RolloutNumberSettings()
     """Number of rollouts of a group."""
     trajectory_length: TrajectoryLengthSettings = TrajectoryLengthSettings()

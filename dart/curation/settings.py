@@ -1,6 +1,6 @@
 """The settings of the curator, made from the configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dart.config.config import Config, trained_tasks
@@ -13,6 +13,13 @@ from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import Quota, fixed_quota
 from dart.curation.step_cap import StepCap
+from dart.curation.task_selection import ByExpectedSpread, RoundRobin, TaskOrder
+
+TASK_ORDERS: Mapping[str, Callable[[Sequence[str], int], TaskOrder]] = {
+    "round_robin": RoundRobin,
+    "expected_spread": ByExpectedSpread,
+}
+"""By the value of `curation.task_order`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,8 @@ class CuratorSettings:
     step_cap: StepCap | None = None
     pool: PoolRule | None = None
     task_quarantine: TaskQuarantineSettings | None = None
+    task_order: Callable[[Sequence[str], int], TaskOrder] = RoundRobin
+    """Makes the order of tasks, from their names and `order_seed`."""
     order_seed: int = 0
 
     @property
@@ -81,5 +90,6 @@ def settings_of(config: Config) -> CuratorSettings:
         lease_s=curation.lease_s,
         batch_lease_s=curation.batch_lease_s,
         retry_after_s=curation.poll_s,
+        task_order=TASK_ORDERS[curation.task_order],
         order_seed=seed,
     )

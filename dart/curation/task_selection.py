@@ -1,13 +1,91 @@
 """Which task and seed the next group plays.
 
-Round robin: the task with the fewest groups is next, so no task is ever more than one group ahead of another.
-Task and seed follow from how many groups each task had, which is in the record. So a restarted curator goes
-on where the last one stopped.
+There are two orders of tasks. Both follow from the record alone (how many groups each task had, its latest
+rewards), so a restarted curator goes on where the last one stopped:
+
+* `RoundRobin`: the task with the fewest groups is next. No task is ever more than one group ahead of another.
+* `ByExpectedSpread`: a task is next as often as its groups will probably have different rewards. A group of
+  equal rewards is played and dropped, so tasks that are solved or hopeless would cost as much as others and
+  teach nothing. Foster et al. choose prompts by a like measure (arXiv 2502.12272).
 """
 
 import math
 from collections.abc import Sequence
 from random import Random
+from typing import Protocol
+
+from dart.curation.indexed_heap import IndexedHeap
+from dart.curation.weighted_choice import WeightedChoice
+
+LEAST_WEIGHT = 0.1
+"""Weight of a task whose groups will hardly have spread, where 1 is that of one whose groups certainly have.
+It is still played, so that a change is noticed."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, modulo 1, are spread evenly over [0, 1) at every length of the sequence."""
+
+
+class TaskOrder(Protocol):
+    """Tasks that may have a group, and which of them is next."""
+
+    def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
+        """Note what is known of a task.
+
+        opened       number of groups that it had
+        spread       probability that the rewards of its next group differ
+        is_allowed   whether it may have a group now
+        """
+
+    def first(self) -> str | None:
+        """The task of the next group; None when no task may have one."""
+
+
+class RoundRobin:
+    """The task with the fewest groups is next; equals are in random order."""
+
+    def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
+        self._position = {name: position for position, name in enumerate(tasks)}
+        self._order_seed = order_seed
+        self._turns: IndexedHeap[str] = IndexedHeap()
+
+    def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
+        turn_of = (*turn(task_id, opened, self._order_seed), self._position[task_id])
+        self._turns.set(task_id, turn_of if is_allowed else None)
+
+    def first(self) -> str | None:
+        return self._turns.first()
+
+
+class ByExpectedSpread:
+    """Tasks in proportion to the probability that their groups have spread, evenly over time."""
+
+    def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
+        self._tasks = tuple(tasks)
+        self._position = {name: position for position, name in enumerate(tasks)}
+        self._start = Random(f"{order_seed}/by expected spread").random()
+        self._opened = [0] * len(self._tasks)
+        self._all_opened = 0
+        self._weights = WeightedChoice(len(self._tasks))
+
+    def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
+        position = self._position[task_id]
+        self._all_opened += opened - self._opened[position]
+        self._opened[position] = opened
+        self._weights.set(position, max(LEAST_WEIGHT, spread) if is_allowed else 0.0)
+
+    def first(self) -> str | None:
+        position = self._weights.at((self._start + self._all_opened * GOLDEN) % 1.0)
+        return None if position is None else self._tasks[position]
+
+
+def expected_spread(successes: int, episodes: int, rollouts: int) -> float:
+    """Return the probability that `rollouts` episodes of a task are neither all successes nor all failures.
+
+    The probability of a success is estimated from the latest episodes, with one success and one failure added
+    (Laplace's rule of succession), so that nothing is certain.
+    """
+    p = (successes + 1) / (episodes + 2)
+    return float(1 - p**rollouts - (1 - p) ** rollouts)
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:

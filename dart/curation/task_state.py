@@ -17,7 +17,7 @@ from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.quota import success
 from dart.curation.settings import CuratorSettings
 from dart.curation.task_quarantine import HEALTHY, TaskHealth, TaskQuarantine
-from dart.curation.task_selection import next_seed, turn
+from dart.curation.task_selection import expected_spread, next_seed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class TaskTable:
         self._rules = settings
         self._tasks: dict[str, TaskState] = {}
         self._position = {name: position for position, name in enumerate(settings.tasks)}
-        self._turns: IndexedHeap[str] = IndexedHeap()
+        self._order = settings.task_order(settings.tasks, settings.order_seed)
         """Tasks that may have a group now."""
         self._quarantined: IndexedHeap[str] = IndexedHeap()
         """Quarantined tasks without a group in play, ordered by when their quarantine ends."""
@@ -87,6 +87,7 @@ class TaskTable:
         if (limits := self._rules.task_quarantine) is not None:
             task.health = task_quarantine.after_episode(task.health, limits, succeeded=is_success)
         self._to_judge[task_id] = None
+        self._place(task_id)
 
     def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
         """Count an attempt that ended by a fault for which the task may be to blame."""
@@ -121,6 +122,7 @@ class TaskTable:
         match decision.kind:
             case DecisionKind.ROLLOUTS:
                 task.rollouts = int(decision.after)
+                self._place(decision.task_id)
             case DecisionKind.STEP_CAP:
                 task.step_cap = int(decision.after)
             case DecisionKind.QUARANTINE:
@@ -140,7 +142,7 @@ class TaskTable:
     def next_group(self, policy_version: int, now_unix_s: float) -> OpenGroup | None:
         """The next group of the task whose turn it is; None when every task is in quarantine."""
         self._wake(now_unix_s)
-        task_id = self._turns.first()
+        task_id = self._order.first()
         if task_id is None:
             return None
         task, rule = self[task_id], self._rules.step_cap
@@ -253,27 +255,33 @@ class TaskTable:
         return task
 
     def _place(self, task_id: str) -> None:
-        """Put a task into `_turns`, or into `_quarantined`, or into neither during its trial."""
+        """Put a task into `_order`, or into `_quarantined`, or into neither during its trial."""
         if task_id not in self._position:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)
         quarantine = None if task is None else task.health.quarantine
         is_tried = task is not None and task.unfinished > 0
-        self._turns.set(task_id, self._turn(task_id) if quarantine is None else None)
+        self._set_order(task_id, is_allowed=quarantine is None)
         until = None if quarantine is None or is_tried else quarantine.until_unix_s
         self._quarantined.set(task_id, None if until is None else (until, self._position[task_id]))
 
-    def _turn(self, task_id: str) -> tuple[float, float, int]:
-        """The rank of a task in `_turns`; the order of the configuration breaks ties."""
+    def _set_order(self, task_id: str, *, is_allowed: bool) -> None:
         task = self._tasks.get(task_id)
-        opened = 0 if task is None else task.groups_opened
-        return (*turn(task_id, opened, self._rules.order_seed), self._position[task_id])
+        rewards = () if task is None else task.rewards
+        rollouts = self._rules.quota.at_first(None) if task is None else task.rollouts
+        successes = sum(reward > self._rules.success_above for reward in rewards)
+        self._order.place(
+            task_id,
+            0 if task is None else task.groups_opened,
+            expected_spread(successes, len(rewards), rollouts),
+            is_allowed=is_allowed,
+        )
 
     def _wake(self, now_unix_s: float) -> None:
         """Let tasks take turns again when their quarantine is over."""
         for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
             self._quarantined.discard(task_id)
-            self._turns.put(task_id, self._turn(task_id))
+            self._set_order(task_id, is_allowed=True)
 
 
 def end_of(quarantine: TaskQuarantine | None) -> str:

@@ -17,7 +17,6 @@ from dart.core.run_directory import RunPaths
 from dart.run.child_task import in_fresh_process
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.run.shared_storage import OWNER, PrefixOwner
-from dart.store import published_checkpoints
 from dart.store.blobs import STEPS, FolderBlobs
 from dart.store.checkpoints import (
     CheckpointExists,

@@ -1,5 +1,8 @@
 """The curator's decisions, from a book written by hand."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from dart.core.messages import (
@@ -16,6 +19,7 @@ from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, Liveness, RevokeLease
 from dart.curation.quota import fixed_quota
 from dart.curation.settings import CuratorSettings
+from dart.curation.task_selection import ByExpectedSpread
 
 NOW = 1000.0
 SETTINGS = CuratorSettings(
@@ -121,6 +125,22 @@ def test_tasks_take_turns_over_what_the_record_knows() -> None:
     decision = book.work_for("env-000", NOW)
     assert isinstance(decision, OpenGroup)
     assert decision.task_id == "login-user"
+
+
+def test_a_solved_task_gets_fewer_groups_by_expected_spread() -> None:
+    known = [
+        TaskStatistics(task_id=task, groups_opened=4, recent_rewards=rewards * 16, longest_success_steps=1)
+        for task, rewards in (("click-test", (1.0, 1.0)), ("login-user", (1.0, 0.0)))
+    ]
+    settings = replace(SETTINGS, task_order=ByExpectedSpread, groups_per_update=100, quota=fixed_quota(8))
+    book = Curator(settings, Snapshot(groups=(), tasks=tuple(known), batch=None, version=0), 0)
+    opened: Counter[str] = Counter()
+    for number in range(1, 41):
+        decision = book.work_for("env-000", NOW)
+        assert isinstance(decision, OpenGroup)
+        opened[decision.task_id] += 1
+        book.group_seen(replace(playing(number), task_id=decision.task_id))
+    assert opened["login-user"] > 3 * opened["click-test"] > 0
 
 
 def test_an_opened_group_counts_for_its_tasks_turn_once() -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dart.curation.task_selection import next_seed, turn
+from dart.curation.task_selection import ByExpectedSpread, expected_spread, next_seed, turn
 
 TASKS = ("click-test", "login-user", "use-spinner")
 
@@ -45,3 +45,58 @@ def test_every_seed_comes_once_before_any_comes_again(count: int) -> None:
 def test_tasks_walk_the_seeds_differently() -> None:
     walks = {tuple(next_seed(task, opened, range(1000), 0) for opened in range(5)) for task in TASKS}
     assert len(walks) == len(TASKS)
+
+
+def by_spread(spreads: dict[str, float], count: int, order: ByExpectedSpread | None = None) -> list[str]:
+    """The tasks of so many groups, each of which is opened before the next is chosen."""
+    order = order or ByExpectedSpread(tuple(spreads), 0)
+    opened: Counter[str] = Counter()
+    found: list[str] = []
+    for _ in range(count):
+        for task, spread in spreads.items():
+            order.place(task, opened[task], spread, is_allowed=True)
+        task = order.first()
+        assert task is not None
+        opened[task] += 1
+        found.append(task)
+    return found
+
+
+def test_tasks_get_groups_in_proportion_to_their_expected_spread_evenly_over_time() -> None:
+    order = by_spread({"solved": 0.25, "half": 1.0, "hard": 0.75}, 400)
+    for start in range(0, 400, 40):
+        shares = Counter(order[start : start + 40])
+        assert abs(shares["solved"] - 5) <= 2
+        assert abs(shares["half"] - 20) <= 2
+
+
+def test_a_task_without_expected_spread_is_still_played() -> None:
+    shares = Counter(by_spread({"solved": 0.0, "half": 1.0}, 110))
+    assert 8 <= shares["solved"] <= 12
+
+
+def test_a_task_that_may_have_no_group_gets_none() -> None:
+    order = ByExpectedSpread(("a", "b"), 0)
+    assert order.first() is None
+    order.place("a", 3, 0.5, is_allowed=False)
+    order.place("b", 0, 0.5, is_allowed=True)
+    assert order.first() == "b"
+
+
+def test_a_restarted_order_goes_on_where_the_last_one_stopped() -> None:
+    spreads = {"a": 0.3, "b": 0.9, "c": 0.5}
+    whole = by_spread(spreads, 50)
+    opened, restarted = Counter(whole[:20]), ByExpectedSpread(tuple(spreads), 0)
+    for task in ("c", "a", "b"):
+        restarted.place(task, opened[task], spreads[task], is_allowed=True)
+    assert restarted.first() == whole[20]
+
+
+@pytest.mark.parametrize(
+    ("successes", "episodes", "rollouts", "expected"),
+    [(0, 0, 8, 1 - 2 * 0.5**8), (30, 30, 8, 0.224), (0, 30, 8, 0.224), (15, 30, 2, 0.5)],
+)
+def test_groups_of_tasks_that_are_solved_or_hopeless_will_hardly_have_spread(
+    successes: int, episodes: int, rollouts: int, expected: float
+) -> None:
+    assert expected_spread(successes, episodes, rollouts) == pytest.approx(expected, abs=1e-3)
