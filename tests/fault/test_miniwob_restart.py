@@ -145,3 +145,14 @@ async def test_a_dead_browser_takes_its_pages_along(environment: MiniWobEnvironm
     assert environment.loads == 3
     assert await reset(environment, TASKS[0], 3) == before
     assert environment.loads == 3
+
+
+async def test_no_cursor_blinks_in_a_page_that_does_not_play(environment: MiniWobEnvironment) -> None:
+    await reset(environment, "miniwob/enter-text", 1)
+    idle = environment._page
+    assert idle is not None
+    await environment.step(await centre_of(environment, "#tt"), deadline_s=DEADLINE_S)
+    focused = "document.activeElement.id"
+    assert await idle.evaluate(focused) == "tt"
+    await reset(environment, TASKS[0], 1)
+    assert await idle.evaluate(focused) == ""
