@@ -76,7 +76,7 @@ START_CLOCK = "window.dartClock?.go()"
 """Scripts that stop the page's clocks and timers, and let them go on."""
 
 PUT_ASIDE = f"{STOP_CLOCK}; document.activeElement?.blur()"
-"""Script for a page that will not play for a while. A cursor that blinks in a field draws two frames a second."""
+"""Script for a page that will not play for a while. A cursor that blinks draws two frames a second."""
 
 SHOW_MARK = """
 (() => {
