@@ -1,4 +1,4 @@
-"""Named moments at which a trainer kills itself by SIGKILL, once each, in the order of a plan.
+"""Named moments at which an actor kills itself by SIGKILL, once each, in the order of a plan.
 
 The product knows nothing of them: the actors of this module wrap, in their own process and before they start,
 the functions between which a moment lies. Nothing is wrapped where these actors do not run. A moment whose
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.core import messages as m
+from dart.inference.actor import RolloutActor
 from dart.training.actor import TrainerActor
 
 AHEAD_DEADLINE_S = 300.0
@@ -46,6 +47,10 @@ class Place:
 
 def _is_ahead(_: Any, batch: Any) -> bool:
     return isinstance(batch, m.BatchAhead)
+
+
+def _has_requests(serving: Any) -> bool:
+    return bool(serving.waiting)
 
 
 def _is_commit(call: Any, _: Any) -> bool:
@@ -90,6 +95,18 @@ TRAINER_PLACES = {
     ),
 }
 """The moments of a trainer, in the order of one update. Asynchronous functions end when they are awaited."""
+
+ENGINE_PLACES = {
+    "a request has come": Place("dart.inference.serving:Serving.serve", "before", _has_requests),
+    "the prompt is made": Place("dart.inference.prompts:Prompts.pending", "after"),
+    "a token is drawn": Place("dart.policy.sampling:draw_tokens", "after"),
+    "the answer is sampled": Place("dart.policy.small_policy:SmallPolicy.sample", "after"),
+    "the answer is made and not sent": Place("dart.inference.serving:Serving._finish", "before"),
+    "no policy is loaded": Place("dart.inference.actor:make_engine", "before"),
+    "the policy is loaded and not proved": Place("dart.inference.actor:make_engine", "after"),
+    "the policy is proved": Place("dart.inference.serving:Serving.start", "after"),
+}
+"""The moments of an engine, with those of its start last. A proof of the policy passes some of the others."""
 
 AT_START = ("no checkpoint is read yet", "the checkpoint is read", "no batch is asked for yet")
 """Moments that a trainer passes only when it starts, or also then."""
@@ -206,3 +223,20 @@ class KilledTrainer(TrainerActor):
         """Hold a checkpoint back until this process is killed, once the moment may come."""
         if self._committed >= moment.after:
             threading.Event().wait(AHEAD_DEADLINE_S)
+
+
+class KilledEngine(RolloutActor):
+    """The rollout actor; args `plan` is the folder of a `Plan`."""
+
+    async def on_start(self) -> None:
+        plan, is_first = Plan(Path(self.args["plan"])), self.identity.incarnation == 1
+        moment = plan.next()
+        if moment is not None and not is_first:  # a first start that fails ends the tree
+            self._arm(plan, moment)
+        await super().on_start()
+        if moment is not None and is_first:
+            self._arm(plan, moment)
+
+    @staticmethod
+    def _arm(plan: Plan, moment: Moment) -> None:
+        wrap(ENGINE_PLACES[moment.name], functools.partial(plan.strike, moment.name))

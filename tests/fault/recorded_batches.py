@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from dart.config.config import Config, load_config
 from dart.core.types import Outcome, RolloutLease, Step, Trajectory
 from dart.store.blobs import BlobStore
 from dart.store.run_blobs import local_blobs
@@ -36,6 +37,12 @@ def record_batches(folder: Path, groups: int) -> None:
     """Make a run directory at `folder` with a tiny policy and so many complete groups of version 0."""
     command = [sys.executable, "-m", "tests.fault.recorded_batches", str(folder), str(groups)]
     subprocess.run(command, check=True, timeout=DEADLINE_S, cwd=Path(__file__).resolve().parents[2])
+
+
+def config_of(folder: Path, more: Sequence[str] = ()) -> Config:
+    """The configuration of a run in such a directory, with the settings of `more`."""
+    own = [f"run.dir='{folder}'", f"tasks.train=['{TASK}']", f"training.policy='{folder / POLICY}'"]
+    return load_config(None, [*own, *more])
 
 
 def _make(folder: Path, groups: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from actors.system import ActorSystem
-from dart.config.config import Config, load_config
+from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.run.tree import root_of, single_children
 from dart.store.checkpoints import files_of, list_checkpoints, load_checkpoint, sha256_of
@@ -26,7 +26,7 @@ from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.fault.actors_under_test import sockets_left_to_the_collector
 from tests.fault.kill_moments import AT_START, TRAINER_PLACES, Moment, Plan
-from tests.fault.recorded_batches import POLICY, TASK, record_batches
+from tests.fault.recorded_batches import config_of, record_batches
 from tests.patience import slowness
 
 WALL_CLOCK = frozenset({"seconds"})
@@ -85,12 +85,9 @@ class Trained:
 
 
 def config_at(folder: Path) -> Config:
-    return load_config(
-        None,
+    return config_of(
+        folder,
         [
-            f"run.dir='{folder}'",
-            f"tasks.train=['{TASK}']",
-            f"training.policy='{folder / POLICY}'",
             f"training.updates={UPDATES}",
             f"training.checkpoints_kept={KEPT}",
             "training.groups_per_update=1",
@@ -179,11 +176,7 @@ def test_a_trainer_killed_at_every_named_moment_ends_bitwise_equal_to_one_that_w
         assert struck.query(TRAINED) == rollouts
         assert struck.query(LEASED_TWICE)[0][0] > 0
         assert len(metrics) == UPDATES + 1
-        assert _without_paths(struck.files()) == _without_paths(files)
+        assert struck.files() == files
         for folder in list_checkpoints(struck.paths.checkpoints):
             load_checkpoint(folder)
         assert check(struck.paths, struck.config, full=True) == []
-
-
-def _without_paths(files: dict[str, str]) -> dict[str, str]:
-    return files
