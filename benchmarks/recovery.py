@@ -4,9 +4,9 @@
     python -m benchmarks.recovery --beside ../before    # another checkout, the same kills at the same moments
 
 A training run with real browsers, a real policy and a real optimizer (configs/chaos.toml without faults, two
-environments, no latency of virtual machines). Store and curator are killed by SIGKILL in turn. For each kill
-it prints when every actor takes work again, or that it went on; and the time to the first real work: the
-start screen of an episode that gets stored, as `benchmarks.chaos` counts it.
+environments, one engine, no latency of virtual machines). Store and curator are killed by SIGKILL in turn.
+For each kill it prints when every actor takes work again, or that it went on; and the time to the first real
+work: the start screen of an episode that gets stored, as `benchmarks.chaos` counts it.
 
 With `--beside` both runs share the machine, so that what else runs there weighs on both. It also prints what
 importing torch costs a process here. Exit code 1 when a victim does not come back.
@@ -36,10 +36,11 @@ from benchmarks.chaos_report import episodes_of
 
 OUT = Path(__file__).parent / "out" / "recovery.json"
 VICTIMS = ("store", "curator")
-WATCHED = ("store", "curator", "rollout-0", "rollout-1", "weight_sync", "env-000", "env-001", "trainer")
+WATCHED = ("store", "curator", "rollout-0", "weight_sync", "env-000", "env-001", "trainer")
 OVERRIDES = {
     "run.minutes": 60.0,
     "environments.count": 2,
+    "rollout.count": 1,
     "environments.latency.enabled": False,
     "training.groups_per_update": 1,
     "curation.rollouts_per_group": 4,
@@ -194,9 +195,6 @@ def main() -> int:
     checkouts = {"here": runs.REPOSITORY}
     if options.beside:
         checkouts["beside"] = options.beside.resolve()
-    imports = {module: import_cost_s(module) for module in IMPORTS}
-    for module, seconds in imports.items():
-        print(f"importing {module}: {seconds:.2f} s of CPU")
     with tempfile.TemporaryDirectory(prefix="recovery-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         with ExitStack() as stack:
             started = [
@@ -212,7 +210,10 @@ def main() -> int:
             time.sleep(SETTLE_S)
         for one in watched:
             one.conclude()
-    print(table(list(checkouts), watched))
+    print(table(list(checkouts), watched), flush=True)
+    imports = {module: import_cost_s(module) for module in IMPORTS}
+    for module, seconds in imports.items():
+        print(f"importing {module}: {seconds:.2f} s of CPU")
     found = {
         "command": " ".join(["python -m benchmarks.recovery", *sys.argv[1:]]),
         "machine": machine(),
