@@ -173,7 +173,7 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
     code, hangs = outcome["exit_code"], outcome["hangs"]
     beside = outcome["exit_code_beside"]
     left_out = [f"{one['kind']} {one['victim']}".strip() for one in outcome["never_due"]]
-    faulted = outcome["faulted_and_stored"]
+    faulted, unhealed = outcome["faulted_and_stored"], outcome["unhealed"]
     found = [
         Verdict(
             what="the run under faults finishes",
@@ -197,13 +197,19 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
         Verdict(
             what="every victim serves again", found=", ".join(never_back) or "yes", is_kept=not never_back
         ),
+        Verdict(what="everything planned was done", found=", ".join(left_out) or "yes", is_kept=not left_out),
+        Verdict(
+            what="every fault has its recovery event, and work after it",
+            found=", ".join(unhealed) or "yes",
+            is_kept=not unhealed,
+        ),
     ]
     if is_long:
         found += [
             Verdict(
-                what="everything planned was done",
-                found=", ".join(left_out) or "yes",
-                is_kept=not left_out,
+                what="every kind of injected fault happened",
+                found=", ".join(outcome["never_injected"]) or "yes",
+                is_kept=not outcome["never_injected"],
             ),
             Verdict(
                 what=f"at least {wanted} faults",
@@ -222,7 +228,7 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
 def table(outcome: Mapping[str, Any], judged: Sequence[Verdict]) -> str:
     """For people."""
     minutes = outcome["minutes"]
-    lines = recovery_lines(outcome["faults"], minutes, outcome["recovery_s"])
+    lines = [*recovery_lines(outcome["faults"], minutes, outcome["recovery_s"]), *outcome["witness"]]
     ratio = outcome["throughput_ratio"]
     per_minute = outcome["useful_actions"] / minutes, outcome["useful_actions_beside"] / minutes
     lines.append(

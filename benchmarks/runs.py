@@ -73,11 +73,16 @@ class Run:
 
 @contextmanager
 def training(
-    config: Path, directory: Path, overrides: Mapping[str, Any], verb: str = "train"
+    config: Path,
+    directory: Path,
+    overrides: Mapping[str, Any],
+    verb: str = "train",
+    repository: Path = REPOSITORY,
 ) -> Iterator[Run]:
     """A run while the block lasts. Afterwards, however the block ended, none of its processes lives.
 
-    verb   `train`, or `up`, which goes on with a run that is in the directory
+    verb         `train`, or `up`, which goes on with a run that is in the directory
+    repository   the checkout whose code runs
     A block that is left while the run goes on (Ctrl-C) drains it first.
     """
     mark = uuid.uuid4().hex
@@ -85,12 +90,12 @@ def training(
     command = [sys.executable, "-m", "dart", verb, str(config), "--run-dir", str(directory)]
     for key, value in overrides.items():
         command += ["--set", f"{key}={toml_value(value)}"]
-    environment = os.environ | {MARK: mark, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
+    environment = os.environ | {MARK: mark, "PYTHONPATH": str(repository), "NO_COLOR": "1"}
     log_path = directory.with_name(directory.name + ".out")
     with log_path.open("ab" if verb == "up" else "wb") as log:
         # A session of its own: Ctrl-C reaches this program alone, which then drains the run.
         process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            command, cwd=repository, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
         run = Run(directory, mark, process, log)

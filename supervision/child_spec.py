@@ -154,6 +154,11 @@ class ChildSpec:
     restart: Restart = Restart.PERMANENT
     significant: bool = False
     """Whether its end counts for the supervisor's auto_shutdown."""
+    independent: bool = False
+    """Whether the child goes on when the strategy restarts its siblings because one of them failed.
+
+    For a child that waits until that sibling is back. It still starts and stops in its turn.
+    """
     shutdown_s: float = 5.0
     """Time to end after a `Stop`, before a SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
     start_deadline_s: float = 30.0

@@ -331,6 +331,8 @@ class SupervisorCore:
         for child in self.children.values():
             if child is failed:
                 after = True
+            elif child.spec.independent:
+                continue
             elif self.flags.strategy is Strategy.ONE_FOR_ALL or (
                 self.flags.strategy is Strategy.REST_FOR_ONE and after
             ):

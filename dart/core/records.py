@@ -230,6 +230,8 @@ class TaskStatistics:
     """Number of its episodes that were ever stored."""
     recent_rewards: tuple[float, ...]
     """Its latest rewards, newest last."""
+    newest_stored_unix_s: float | None = None
+    """When its newest episode was stored; None before the first."""
     longest_success_steps: int | None
     """Number of steps of its longest success; None before the first success."""
     decided: Mapping[DecisionKind, "TaskDecision"] = field(default_factory=dict)

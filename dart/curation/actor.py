@@ -8,7 +8,7 @@ Tells      the store which tasks enter and leave quarantine, that the trainer is
            run stalls and why, which evaluation episodes ended without a result
 Dies when  the record contradicts the curator's index of it (the next curator builds a new index)
 On restart the new curator rebuilds its state from the record. Leases of rollouts stay valid. Leases of
-           evaluation episodes are void, because the environments are restarted together with the curator
+           evaluation episodes are void: the results of their episodes are refused, and these played again
 """
 
 import math

@@ -250,7 +250,10 @@ class TaskTable:
             else TaskHealth(quarantine=quarantine_of(quarantine)),
             why_quarantined="" if quarantine is None else quarantine.reason,
         )
-        if rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap:
+        has_other_cap = (
+            rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap
+        )
+        if has_other_cap or _may_be_unjudged(statistics):
             self._to_judge[task.task_id] = None
         return task
 
@@ -282,6 +285,16 @@ class TaskTable:
         for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
             self._quarantined.discard(task_id)
             self._set_order(task_id, is_allowed=True)
+
+
+def _may_be_unjudged(statistics: TaskStatistics) -> bool:
+    """Whether the last curator may have ended before it decided the number of rollouts by the newest episode.
+
+    False if it was decided after that episode: to judge the same rewards by the new number would be another
+    decision. If nothing was decided since, to judge the episode again changes nothing.
+    """
+    newest_unix_s, decided = statistics.newest_stored_unix_s, statistics.decided.get(DecisionKind.ROLLOUTS)
+    return newest_unix_s is not None and (decided is None or decided.unix_s < newest_unix_s)
 
 
 def end_of(quarantine: TaskQuarantine | None) -> str:

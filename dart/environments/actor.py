@@ -32,7 +32,7 @@ from dart.environments.faults import EnvironmentFault
 from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
-from dart.store.client import write
+from dart.store.client import write_through_restarts
 from dart.store.disk_wait import in_storage, put_blob
 from dart.store.errors import BlobDamage
 from dart.store.patience import IN_HANDLER
@@ -44,11 +44,6 @@ from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 T = TypeVar("T")
-
-STORE_PATIENCE_S = 60.0
-"""How long a write is repeated while the store is being restarted."""
-
-STORE_RETRY_S = 0.2
 
 CURATOR_PAUSE_S = 0.5
 
@@ -344,30 +339,14 @@ class EnvironmentActor(Actor):
         return await put_blob(self, self._steps, "the steps of an episode", pack_steps(steps))
 
     async def _write(self, call: m.Call[T], to: str = "store") -> T:
-        """Send a call and return its result; repeat it while the store restarts or its disk is full.
-
-        A repeated call has no second effect.
+        """Send a call and return its result, also if the store restarts meanwhile.
 
         to   `store`, or `curator` for a result that the curator records after it has checked the lease
-
-        Raises AskError or MailboxFull after `STORE_PATIENCE_S` without a reply. That the disk is full counts
-        as a reply.
         """
-        last_reply_s = self.clock.monotonic_s()
-
-        def on_pause(_: str) -> None:
-            nonlocal last_reply_s
-            last_reply_s = self.clock.monotonic_s()
-
-        while True:
-            try:
-                return await write(self, call, on_pause, to)
-            except (AskError, MailboxFull):
-                # While this actor stops, a store that died starts again only after its dependants have ended.
-                is_over = self._stopping.is_set and not self._runs(to)
-                if is_over or self.clock.monotonic_s() - last_reply_s >= STORE_PATIENCE_S:
-                    raise
-                await self.sleep(STORE_RETRY_S)
+        # While the run ends, a store that died is not started again.
+        return await write_through_restarts(
+            self, call, to, is_over=lambda: self._stopping.is_set and not self._runs(to)
+        )
 
     def _runs(self, name: str) -> bool:
         slot = self.board.find(name)

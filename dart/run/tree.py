@@ -3,12 +3,14 @@
 root                     rest_for_one: a child that fails restarts the children after it, which depend on it
 ├─ store                 the durable record
 ├─ curator               task difficulty, leases, batches, phases
-├─ rollout_pool          one_for_one: rollout-0 …, one engine each
+├─ rollout_pool          one_for_one: rollout-0 …, one engine each; independent
 ├─ weight_sync           takes a new version through the engines, a share of them at a time
-├─ environment_pool      one_for_one: env-000 …, one environment each
-├─ trainer               transient, significant: when it has ended, the run is over
+├─ environment_pool      one_for_one: env-000 …, one environment each; independent
+├─ trainer               transient, significant: when it has ended, the run is over; independent
 └─ exploration           only if idle environments explore: the owner of the exploration graph; nothing
                          depends on it
+
+Independent children go on while the store or the curator restarts, and repeat their calls until it is back.
 """
 
 import math
@@ -73,9 +75,11 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     return (
         store,
         curator,
-        supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines),
+        supervisor_spec(ROLLOUT_POOL, pool_flags(config, ROLLOUT_POOL), engines, independent=True),
         weight_sync,
-        supervisor_spec(ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments),
+        supervisor_spec(
+            ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments, independent=True
+        ),
         trainer,
         *owner,
     )
@@ -83,7 +87,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
 
 def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     """Store, curator, weight_sync and trainer, of which a run has one each."""
-    ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True}
+    ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True, "independent": True}
     trains = config.training.learner != "none"
     return (
         _worker(config, run, "store", "dart.store.actor:StoreActor"),

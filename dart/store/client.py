@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from actors.actor import Actor
 from actors.codec import from_plain
+from actors.errors import AskError, MailboxFull
 from dart.core import messages as m
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
@@ -13,6 +14,11 @@ T = TypeVar("T")
 
 WRITE_DEADLINE_S = 15.0
 """A write may wait behind others and for the disk; after this time the store counts as lost."""
+
+RESTART_PATIENCE_S = 60.0
+"""How long a write is repeated while the store is being restarted."""
+
+RESTART_RETRY_S = 0.2
 
 
 async def write(
@@ -38,6 +44,34 @@ async def write(
             "store_goes_on", call=type(call).__name__, paused_s=actor.clock.monotonic_s() - since_s
         )
     return result_of(call, answer)
+
+
+async def write_through_restarts(
+    actor: Actor, call: m.Call[T], to: str = "store", is_over: Callable[[], bool] = lambda: False
+) -> T:
+    """Send a call and return its result; repeat it while the receiver restarts or its disk is full.
+
+    A repeated call has no second effect.
+
+    to        `store`, or an actor that passes the call on to it
+    is_over   whether no reply can come any more, so that it is not waited for
+
+    Raises AskError or MailboxFull after `RESTART_PATIENCE_S` without a reply. That the disk is full counts as
+    a reply.
+    """
+    last_reply_s = actor.clock.monotonic_s()
+
+    def on_pause(_: str) -> None:
+        nonlocal last_reply_s
+        last_reply_s = actor.clock.monotonic_s()
+
+    while True:
+        try:
+            return await write(actor, call, on_pause, to)
+        except (AskError, MailboxFull):
+            if is_over() or actor.clock.monotonic_s() - last_reply_s >= RESTART_PATIENCE_S:
+                raise
+            await actor.sleep(RESTART_RETRY_S)
 
 
 def result_of(call: m.Call[T], answer: Any) -> T:

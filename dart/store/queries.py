@@ -109,7 +109,7 @@ FINISHED = "SELECT coalesce(sum(finished), 0) FROM task_statistics"
 STEPS_PLAYED = "SELECT coalesce(sum(steps_played), 0) FROM task_statistics"
 TASKS = "SELECT * FROM task_statistics ORDER BY task_id"
 RECENT_REWARDS = """
-    SELECT recent.task_id, recent.reward FROM task_statistics
+    SELECT recent.task_id, recent.reward, recent.stored_unix_s FROM task_statistics
     JOIN trajectories AS recent ON recent.rollout_id IN (
         SELECT rollout_id FROM trajectories WHERE trajectories.task_id = task_statistics.task_id
         ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :last)
@@ -305,8 +305,10 @@ def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """Statistics of every task; the queries read only as many trajectories as they return."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
+    newest_stored_unix_s: dict[str, float] = {}
     for row in select(connection, RECENT_REWARDS, last=recent_rewards):
         rewards[row.task_id].append(row.reward)
+        newest_stored_unix_s[row.task_id] = row.stored_unix_s
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
     for row in select(connection, NEWEST_DECISIONS):
         decided[row.task_id][DecisionKind(row.kind)] = record_of(TaskDecision, row)
@@ -318,6 +320,7 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
             TaskStatistics,
             row,
             recent_rewards=tuple(rewards[row.task_id]),
+            newest_stored_unix_s=newest_stored_unix_s.get(row.task_id),
             decided=decided[row.task_id],
             demonstrations=tuple(held[row.task_id]),
         )

@@ -30,7 +30,7 @@ from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.checkpoints import WriteCheckpoint
-from dart.store.client import write as write_to_record
+from dart.store.client import write_through_restarts
 from dart.store.disk_wait import await_room, in_storage
 from dart.store.errors import StepsLost
 from dart.store.patience import AT_START
@@ -299,7 +299,7 @@ class TrainerActor(Actor):
             detail=detail,
         )
         call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
-        await write_to_record(self, call)
+        await write_through_restarts(self, call)
 
     async def _set_aside_uncommitted(self) -> None:
         """Set versions aside that an earlier trainer published and did not commit, and say so.
@@ -332,7 +332,7 @@ class TrainerActor(Actor):
     async def _commit(self, batch: Batch, version: int, metrics: dict[str, float]) -> None:
         """Commit the new version to the record, durably. Raises BatchTaken."""
         call = m.CommitUpdate(batch_id=batch.batch_id, fence=batch.fence, version=version, metrics=metrics)
-        if await write_to_record(self, call) == StoredResult.FENCED:
+        if await write_through_restarts(self, call) == StoredResult.FENCED:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], group_ids: tuple[int, ...]) -> None:

@@ -35,7 +35,10 @@ def test_a_run_outlives_minutes_of_faults(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
     found = json.loads(out.read_text())
     assert {verdict["what"] for verdict in found["verdicts"] if not verdict["is_kept"]} == set()
-    # How many of the others it comes to depends on how fast the machine brings the run back after each.
     assert found["faults_by_kind"].keys() >= {"SIGKILL store", "SIGKILL env-N", "SIGKILL rollout-N", LOCKED}
+    # No fault is counted that was not done, and none was done without a trace in what the run itself wrote.
+    assert found["never_due"] == []
+    assert len(found["healings"]) >= len(found["signals"]) > 0
+    assert all(healing["event"] and healing["work_s"] is not None for healing in found["healings"])
     assert found["useful_actions"] > 0
     assert found["audit"]["trained"] > 0

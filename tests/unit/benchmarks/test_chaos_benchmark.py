@@ -1,5 +1,6 @@
 """The pure parts of the run under faults: its plan, times to recovery, verdicts, arguments."""
 
+import re
 import signal
 from collections import Counter
 from itertools import pairwise
@@ -10,7 +11,12 @@ import pytest
 from benchmarks import chaos, chaos_report
 from benchmarks.chaos_faults import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Fault, Planned, is_any, plan
 from benchmarks.chaos_report import Episode
+from benchmarks.chaos_witness import Evidence, healings, witness_lines
+from dart.config.sections import FaultsSettings
+from dart.core.records import Event
 from dart.environments.fault_injection import InjectedFault, Injection
+from dart.telemetry.events import PAUSED
+from supervision.reports import Offender, SupervisorReport
 
 
 def of_kind(planned: list[Planned]) -> Counter[tuple[str, str]]:
@@ -144,6 +150,8 @@ def outcome(**changed: Any) -> dict[str, Any]:
         "left_behind": {},
         "faulted_and_stored": [],
         "recovery_s": {"SIGKILL env-N": [1.0]},
+        "unhealed": [],
+        "never_injected": [],
         "faults": 300,
         "throughput_ratio": 0.9,
     }
@@ -174,6 +182,8 @@ def test_a_sound_run_breaks_nothing() -> None:
         ({"left_behind": {"77": "chromium"}}, "processes left behind: 0"),
         ({"faulted_and_stored": [(5, 1)]}, "faulted attempts stored: 0"),
         ({"recovery_s": {"SIGSTOP store": [None]}}, "every victim serves again"),
+        ({"unhealed": ["SIGKILL store: no event"]}, "every fault has its recovery event, and work after it"),
+        ({"never_injected": ["hang"]}, "every kind of injected fault happened"),
         ({"faults": 299}, "at least 300 faults"),
         ({"throughput_ratio": 0.84}, "useful throughput at least 85% of the run beside it"),
         ({"throughput_ratio": None}, "useful throughput at least 85% of the run beside it"),
@@ -185,6 +195,97 @@ def test_each_promise_can_be_broken(changed: dict[str, Any], what: str) -> None:
 
 def test_a_short_run_is_not_judged_by_its_throughput_or_number_of_faults() -> None:
     assert broken(minutes=3.0, faults=40, throughput_ratio=0.5) == []
+
+
+def test_a_short_run_is_judged_by_every_fault_that_was_planned_and_every_one_that_was_done() -> None:
+    never_due = [{"at_s": 3.0, "kind": "SIGSTOP", "victim": "store"}]
+    assert broken(minutes=3.0, never_due=never_due) == ["everything planned was done"]
+    assert broken(minutes=3.0, unhealed=["SIGKILL store: no event"]) == [
+        "every fault has its recovery event, and work after it"
+    ]
+
+
+def report(id_: str, incarnation: int, unix_s: float) -> SupervisorReport:
+    return SupervisorReport(
+        unix_s=unix_s,
+        supervisor="root",
+        context="child_terminated",
+        reason="SIGKILL",
+        offender=Offender(id=id_, incarnation=incarnation),
+    )
+
+
+def evidence(*written: SupervisorReport, spent: float = 105.0, pauses: tuple[Event, ...] = ()) -> Evidence:
+    return Evidence(reports=written, pauses=pauses, spent={5: (spent,)})
+
+
+def pause(began_unix_s: float) -> Event:
+    data = {"began_unix_s": began_unix_s, "paused_s": 3.0, "reason": "no room"}
+    return Event(event_id=1, unix_s=began_unix_s + 3.0, kind=PAUSED, subject="store", data=data)
+
+
+STORE = fault("SIGKILL", "store", incarnation=4, ready_after_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("struck", "seen", "missing"),
+    [
+        (STORE, evidence(report("store", 4, 100.5)), ""),
+        (STORE, evidence(report("store", 3, 100.5)), "SIGKILL store: no event"),
+        (STORE, evidence(report("store", 4, 90.0)), "SIGKILL store: no event"),
+        (STORE, evidence(report("curator", 4, 100.5)), "SIGKILL store: no event"),
+        (STORE, evidence(), "SIGKILL store: no event"),
+        (STORE, evidence(report("store", 4, 300.0)), "SIGKILL store: 200.0 s"),
+        # Its supervisor may have ended, and taken it along, before it was found.
+        (
+            fault("SIGSTOP", "env-001", incarnation=2, ready_after_s=1.0),
+            evidence(report("environment_pool", 1, 101.0)),
+            "",
+        ),
+        (
+            fault("SIGKILL", "env-002", incarnation=2, ready_after_s=1.0),
+            evidence(report("env-002", 2, 100.1)),
+            "SIGKILL env-002: no work after it",
+        ),
+        (fault(DISK_FULL, ""), evidence(pauses=(pause(95.0),)), ""),
+        (fault(DISK_FULL, ""), evidence(pauses=(pause(60.0),)), "disk full: no event"),
+    ],
+)
+def test_a_fault_has_healed_when_the_run_noticed_it_and_worked_again(
+    struck: Fault, seen: Evidence, missing: str
+) -> None:
+    (healing,) = healings([struck], [], seen, EPISODES, COMMITS)
+    assert healing.missing == missing
+    assert healing.is_healed is (not missing)
+
+
+def test_a_fault_in_an_episode_has_healed_when_its_attempt_was_spent() -> None:
+    struck = injection("env-000", 101.0)
+    (healed,), (unhealed,) = (
+        healings([], [struck], evidence(spent=spent), EPISODES, []) for spent in (103.0, 90.0)
+    )
+    assert (healed.missing, healed.event_s) == ("", 2.0)
+    assert unhealed.missing == "injected crash in env-000: no event"
+
+
+def test_the_witness_counts_by_kind_what_was_done_and_what_healed() -> None:
+    found = healings(
+        [STORE, fault("SIGKILL", "env-000", incarnation=1, ready_after_s=2.0)],
+        [],
+        evidence(report("store", 4, 100.5)),
+        EPISODES,
+        COMMITS,
+    )
+    lines = "\n".join(witness_lines(found))
+    assert re.search(r"SIGKILL env-N +0/1 +never", lines)
+    assert re.search(r"SIGKILL store +1/1 +0.50 \(0.50\) +3.00 \(3.00\)", lines)
+
+
+def test_a_kind_of_fault_that_is_configured_and_never_happened_is_named() -> None:
+    settings = FaultsSettings(enabled=True)
+    silent = chaos.never_injected(settings, [injection("env-000", 101.0)])
+    assert "hang" in silent
+    assert "crash" not in silent
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,29 @@ def test_a_decision_that_a_crash_prevented_is_made_by_the_next_desk() -> None:
     assert decision.after == "4"
 
 
+@pytest.mark.parametrize("decides_before", [False, True])
+def test_a_number_that_a_crash_left_undecided_is_decided_by_the_next_curator(decides_before: bool) -> None:
+    world = World(DYNAMIC)
+    world.now_unix_s = -1.0  # before everything that is stored
+    world.plays(*((0.0, 1.0, 1.0, 1.0) if decides_before else (1.0, 1.0, 1.0)))
+    before, after = ("3", "2") if decides_before else ("4", "2")
+    world.record.finish(world.lease(), 1.0, 3, 0)
+    world.restarted()
+    decision = world.decided(DecisionKind.ROLLOUTS)
+    assert decision is not None
+    assert (decision.before, decision.after) == (before, after)
+
+
+def test_an_episode_that_was_judged_is_not_judged_again_by_the_next_curator() -> None:
+    """Over the last 4 success is 0.75, which gives 3 rollouts; the last 3 alone would give 2."""
+    world = World(DYNAMIC)
+    world.plays(0.0, 1.0, 1.0, 1.0)
+    world.restarted()
+    decision = world.decided(DecisionKind.ROLLOUTS)
+    assert decision is not None
+    assert (decision.before, decision.after) == ("4", "3")
+
+
 # ---- experience pool ----
 
 

@@ -28,6 +28,12 @@ def test_a_dead_owner_takes_the_rest_along_and_pools_do_not() -> None:
     )
 
 
+def test_what_has_loaded_a_policy_or_a_browser_goes_on_without_store_and_curator() -> None:
+    independent = [child.id for child in children(load_config(), {}) if child.independent]
+
+    assert independent == ["rollout_pool", "environment_pool", "trainer"]
+
+
 def test_the_run_ends_with_its_trainer_and_with_nobody_else() -> None:
     significant = [child for child in children(load_config(), {}) if child.significant]
 

@@ -293,6 +293,30 @@ def test_rest_for_one_takes_along_those_after_it_and_none_before() -> None:
     assert tree.alive["a"] == 1
 
 
+@pytest.mark.parametrize("strategy", [Strategy.REST_FOR_ONE, Strategy.ONE_FOR_ALL])
+def test_an_independent_child_goes_on_when_its_siblings_are_restarted(strategy: Strategy) -> None:
+    tree = Tree("a", child("b", independent=True), "c", strategy=strategy).up()
+    assert tree.exit("a") == ["stop c"]
+    assert tree.exit("c", normal=True) == ["start a"]
+    assert tree.ready("a") == ["start c"]
+    assert tree.alive["b"] == 1
+
+
+def test_an_independent_child_that_ends_meanwhile_starts_in_its_turn() -> None:
+    independent = child("b", independent=True)
+    tree = Tree(child("a", backoff=Backoff(initial_s=1.0)), independent, strategy=Strategy.REST_FOR_ONE).up()
+    assert tree.exit("a") == []
+    assert tree.exit("b") == []
+    assert tree.tick(60.0) == ["start a"]
+    assert tree.ready("a") == ["start b"]
+
+
+def test_the_failure_of_an_independent_child_takes_along_those_that_depend_on_it() -> None:
+    tree = Tree("a", child("b", independent=True), "c", strategy=Strategy.REST_FOR_ONE).up()
+    assert tree.exit("b") == ["stop c"]
+    assert tree.exit("c", normal=True) == ["start b"]
+
+
 def test_those_taken_along_wait_for_the_failed_one_through_its_backoff() -> None:
     tree = Tree(child("a", backoff=Backoff(initial_s=7.0)), "b", strategy=Strategy.REST_FOR_ONE).up()
     assert tree.exit("a") == ["stop b"]

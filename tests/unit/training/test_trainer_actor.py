@@ -181,6 +181,21 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
         assert store.conservation().trained == 2
 
 
+def test_a_commit_waits_for_a_store_that_is_started_again(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_update(monkeypatch, lambda version: bench.kill("store"))
+    curator = started(bench, tmp_path, batch, m.RunOver())
+    bench.settle()
+    bench.advance(5.0)
+    assert (curator.committed, bench.is_alive("trainer")) == ([], True)
+    bench.start(StoreActor, "store", {"store": str(tmp_path / "store.db"), "config": CONFIG})
+    bench.advance(1.0)
+    assert curator.committed == [1]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.conservation().trained, store.conservation().holds) == (2, True)
+
+
 def test_a_trainer_tells_how_long_it_starved(bench: InMemorySystem, tmp_path: Path, batch: Batch) -> None:
     waits = [m.NoWorkYet(retry_after_s=1.0, reason="nothing is ready")] * 9
     started(bench, tmp_path, *waits)
