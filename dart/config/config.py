@@ -76,6 +76,7 @@ class Config(Section):
     training: sections.TrainingSettings = sections.TrainingSettings()
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     grounding: sections.GroundingSettings = sections.GroundingSettings()
+    alarms: sections.AlarmsSettings = sections.AlarmsSettings()
     telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
     web: sections.WebSettings = sections.WebSettings()
     inspection: sections.InspectionSettings = sections.InspectionSettings()

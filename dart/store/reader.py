@@ -20,6 +20,7 @@ from dart.core.records import (
     EvaluationPhase,
     Event,
     EventCounts,
+    FinishedEpisode,
     GroupRecord,
     RolloutRecord,
     Snapshot,
@@ -226,6 +227,19 @@ class StoreReader:
         """The parked steps of a rollout, oldest first; empty if it is not parked."""
         sha256 = self._value(queries.PARKED_STEPS, key=rollout_id)
         return () if sha256 is None else self.steps(sha256)
+
+    def finished_episodes(
+        self, after: FinishedEpisode | None = None, limit: int = ALL
+    ) -> tuple[FinishedEpisode, ...]:
+        """Stored trajectories in the order they were stored, from the one `after` another on."""
+        since_unix_s, rollout_id = (after.stored_unix_s, after.rollout_id) if after else (0.0, 0)
+        return self._all(
+            FinishedEpisode,
+            queries.FINISHED_EPISODES,
+            since_unix_s=since_unix_s,
+            after=rollout_id,
+            limit=limit,
+        )
 
     # steps
 
