@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,12 +34,12 @@ from rich.table import Table
 
 from benchmarks.actors import machine
 from benchmarks.alarm_loop import TASKS, Faults, Loop, inverted
-from dart.config.alarm_names import Alarm
+from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths
 from dart.core.types import Generation
 from dart.curation.alarm_monitor import AlarmMonitor, event_of
-from dart.curation.learning_alarms import AlarmChange
+from dart.curation.learning_alarms import RULES, AlarmBoard, AlarmChange
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import blobs_of
 from dart.telemetry.events import ALARM
@@ -50,7 +51,7 @@ TRAINING: dict[str, Any] = {
     "policy": REPOSITORY / "configs" / "base-policy",
     "groups_per_update": 4,
     "minibatches": 2,
-    "lr": 3e-4,
+    "lr": 5e-4,
     "betas": (0.9, 0.99),
     "weight_decay": 0.0,
     "max_grad_norm": 1.0,
@@ -82,7 +83,7 @@ class Fault:
 
     family: str
     about: str
-    alarms: frozenset[Alarm]
+    alarms: frozenset[LearningAlarm]
     faults: Callable[[], Faults] = Faults
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -102,27 +103,33 @@ def _flipped(share: float) -> Callable[[str, float], float]:
     return lambda task_id, reward: 1.0 - reward if chance.random() < share else reward
 
 
-STUCK = frozenset({Alarm.EVALUATOR_STUCK, Alarm.EQUAL_REWARDS})
+STUCK = frozenset({LearningAlarm.EVALUATOR_STUCK, LearningAlarm.EQUAL_REWARDS})
 COLLAPSE = frozenset(
-    {Alarm.KL_RUNAWAY, Alarm.ENTROPY_COLLAPSE, Alarm.ONE_ACTION, Alarm.GRADIENTS_CLIPPED, Alarm.SUCCESS_FALLS}
+    {
+        LearningAlarm.KL_RUNAWAY,
+        LearningAlarm.ENTROPY_COLLAPSE,
+        LearningAlarm.ONE_ACTION,
+        LearningAlarm.GRADIENTS_CLIPPED,
+        LearningAlarm.SUCCESS_FALLS,
+    }
 )
 ONE_TASK = next(iter(TASKS))
 
 FAULTS: dict[str, Fault] = {
-    "lr_x1000": Fault("optimizer", "learning rate times 1000", COLLAPSE | STUCK, training={"lr": 0.3}),
-    "lr_x30": Fault("optimizer", "learning rate times 30", COLLAPSE | STUCK, training={"lr": 0.009}),
+    "lr_x1000": Fault("optimizer", "learning rate times 1000", COLLAPSE | STUCK, training={"lr": 0.5}),
+    "lr_x30": Fault("optimizer", "learning rate times 30", COLLAPSE | STUCK, training={"lr": 0.015}),
     "clip_tiny": Fault(
         "optimizer",
         "gradients clipped to 0.01 instead of 1",
-        frozenset({Alarm.GRADIENTS_CLIPPED}),
+        frozenset({LearningAlarm.GRADIENTS_CLIPPED}),
         training={"max_grad_norm": 0.01},
     ),
     "advantages_inverted": Fault(
         "optimizer",
         "the trainer reads rewards inverted",
-        frozenset({Alarm.SUCCESS_FALLS, Alarm.TASK_UNLEARNED}) | STUCK,
+        frozenset({LearningAlarm.SUCCESS_FALLS, LearningAlarm.TASK_UNLEARNED}) | STUCK,
         lambda: Faults(trained=inverted),
-        {"lr": 3e-3},
+        {"lr": 2e-3},
     ),
     "evaluator_zero": Fault(
         "reward", "every reward is 0", STUCK, lambda: Faults(reward=lambda task_id, reward: 0.0)
@@ -136,43 +143,50 @@ FAULTS: dict[str, Fault] = {
     "reward_noise": Fault(
         "reward",
         "30 % of the rewards are inverted",
-        frozenset({Alarm.SUCCESS_FALLS, Alarm.TASK_UNLEARNED}),
+        frozenset({LearningAlarm.SUCCESS_FALLS, LearningAlarm.TASK_UNLEARNED}),
         lambda: Faults(reward=_flipped(0.3)),
     ),
     "logprobs_noisy": Fault(
         "engine",
         "recorded log-probs have noise of 0.3 nats",
-        frozenset({Alarm.LOGPROB_MISMATCH}),
+        frozenset({LearningAlarm.LOGPROB_MISMATCH}),
         lambda: Faults(answer=_noisy(0.3)),
     ),
     "weights_stale": Fault(
         "engine",
         "the engine keeps its weights and reports each new version",
-        frozenset({Alarm.LOGPROB_MISMATCH}),
+        frozenset({LearningAlarm.LOGPROB_MISMATCH}),
         lambda: Faults(keeps_weights=True),
     ),
     "temperature_low": Fault(
         "engine",
         "the engine samples at temperature 0.05",
-        frozenset({Alarm.LOGPROB_MISMATCH, Alarm.ENTROPY_COLLAPSE, Alarm.ONE_ACTION, Alarm.EQUAL_REWARDS}),
+        frozenset(
+            {
+                LearningAlarm.LOGPROB_MISMATCH,
+                LearningAlarm.ENTROPY_COLLAPSE,
+                LearningAlarm.ONE_ACTION,
+                LearningAlarm.EQUAL_REWARDS,
+            }
+        ),
         lambda: Faults(temperature=0.05),
     ),
     "screen_empty": Fault(
         "environment",
         "the same empty screenshot everywhere, greedy answers",
-        frozenset({Alarm.ONE_ACTION}),
+        frozenset({LearningAlarm.ONE_ACTION}),
         lambda: Faults(is_blind=True, temperature=0.0),
     ),
     "clicks_lost": Fault(
         "environment",
         "clicks have no effect, so episodes end at the step cap",
-        frozenset({Alarm.LENGTH_EXPLODES}),
+        frozenset({LearningAlarm.LENGTH_EXPLODES}),
         lambda: Faults(is_deaf=True),
     ),
     "task_broken": Fault(
         "environment",
         "clicks have no effect in one task",
-        frozenset({Alarm.TASK_UNLEARNED}),
+        frozenset({LearningAlarm.TASK_UNLEARNED}),
         lambda: Faults(broken_tasks=frozenset({ONE_TASK})),
     ),
 }
@@ -194,17 +208,13 @@ class Found:
     """Other alarms that were raised by then, in their order."""
 
 
-def monitor_of(folder: Path, config: Config, memory: int | None = None) -> AlarmMonitor:
-    """A monitor of the run in a folder; `memory` None: as that of a curator that has just started."""
-
-    def opened() -> StoreReader:
-        paths = RunPaths(folder)
-        return StoreReader(paths.record, steps=blobs_of(paths).steps)
-
-    return AlarmMonitor(config, opened) if memory is None else AlarmMonitor(config, opened, memory)
+def opened(folder: Path) -> StoreReader:
+    """The record of the run in a folder, with its steps."""
+    paths = RunPaths(folder)
+    return StoreReader(paths.record, steps=blobs_of(paths).steps)
 
 
-def raised_in(loop: Loop, monitor: AlarmMonitor) -> list[Alarm]:
+def raised_in(loop: Loop, monitor: AlarmMonitor) -> list[LearningAlarm]:
     """What the monitor raises now; it is recorded, as the curator does."""
     changes = monitor.look()
     for change in changes:
@@ -230,7 +240,7 @@ def go_on(healthy: Path, name: str, fault: Fault, seed: int, rounds: int) -> Fou
 def _watched(folder: Path, name: str, fault: Fault, seed: int, rounds: int) -> Found:
     config = config_of(**fault.training)
     loop = Loop(folder, config, seed, fault.faults())
-    monitor = monitor_of(folder, config)
+    monitor = AlarmMonitor(config, lambda: opened(folder))
     raised = raised_in(loop, monitor)
     version, episodes, number = loop.version, len(loop.store.finished_episodes()), 0
     while number < rounds and not fault.alarms.intersection(raised):
@@ -252,20 +262,31 @@ def _watched(folder: Path, name: str, fault: Fault, seed: int, rounds: int) -> F
 
 
 def replayed(run_dir: Path) -> dict[str, Any]:
-    """All alarms of a recorded run, as if a curator had measured each of its updates and windows."""
-    paths = RunPaths(run_dir)
-    config = load_config(paths.config)
-    monitor = monitor_of(run_dir, config, memory=10**9)
-    changes: list[AlarmChange] = monitor.look()
-    with StoreReader(paths.record) as reader:
+    """All alarms of a recorded run, and of each the measurement that came nearest to it."""
+    config = load_config(RunPaths(run_dir).config)
+    monitor = AlarmMonitor(config, lambda: opened(run_dir))
+    board = AlarmBoard(config.alarms)
+    changes: list[AlarmChange] = []
+    values: defaultdict[LearningAlarm, list[float]] = defaultdict(list)
+    with opened(run_dir) as reader:
+        for figures in monitor.measured(reader):
+            changes += board.next(figures)
+            for alarm, measured in figures.items():
+                values[alarm].append(measured.value)
         episodes, updates = reader.finished_episodes(), len(reader.versions()) - 1
     hours = (episodes[-1].stored_unix_s - episodes[0].stored_unix_s) / 3600 if episodes else 0.0
+    nearest = {
+        rule.alarm.value: (min if rule.is_low_bad else max)(values[rule.alarm])
+        for rule in RULES
+        if values[rule.alarm]
+    }
     return {
         "run": run_dir.name,
         "updates": updates,
         "episodes": len(episodes),
         "windows": monitor.windows,
         "hours": hours,
+        "nearest": nearest,
         "raised": [
             f"{change.rule.alarm.value}: {change.measured.text}" for change in changes if change.is_raised
         ],
@@ -302,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--only", nargs="*", choices=list(FAULTS), default=list(FAULTS))
-    parser.add_argument("--healthy", type=int, default=12, help="rounds before the fault")
+    parser.add_argument("--healthy", type=int, default=14, help="rounds before the fault")
     parser.add_argument("--rounds", type=int, default=12, help="most rounds with the fault")
     parser.add_argument("--records", nargs="*", type=Path, default=[], help="run directories to replay")
     parser.add_argument("--quick", action="store_true", help="one seed, two faults, few rounds")
@@ -347,6 +368,7 @@ def _print(found: Sequence[Found], records: Sequence[dict[str, Any]]) -> None:
             f"{one['run']}: {one['updates']} updates, {one['windows']} windows, {one['hours']:.2f} h, "
             f"{len(one['raised'])} alarms {one['raised'] or ''}"
         )
+        console.print({alarm: float(f"{value:.3g}") for alarm, value in one["nearest"].items()})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Alarm(StrEnum):
+class LearningAlarm(StrEnum):
     """Something that goes wrong with learning while every process is well."""
 
     ENTROPY_COLLAPSE = "entropy_collapse"

@@ -12,10 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from dart.config.alarm_names import Alarm
 from dart.config.environment_kinds import KindName
 from dart.config.layers import merged
-from dart.core.suggestions import did_you_mean, near
 from dart.core.types import SUCCESS_ABOVE
 
 MOST = 10**9
@@ -785,16 +783,6 @@ class AlarmsSettings(Section):
     """task_unlearned: by which share the success of a task over 96 episodes is below its best."""
     stuck_chance: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     """evaluator_stuck: how likely the latest groups of one and the same reward are, by the 64 before them."""
-
-    @field_validator("off", "pause")
-    @classmethod
-    def _are_alarms(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = [alarm.value for alarm in Alarm]
-        for name in names:
-            if name not in known:
-                hint = did_you_mean(near(name, known)) or f"; there are {', '.join(known)}"
-                raise PydanticCustomError("unfit_text", "{why}", {"why": f"{name!r} is no alarm{hint}"})
-        return names
 
 
 class TelemetrySettings(Section):

@@ -67,7 +67,7 @@ OVERDUE_CHECK_S = 2.0
 PAUSED = "the run is paused"
 
 ALARMS_CHECK_S = 2.0
-"""Time between two looks for something new that the alarms measure."""
+"""Time between two checks whether the record has something new for the alarms."""
 
 ALARMS_DEADLINE_S = 600.0
 """Deadline of one look; the first one after a restart goes through all episodes of the run."""
@@ -123,8 +123,6 @@ class CuratorActor(Actor):
         self._alarms = AlarmMonitor(self._config, self._opened_with_steps)
         self._alarm_events: list[m.EventDraft] = []
         """Raised and cleared alarms that are not in the record yet."""
-        self._has_unmeasured = True
-        """Whether an episode or an update came since the alarms were last looked for."""
         self._is_measuring = False
         self.every(ALARMS_CHECK_S, self._check_alarms)
 
@@ -158,7 +156,6 @@ class CuratorActor(Actor):
 
     @receives(m.RolloutStored)
     async def rollout_stored(self, call: m.RolloutStored, sender: Sender) -> None:
-        self._has_unmeasured = self._config.alarms.enabled
         async with self._service_lock:
             await self._service.look(call.rollout_id)
 
@@ -241,7 +238,6 @@ class CuratorActor(Actor):
 
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
-        self._has_unmeasured = self._config.alarms.enabled
         async with self._service_lock:
             await self._service.committed(call.version)
 
@@ -415,21 +411,20 @@ class CuratorActor(Actor):
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
     def _check_alarms(self) -> None:
-        if (self._has_unmeasured or self._alarm_events) and not self._is_measuring:
+        if not self._is_measuring:
             self._is_measuring = True
             self.run(self._measure())
 
     async def _measure(self) -> None:
         """Look for alarms, and record those that were raised or cleared."""
-        self._has_unmeasured = False
         try:
-            changes = await self.in_thread(self._alarms.look, name="alarms", deadline_s=ALARMS_DEADLINE_S)
-            self._alarm_events += [event for change in changes for event in self._events_of(change)]
+            if self._alarms.has_news(self._reader):
+                look = self.in_thread(self._alarms.look, name="alarms", deadline_s=ALARMS_DEADLINE_S)
+                self._alarm_events += [event for change in await look for event in self._events_of(change)]
             if self._alarm_events:
                 await self._record_alarms()
         except StoreUnavailable as error:
             self.log.info("alarms_not_measured", reason=str(error))
-            self._has_unmeasured = True
         finally:
             self._is_measuring = False
 

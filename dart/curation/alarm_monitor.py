@@ -5,7 +5,7 @@ Everything follows from the record: the next curator reads it again and goes on 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from dart.config.alarm_names import Alarm
+from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
@@ -22,14 +22,11 @@ RAISED, CLEARED = "raised", "cleared"
 class AlarmMonitor:
     """Measures what is new in the record. Only one thread may call it at a time."""
 
-    def __init__(self, config: Config, open_reader: Callable[[], StoreReader], memory: int = MEMORY) -> None:
-        """open_reader   opens the record, with the steps of its episodes
-        memory        number of updates and of windows before now that are measured at the first look
-        """
+    def __init__(self, config: Config, open_reader: Callable[[], StoreReader]) -> None:
+        """open_reader   opens the record, with the steps of its episodes"""
         self._settings = config.alarms
         self._max_grad_norm = config.training.max_grad_norm
         self._open_reader = open_reader
-        self._memory = memory
         self._history = PlayHistory(config.curation.success_above)
         self._board: AlarmBoard | None = None
         self._version = 0
@@ -43,15 +40,29 @@ class AlarmMonitor:
         """Number of windows so far."""
         return self._windows
 
+    def has_news(self, reader: StoreReader) -> bool:
+        """Whether a look would measure something: a window or an update that is not measured yet."""
+        if self._board is None and reader.newest_event(ALARM) is not None:
+            return True  # alarms of before, which may be switched off by now
+        newest = reader.latest_version()
+        has_update = newest is not None and newest.version > self._version
+        has_window = reader.episodes_finished() // self._settings.episodes > self._windows
+        return (has_update or has_window) and self._settings.enabled
+
     def look(self) -> list[AlarmChange]:
         """The alarms that were raised or cleared since the last look. Raises StoreUnavailable."""
         with self._open_reader() as reader:
             changes = [] if self._board else self._catch_up(reader)
             assert self._board is not None
             if self._settings.enabled:
-                for figures in (*self._of_updates(reader), *self._of_windows(reader)):
+                for figures in self.measured(reader):
                     changes += self._board.next(figures)
         return changes
+
+    def measured(self, reader: StoreReader) -> Iterator[Figures]:
+        """Measure what is new: of a new monitor everything, from the start of the run."""
+        yield from self._of_updates(reader)
+        yield from self._of_windows(reader)
 
     def _catch_up(self, reader: StoreReader) -> list[AlarmChange]:
         """Go through what needs no measurement: earlier alarms followed from it.
@@ -59,10 +70,10 @@ class AlarmMonitor:
         Returns the alarms that were raised and are not watched any more.
         """
         newest = reader.latest_version()
-        self._version = max(0, (newest.version if newest else 0) - self._memory)
+        self._version = max(0, (newest.version if newest else 0) - MEMORY)
         episodes = reader.finished_episodes()
         size = self._settings.episodes
-        for number in range(max(0, len(episodes) // size - self._memory)):
+        for number in range(max(0, len(episodes) // size - MEMORY)):
             window = episodes[number * size : (number + 1) * size]
             self._add(reader, window, is_measured=number < REFERENCE_WINDOWS)
         self._board = AlarmBoard(self._settings, raised_alarms(reader).keys())
@@ -110,12 +121,12 @@ def event_of(change: AlarmChange) -> Mapping[str, str | float]:
     }
 
 
-def raised_alarms(reader: StoreReader) -> dict[Alarm, Mapping[str, object]]:
+def raised_alarms(reader: StoreReader) -> dict[LearningAlarm, Mapping[str, object]]:
     """The alarms that are raised by the record, with the fields of their events and `unix_s`."""
     if reader.newest_event(ALARM) is None:
         return {}
-    found: dict[Alarm, Mapping[str, object]] = {}
-    for alarm in Alarm:
+    found: dict[LearningAlarm, Mapping[str, object]] = {}
+    for alarm in LearningAlarm:
         newest = reader.find_events(kinds=[ALARM], subject=alarm.value, limit=1)
         if newest and newest[0].data["stage"] == RAISED:
             found[alarm] = {**newest[0].data, "unix_s": newest[0].unix_s}

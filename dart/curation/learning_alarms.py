@@ -9,7 +9,7 @@ that moves about its threshold changes nothing.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from dart.config.alarm_names import Alarm
+from dart.config.alarm_names import LearningAlarm
 from dart.config.sections import AlarmsSettings
 
 
@@ -22,15 +22,15 @@ class Measured:
     """The measurement in words, with its unit."""
 
 
-Figures = Mapping[Alarm, Measured]
+Figures = Mapping[LearningAlarm, Measured]
 """What was measured of one update or one window; an alarm that is not there was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AlarmRule:
     """When an alarm is raised and cleared."""
 
-    alarm: Alarm
+    alarm: LearningAlarm
     threshold: Callable[[AlarmsSettings], float]
     """A value at the threshold is bad."""
     is_low_bad: bool = False
@@ -54,9 +54,9 @@ class Rule:
         return value > limit if self.is_low_bad else value < limit
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        alarm=Alarm.ENTROPY_COLLAPSE,
+RULES: tuple[AlarmRule, ...] = (
+    AlarmRule(
+        alarm=LearningAlarm.ENTROPY_COLLAPSE,
         threshold=lambda alarms: alarms.entropy_share,
         is_low_bad=True,
         clear_at=2.0,
@@ -64,24 +64,24 @@ RULES: tuple[Rule, ...] = (
         remedy="Answers hardly vary, so groups have no spread to learn from: continue with a lower "
         "training.lr, a higher training.kl_beta or training.clip_high",
     ),
-    Rule(
-        alarm=Alarm.KL_RUNAWAY,
+    AlarmRule(
+        alarm=LearningAlarm.KL_RUNAWAY,
         threshold=lambda alarms: alarms.kl_nats,
         clear_at=0.75,
         raise_after=2,
         remedy="The policy leaves the base policy behind: continue with a lower training.lr or a higher "
         "training.kl_beta",
     ),
-    Rule(
-        alarm=Alarm.SUCCESS_FALLS,
+    AlarmRule(
+        alarm=LearningAlarm.SUCCESS_FALLS,
         threshold=lambda alarms: alarms.success_fall,
         clear_at=0.6,
         raise_after=3,
         remedy="Look at failed episodes of the page first; if the policy got worse, continue with a lower "
         "training.lr or more training.groups_per_update",
     ),
-    Rule(
-        alarm=Alarm.LOGPROB_MISMATCH,
+    AlarmRule(
+        alarm=LearningAlarm.LOGPROB_MISMATCH,
         threshold=lambda alarms: alarms.mismatch_nats,
         clear_at=0.5,
         raise_after=2,
@@ -89,8 +89,8 @@ RULES: tuple[Rule, ...] = (
         "(rollout.vllm.dtype) with that of the trainer, and see by `dartrl status` which version engines "
         "serve; keep curation.importance.enabled = true",
     ),
-    Rule(
-        alarm=Alarm.EQUAL_REWARDS,
+    AlarmRule(
+        alarm=LearningAlarm.EQUAL_REWARDS,
         threshold=lambda alarms: alarms.equal_share,
         clear_at=0.95,
         raise_after=3,
@@ -98,40 +98,40 @@ RULES: tuple[Rule, ...] = (
         "the page; if it is right, train on tasks that are harder (all succeed) or easier (all fail), or "
         "set curation.experience_pool.enabled = true",
     ),
-    Rule(
-        alarm=Alarm.ONE_ACTION,
+    AlarmRule(
+        alarm=LearningAlarm.ONE_ACTION,
         threshold=lambda alarms: alarms.action_share,
         clear_at=0.7,
         raise_after=2,
         remedy="Look at episodes of the page: are the screenshots of different screens? If they are, the "
         "policy has collapsed: start again from an earlier checkpoint with a lower training.lr",
     ),
-    Rule(
-        alarm=Alarm.LENGTH_EXPLODES,
+    AlarmRule(
+        alarm=LearningAlarm.LENGTH_EXPLODES,
         threshold=lambda alarms: alarms.length_factor,
         clear_at=0.8,
         raise_after=2,
         remedy="Look at the longest episodes of the page: does the policy repeat itself, or does no action "
         "take effect? Continue with a lower training.lr, or bound episodes by a lower curation.step_cap",
     ),
-    Rule(
-        alarm=Alarm.GRADIENTS_CLIPPED,
+    AlarmRule(
+        alarm=LearningAlarm.GRADIENTS_CLIPPED,
         threshold=lambda alarms: alarms.gradient_factor,
         clear_at=0.5,
         raise_after=3,
         remedy="The size of each step is that of the clip: continue with a higher training.max_grad_norm "
         "and a lower training.lr",
     ),
-    Rule(
-        alarm=Alarm.TASK_UNLEARNED,
+    AlarmRule(
+        alarm=LearningAlarm.TASK_UNLEARNED,
         threshold=lambda alarms: alarms.task_fall,
         clear_at=0.7,
         raise_after=2,
         remedy="Look at episodes of the task on the page; if the policy forgot it, continue with more "
         "training.groups_per_update, so that no update is without the task, or a lower training.lr",
     ),
-    Rule(
-        alarm=Alarm.EVALUATOR_STUCK,
+    AlarmRule(
+        alarm=LearningAlarm.EVALUATOR_STUCK,
         threshold=lambda alarms: alarms.stuck_chance,
         is_low_bad=True,
         clear_at=1e3,
@@ -151,7 +151,7 @@ MEMORY = max(max(rule.raise_after, rule.clear_after) for rule in RULES)
 class AlarmChange:
     """An alarm is raised or cleared."""
 
-    rule: Rule
+    rule: AlarmRule
     is_raised: bool
     measured: Measured
     threshold: float
@@ -160,16 +160,16 @@ class AlarmChange:
 class AlarmBoard:
     """Which alarms are raised. `next` takes one measurement after another."""
 
-    def __init__(self, settings: AlarmsSettings, raised: Collection[Alarm] = ()) -> None:
+    def __init__(self, settings: AlarmsSettings, raised: Collection[LearningAlarm] = ()) -> None:
         """raised   the alarms that an earlier curator raised and did not clear"""
         self._settings = settings
         self._rules = tuple(rule for rule in RULES if settings.enabled and rule.alarm not in settings.off)
         self._raised = set(raised)
-        self._bad: dict[Alarm, int] = {}
-        self._good: dict[Alarm, int] = {}
+        self._bad: dict[LearningAlarm, int] = {}
+        self._good: dict[LearningAlarm, int] = {}
 
     @property
-    def raised(self) -> frozenset[Alarm]:
+    def raised(self) -> frozenset[LearningAlarm]:
         """The alarms that are raised now."""
         return frozenset(self._raised)
 
@@ -202,7 +202,7 @@ class AlarmBoard:
                 continue
             yield self._change(rule, measured)
 
-    def _change(self, rule: Rule, measured: Measured) -> AlarmChange:
+    def _change(self, rule: AlarmRule, measured: Measured) -> AlarmChange:
         return AlarmChange(
             rule=rule,
             is_raised=rule.alarm in self._raised,
@@ -220,11 +220,13 @@ def update_figures(metrics: Mapping[str, float], max_grad_norm: float) -> Figure
     """
     figures = {}
     if (kl := metrics.get("kl")) is not None:
-        figures[Alarm.KL_RUNAWAY] = Measured(kl, f"KL divergence to the base policy {kl:.3g} nats per token")
+        figures[LearningAlarm.KL_RUNAWAY] = Measured(
+            kl, f"KL divergence to the base policy {kl:.3g} nats per token"
+        )
     if (nats := metrics.get("mismatch_engine")) is not None:
         text = f"log-probs of engine and trainer differ by {nats:.3g} nats per token"
-        figures[Alarm.LOGPROB_MISMATCH] = Measured(nats, text)
+        figures[LearningAlarm.LOGPROB_MISMATCH] = Measured(nats, text)
     if (norm := metrics.get("grad_norm")) is not None:
         text = f"gradient norm {norm:.3g}, clipped to {max_grad_norm:g}"
-        figures[Alarm.GRADIENTS_CLIPPED] = Measured(norm / max_grad_norm, text)
+        figures[LearningAlarm.GRADIENTS_CLIPPED] = Measured(norm / max_grad_norm, text)
     return figures

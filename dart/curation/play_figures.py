@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from dart.config.alarm_names import Alarm
+from dart.config.alarm_names import LearningAlarm
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
 from dart.curation.learning_alarms import Measured
@@ -157,7 +157,9 @@ class PlayHistory:
         if answers is not None and self._windows <= REFERENCE_WINDOWS:
             self._at_start.append(answers)
 
-    def figures(self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures) -> dict[Alarm, Measured]:
+    def figures(
+        self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures
+    ) -> dict[LearningAlarm, Measured]:
         """Measure the window that was added last.
 
         episodes   the episodes of the window
@@ -180,36 +182,36 @@ class PlayHistory:
             return None
         return fmean(task.recent_success for task in self._tasks.values())
 
-    def _of_answers(self, answers: AnswerFigures) -> Iterator[tuple[Alarm, Measured]]:
+    def _of_answers(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
         at_start = [one.entropy for one in self._at_start if one.entropy]
         if at_start and answers.entropy is not None:
             share = answers.entropy / fmean(at_start)
             text = f"entropy {answers.entropy:.3g} nats per token, {share:.1%} of that at the start"
-            yield Alarm.ENTROPY_COLLAPSE, Measured(share, text)
+            yield LearningAlarm.ENTROPY_COLLAPSE, Measured(share, text)
         if answers.steps:
             share = answers.top_count / answers.steps
             yield (
-                Alarm.ONE_ACTION,
+                LearningAlarm.ONE_ACTION,
                 Measured(share, f"{share:.0%} of the steps have the action {answers.top_action!r}"),
             )
 
-    def _of_success(self) -> Iterator[tuple[Alarm, Measured]]:
+    def _of_success(self) -> Iterator[tuple[LearningAlarm, Measured]]:
         success = self._success()
         if success is not None:
             text = f"mean success of the tasks {success:.0%}, at best {self._best_success:.0%}"
-            yield Alarm.SUCCESS_FALLS, Measured(self._best_success - success, text)
+            yield LearningAlarm.SUCCESS_FALLS, Measured(self._best_success - success, text)
         name, worst = max(self._tasks.items(), key=lambda item: item[1].fall)
         text = f"success of {name} {fmean(worst.successes):.0%}, at best {worst.best:.0%}"
-        yield Alarm.TASK_UNLEARNED, Measured(worst.fall, text)
+        yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
 
-    def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[Alarm, Measured]]:
+    def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[LearningAlarm, Measured]]:
         compared = _groups_of(episodes)
         if len(compared) >= GROUPS_LEAST:
             share = sum(len(set(rewards)) == 1 for rewards in compared) / len(compared)
             text = f"{share:.0%} of {len(compared)} groups have equal rewards"
-            yield Alarm.EQUAL_REWARDS, Measured(share, text)
+            yield LearningAlarm.EQUAL_REWARDS, Measured(share, text)
 
-    def _of_lengths(self, answers: AnswerFigures) -> Iterator[tuple[Alarm, Measured]]:
+    def _of_lengths(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
         found = []
         if self._at_start and (before := fmean(one.tokens_per_answer for one in self._at_start)):
             factor = answers.tokens_per_answer / before
@@ -222,9 +224,9 @@ class PlayHistory:
             text = f"episodes of a task have {fmean(known):.1f} times the steps of its first ones"
             found.append(Measured(fmean(known), text))
         if found:
-            yield Alarm.LENGTH_EXPLODES, max(found, key=lambda one: one.value)
+            yield LearningAlarm.LENGTH_EXPLODES, max(found, key=lambda one: one.value)
 
-    def _of_streak(self) -> tuple[Alarm, Measured]:
+    def _of_streak(self) -> tuple[LearningAlarm, Measured]:
         streak = self._streak
         before = sum(reward == streak.reward for reward in streak.before)
         text = "the rewards of the last group differ"
@@ -233,7 +235,7 @@ class PlayHistory:
                 f"in the last {streak.length} groups every reward is {streak.reward:g}, which was so in "
                 f"{before} of the {len(streak.before)} groups before"
             )
-        return Alarm.EVALUATOR_STUCK, Measured(streak.chance, text)
+        return LearningAlarm.EVALUATOR_STUCK, Measured(streak.chance, text)
 
 
 def _groups_of(episodes: Sequence[FinishedEpisode]) -> list[list[float]]:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Self
 
 from actors.board import ActorState, Vitals, rows_of
-from dart.config.alarm_names import Alarm
+from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths
@@ -100,7 +100,7 @@ class SnapshotReader:
             parked_now=parked_now,
             events=self.events.of_kind,
             notices=tuple(notices(self.paths, self.store, vitals)),
-            alarms={alarm.value: alarm in raised for alarm in Alarm},
+            alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
             engines=() if phase is RunPhase.DONE else engine_rows(vitals),
             conservation=self.store.conservation(),

@@ -375,6 +375,10 @@ class StoreReader:
                 + record_rules.counter(connection, "fenced_commits"),
             )
 
+    def episodes_finished(self) -> int:
+        """Number of trajectories ever stored."""
+        return int(self._value(queries.FINISHED))
+
     def steps_played(self) -> int:
         """Environment steps of all trajectories ever stored."""
         return int(self._value(queries.STEPS_PLAYED))

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dart.config.sections import AlarmsSettings
-from dart.curation.learning_alarms import MEMORY, RULES, AlarmBoard, Measured, Rule
+from dart.curation.learning_alarms import MEMORY, RULES, AlarmBoard, AlarmRule, Measured
 
 SETTINGS = AlarmsSettings()
 MEASURES = st.lists(st.floats(0.0, 4.0), max_size=60)
 """Multiples of the threshold."""
 
 
-def changes_of(rule: Rule, values: list[float], board: AlarmBoard) -> list[tuple[int, bool]]:
+def changes_of(rule: AlarmRule, values: list[float], board: AlarmBoard) -> list[tuple[int, bool]]:
     """(number of the measurement, whether the alarm was raised) of each change."""
     found = []
     for number, value in enumerate(values):
@@ -24,7 +24,7 @@ def changes_of(rule: Rule, values: list[float], board: AlarmBoard) -> list[tuple
 
 @given(rule=st.sampled_from(RULES), values=MEASURES)
 def test_between_two_changes_lie_as_many_measurements_as_the_rule_says(
-    rule: Rule, values: list[float]
+    rule: AlarmRule, values: list[float]
 ) -> None:
     changes = changes_of(rule, values, AlarmBoard(SETTINGS))
     assert [is_raised for _, is_raised in changes] == [n % 2 == 0 for n in range(len(changes))]
@@ -33,7 +33,7 @@ def test_between_two_changes_lie_as_many_measurements_as_the_rule_says(
 
 
 @given(rule=st.sampled_from(RULES), values=MEASURES, at=st.integers(0, 60))
-def test_the_next_curator_goes_on_with_the_same_counts(rule: Rule, values: list[float], at: int) -> None:
+def test_the_next_curator_goes_on_with_the_same_counts(rule: AlarmRule, values: list[float], at: int) -> None:
     at = min(at, len(values))
     first = AlarmBoard(SETTINGS)
     before = changes_of(rule, values[:at], first)
