@@ -230,7 +230,7 @@ def train(folder: Path, seed: int, rounds: int) -> Found:
 
 def go_on(healthy: Path, name: str, fault: Fault, seed: int, rounds: int) -> Found:
     """Go on with a copy of a run under a fault."""
-    folder = healthy.with_name(name)
+    folder = healthy.with_name("copy")
     shutil.copytree(healthy, folder)
     found = _watched(folder, name, fault, seed, rounds)
     shutil.rmtree(folder)
@@ -346,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.quick:
                 no_fault = Fault("none", "", frozenset())
                 found.append(go_on(healthy, "healthy", no_fault, seed, options.rounds))
-        _write(options.out, found, records)
+    _write(options.out, found, records)
     _print(found, records)
     missed = {one.fault for one in found if one.fault in FAULTS and not one.found_by}
     return int(options.quick and bool(missed))

@@ -27,7 +27,10 @@ class AlarmMonitor:
         self._settings = config.alarms
         self._max_grad_norm = config.training.max_grad_norm
         self._open_reader = open_reader
-        self._history = PlayHistory(config.curation.success_above)
+        self._success_above = config.curation.success_above
+        self._history = PlayHistory(self._success_above)
+        self._changes: list[AlarmChange] = []
+        """What `look` has not returned yet."""
         self._board: AlarmBoard | None = None
         self._version = 0
         """The newest version that was measured."""
@@ -50,13 +53,18 @@ class AlarmMonitor:
         return (has_update or has_window) and self._settings.enabled
 
     def look(self) -> list[AlarmChange]:
-        """The alarms that were raised or cleared since the last look. Raises StoreUnavailable."""
+        """The alarms that were raised or cleared since the last look.
+
+        Raises StoreUnavailable; the next look then goes on where this one ended.
+        """
         with self._open_reader() as reader:
-            changes = [] if self._board else self._catch_up(reader)
-            assert self._board is not None
+            if self._board is None:
+                self._board = self._caught_up(reader)
+                self._changes += self._board.clear_unwatched()
             if self._settings.enabled:
                 for figures in self.measured(reader):
-                    changes += self._board.next(figures)
+                    self._changes += self._board.next(figures)
+        changes, self._changes = self._changes, []
         return changes
 
     def measured(self, reader: StoreReader) -> Iterator[Figures]:
@@ -64,20 +72,16 @@ class AlarmMonitor:
         yield from self._of_updates(reader)
         yield from self._of_windows(reader)
 
-    def _catch_up(self, reader: StoreReader) -> list[AlarmChange]:
-        """Go through what needs no measurement: earlier alarms followed from it.
-
-        Returns the alarms that were raised and are not watched any more.
-        """
+    def _caught_up(self, reader: StoreReader) -> AlarmBoard:
+        """Go through what needs no measurement; returns the board with the alarms that followed from it."""
+        self._history = PlayHistory(self._success_above)
+        self._windows, self._last = 0, None
+        windows = reader.episodes_finished() // self._settings.episodes - MEMORY
+        while self._windows < windows and (window := self._next_window(reader)):
+            self._add(reader, window, is_measured=self._windows < REFERENCE_WINDOWS)
         newest = reader.latest_version()
         self._version = max(0, (newest.version if newest else 0) - MEMORY)
-        episodes = reader.finished_episodes()
-        size = self._settings.episodes
-        for number in range(max(0, len(episodes) // size - MEMORY)):
-            window = episodes[number * size : (number + 1) * size]
-            self._add(reader, window, is_measured=number < REFERENCE_WINDOWS)
-        self._board = AlarmBoard(self._settings, raised_alarms(reader).keys())
-        return self._board.clear_unwatched()
+        return AlarmBoard(self._settings, raised_alarms(reader).keys())
 
     def _of_updates(self, reader: StoreReader) -> Iterator[Figures]:
         for version in reader.versions(first=self._version + 1):
@@ -85,11 +89,16 @@ class AlarmMonitor:
             yield update_figures(version.metrics, self._max_grad_norm)
 
     def _of_windows(self, reader: StoreReader) -> Iterator[Figures]:
-        size = self._settings.episodes
-        while len(window := reader.finished_episodes(self._last, limit=size)) == size:
+        while window := self._next_window(reader):
             answers = self._add(reader, window, is_measured=True)
             assert answers is not None
             yield self._history.figures(window, answers)
+
+    def _next_window(self, reader: StoreReader) -> Sequence[FinishedEpisode]:
+        """The episodes after the last window; empty while they are no whole one."""
+        size = self._settings.episodes
+        window = reader.finished_episodes(self._last, limit=size)
+        return window if len(window) == size else ()
 
     def _add(
         self, reader: StoreReader, window: Sequence[FinishedEpisode], *, is_measured: bool

@@ -7,9 +7,12 @@ import pytest
 
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config
+from dart.core.types import Step
 from dart.curation.alarm_monitor import AlarmMonitor, event_of, raised_alarms
 from dart.curation.learning_alarms import AlarmChange
-from dart.store.reader import StoreReader
+from dart.store.errors import StoreUnavailable
+from dart.store.reader import StoreReader, Unpack
+from dart.store.serialization import unpack_steps
 from dart.store.store import Store
 from dart.telemetry.events import ALARM, KINDS
 from dart.testing.trajectories import trajectory_for
@@ -127,6 +130,35 @@ def test_the_event_of_a_change_has_the_declared_fields(store: Store) -> None:
     (change,) = monitor(store, off=OFF).look()
     assert event_of(change).keys() == KINDS[ALARM].fields.keys()
     assert "every reward is 0" in change.measured.text
+
+
+class FailsOnce(StoreReader):
+    """A reader whose storage does not answer at one of its reads of steps."""
+
+    reads, fails_at = 0, 0
+
+    def steps(self, sha256: str, unpack: Unpack = unpack_steps) -> tuple[Step, ...]:
+        type(self).reads += 1
+        if self.reads == self.fails_at:
+            raise StoreUnavailable("it does not answer")
+        return super().steps(sha256, unpack)
+
+
+@pytest.mark.parametrize("at", [1, EPISODES, 2 * EPISODES + 5, 4 * EPISODES])
+def test_a_storage_that_does_not_answer_in_between_changes_no_alarm(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    play(store, 5, spread=True)
+    play(store, 4, spread=False)
+    undisturbed = seen(monitor(store, off=OFF).look())
+    monkeypatch.setattr(FailsOnce, "reads", 0)
+    monkeypatch.setattr(FailsOnce, "fails_at", at)
+    path = store.address
+    watching = AlarmMonitor(config(off=OFF), lambda: FailsOnce(path))
+    with pytest.raises(StoreUnavailable):
+        watching.look()
+    assert watching.has_news(store)
+    assert seen(watching.look()) == undisturbed
 
 
 def test_the_steps_of_a_damaged_blob_are_left_out(store: Store, tmp_path: Path) -> None:
