@@ -126,7 +126,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "advantages_inverted": Fault(
         "optimizer",
-        "the trainer reads rewards inverted",
+        "the trainer reads rewards inverted, learning rate times 4",
         frozenset({LearningAlarm.SUCCESS_FALLS, LearningAlarm.TASK_UNLEARNED}) | STUCK,
         lambda: Faults(trained=inverted),
         {"lr": 2e-3},
@@ -345,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _write(options.out, found, records)
             if not options.quick:
                 no_fault = Fault("none", "", frozenset())
-                found.append(go_on(healthy, "healthy", no_fault, seed, options.rounds))
+                found.append(go_on(healthy, "no_fault", no_fault, seed, options.rounds))
     _write(options.out, found, records)
     _print(found, records)
     missed = {one.fault for one in found if one.fault in FAULTS and not one.found_by}
