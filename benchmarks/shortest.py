@@ -55,6 +55,7 @@ FORMS = {
     "ablation": _form("--seeds 1 --arms all --actions 40 --episodes 1 --environments 4 --out {out}"),
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
     "adapter_run": Form(apart="python -m benchmarks.adapter_run"),
+    "alarms": _form("--quick --out {out}/alarms.json"),
     "alignment": _form("--quick --out {out}/alignment.json"),
     "blobs": _form("--rounds 1 --count 4"),
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dart.config import sections
+from dart.config.alarm_names import LearningAlarm
 from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import shared_gpu_problems
@@ -76,6 +77,7 @@ class Config(Section):
     training: sections.TrainingSettings = sections.TrainingSettings()
     evaluation: sections.EvaluationSettings = sections.EvaluationSettings()
     grounding: sections.GroundingSettings = sections.GroundingSettings()
+    alarms: sections.AlarmsSettings = sections.AlarmsSettings()
     telemetry: sections.TelemetrySettings = sections.TelemetrySettings()
     web: sections.WebSettings = sections.WebSettings()
     inspection: sections.InspectionSettings = sections.InspectionSettings()
@@ -201,6 +203,16 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _latency_problems(config)
     yield from _exploration_problems(config)
     yield from _data_set_problems(config)
+    yield from _alarm_problems(config.alarms)
+
+
+def _alarm_problems(alarms: sections.AlarmsSettings) -> Iterator[Contradiction]:
+    """Yield a problem for each name that is no alarm."""
+    known = [alarm.value for alarm in LearningAlarm]
+    for key, names in (("alarms.off", alarms.off), ("alarms.pause", alarms.pause)):
+        for name in set(names).difference(known):
+            hint = did_you_mean(near(name, known)) or f"; there are {', '.join(known)}"
+            yield (key,), f"names {shortened(repr(name))}, which is no alarm{hint}"
 
 
 def _data_set_problems(config: Config) -> Iterator[Contradiction]:

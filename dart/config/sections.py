@@ -748,6 +748,43 @@ class SimulationSettings(Section):
     """Time to write and hash a checkpoint."""
 
 
+class AlarmsSettings(Section):
+    """Alarms for learning: what goes wrong while every process is well (docs/alarms.md).
+
+    A window is `episodes` finished episodes of all tasks; the start of the run is its first two windows. The
+    defaults keep a distance to every recorded laptop run, which docs/alarms.md shows."""
+
+    enabled: bool = True
+    """Whether the run is watched."""
+    off: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names of alarms that are never raised."""
+    pause: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names of alarms that pause the run when they are raised, until `dartrl resume`."""
+    episodes: Annotated[int, Field(ge=16, le=10**6)] = 64
+    """Number of episodes in a window."""
+    entropy_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """entropy_collapse: entropy per token of the answers, as a share of that at the start of the run."""
+    kl_nats: Annotated[float, Field(gt=0, le=MOST)] = 2.0
+    """kl_runaway: KL divergence to the base policy per token. Not watched if training.kl_beta is 0."""
+    success_fall: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """success_falls: by how much the mean success of the tasks is below its best."""
+    mismatch_nats: Annotated[float, Field(gt=0, le=MOST)] = 0.1
+    """logprob_mismatch: mean difference per token of the log-probs of engine and trainer for one version."""
+    equal_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """equal_rewards: share of the groups in which all rewards are equal."""
+    action_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """one_action: share of the steps whose action is the most frequent one, coordinates included."""
+    length_factor: Annotated[float, Field(gt=1, le=MOST)] = 2.0
+    """length_explodes: tokens of an answer, or steps of an episode of the same task, divided by those at the
+    start of the run."""
+    gradient_factor: Annotated[float, Field(gt=1, le=MOST)] = 10.0
+    """gradients_clipped: norm of the gradient before clipping, divided by training.max_grad_norm."""
+    task_fall: Annotated[float, Field(gt=0, le=1)] = 0.85
+    """task_unlearned: by which share the success of a task over 96 episodes is below its best."""
+    stuck_chance: Annotated[float, Field(gt=0, lt=1)] = 1e-6
+    """evaluator_stuck: how likely the latest groups of one and the same reward are, by the 64 before them."""
+
+
 class TelemetrySettings(Section):
     """Measurements during a run."""
 

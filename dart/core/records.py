@@ -306,6 +306,20 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedEpisode:
+    """One stored trajectory without its steps."""
+
+    rollout_id: int
+    group_id: int
+    task_id: str
+    reward: float
+    num_steps: int
+    steps_sha256: str
+    """Name of the blob of its packed steps."""
+    stored_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """An event of the run (`dart.telemetry.events`)."""
 

@@ -5,14 +5,15 @@ Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationE
            (trainer); PauseWork (operator)
 Asks       the store for every write; reads the record itself
 Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, that the
-           run stalls and why, which evaluation episodes ended without a result
+           run stalls and why, which evaluation episodes ended without a result, which alarms are raised
+Waits for  a thread that measures updates and episodes for the alarms
 Dies when  the record contradicts the curator's index of it (the next curator builds a new index)
 On restart the new curator rebuilds its state from the record. Leases of rollouts stay valid. Leases of
            evaluation episodes are void: the results of their episodes are refused, and these played again
 """
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -32,8 +33,11 @@ from dart.core.records import (
     TaskDecision,
 )
 from dart.core.types import RolloutLease
+from dart.curation.alarm_monitor import AlarmMonitor
+from dart.curation.alarm_monitor import event_of as alarm_event_of
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
+from dart.curation.learning_alarms import AlarmChange
 from dart.curation.liveness_view import LivenessView
 from dart.curation.run_phases import RunPlan, phase_now
 from dart.curation.service import open_service
@@ -41,11 +45,14 @@ from dart.curation.settings import settings_of
 from dart.curation.stall_diagnosis import Episodes, Playing, RunFacts
 from dart.curation.stall_monitor import CHECK_S, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
+from dart.store.errors import StoreUnavailable
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import run_blobs
 from dart.telemetry.emit import emit, log_event
 from dart.telemetry.engine_names import EngineNames
 from dart.telemetry.events import (
+    ALARM,
     BATCH_OVERDUE,
     EVALUATION_FAILED,
     STARVED,
@@ -57,7 +64,13 @@ from dart.telemetry.events import (
 OVERDUE_CHECK_S = 2.0
 """Time between two checks of the leases against their deadlines."""
 
-PAUSED = "the run is paused by an operator"
+PAUSED = "the run is paused"
+
+ALARMS_CHECK_S = 2.0
+"""Time between two checks whether the record has something new for the alarms."""
+
+ALARMS_DEADLINE_S = 600.0
+"""Deadline of one look; the first one after a restart goes through all episodes of the run."""
 
 PATIENCE_S = 10.0
 """An environment or trainer that waited longer than this for a lease gets none: it may have given up."""
@@ -107,6 +120,16 @@ class CuratorActor(Actor):
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._revoke_overdue()))
         self._stall_monitor = StallMonitor(self._config, engines, self._reader, self.clock.monotonic_s())
         self.every(CHECK_S, self._check_for_stalls)
+        self._alarms = AlarmMonitor(self._config, self._opened_with_steps)
+        self._alarm_events: list[m.EventDraft] = []
+        """Raised and cleared alarms that are not in the record yet."""
+        self._is_measuring = False
+        self.every(ALARMS_CHECK_S, self._check_alarms)
+
+    def _opened_with_steps(self) -> StoreReader:
+        """Open another reader of the record, for a thread of its own."""
+        steps = run_blobs(self._config.run, self.identity.run_dir).steps
+        return StoreReader(parse_record_address(self.args["store"]), AT_START, steps=steps)
 
     # ---- environments ----
 
@@ -228,8 +251,7 @@ class CuratorActor(Actor):
         pause before the reply is sent, so a restarted curator is paused too.
         """
         if call.is_held is not None and call.is_held != self._is_paused:
-            data = {"is_held": call.is_held}
-            event = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
+            event = self._held_event(call.is_held)
             reply = await self._ask_store(m.RecordEvents(events=(event,)), deadline_s=WRITE_DEADLINE_S)
             if isinstance(reply, m.Paused):
                 return reply
@@ -238,6 +260,11 @@ class CuratorActor(Actor):
         now_s = self.clock.unix_s()
         playing = sum(self._view.is_still_playing(one, now_s) for one in self._playing())
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=self._is_batch_open())
+
+    def _held_event(self, is_held: bool, alarm: str = "") -> m.EventDraft:
+        return m.EventDraft(
+            kind=WORK_HELD, subject=self.identity.name, data={"is_held": is_held, "alarm": alarm}
+        )
 
     async def _ask_store(self, record: Any, *, deadline_s: float) -> Any:
         """Return the store's reply to a write; `Paused` if the store does not reply."""
@@ -382,6 +409,42 @@ class CuratorActor(Actor):
         notice = self._stall_monitor.check(self.board, self._known_facts(), self.clock.monotonic_s())
         if notice is not None:
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
+
+    def _check_alarms(self) -> None:
+        if not self._is_measuring:
+            self._is_measuring = True
+            self.run(self._measure())
+
+    async def _measure(self) -> None:
+        """Look for alarms, and record those that were raised or cleared."""
+        try:
+            if self._alarms.has_news(self._reader):
+                look = self.in_thread(self._alarms.look, name="alarms", deadline_s=ALARMS_DEADLINE_S)
+                self._alarm_events += [event for change in await look for event in self._events_of(change)]
+            if self._alarm_events:
+                await self._record_alarms()
+        except StoreUnavailable as error:
+            self.log.info("alarms_not_measured", reason=str(error))
+        finally:
+            self._is_measuring = False
+
+    def _events_of(self, change: AlarmChange) -> Iterator[m.EventDraft]:
+        """Yield the event of an alarm; and that of a pause, if the alarm is to pause the run."""
+        alarm = change.rule.alarm
+        yield m.EventDraft(kind=ALARM, subject=alarm.value, data=alarm_event_of(change))
+        if change.is_raised and alarm in self._config.alarms.pause and not self._is_paused:
+            yield self._held_event(True, alarm.value)
+
+    async def _record_alarms(self) -> None:
+        """Record the events in one write; if the store does not reply, they stay for the next try."""
+        events = tuple(self._alarm_events)
+        reply = await self._ask_store(m.RecordEvents(events=events), deadline_s=WRITE_DEADLINE_S)
+        if isinstance(reply, m.Paused):
+            return
+        del self._alarm_events[: len(events)]
+        for event in events:
+            log_event(self.log, event)
+            self._is_paused = self._is_paused or event.kind == WORK_HELD
 
     def _known_facts(self) -> RunFacts:
         """Return what the curator knows about waiting actors; nothing while the run is paused or over."""

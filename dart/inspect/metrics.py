@@ -105,6 +105,12 @@ METRICS: tuple[Metric, ...] = (
         lambda run: len(run.notices),
     ),
     # learning
+    _gauge(
+        "alarm",
+        "1 while the alarm for learning is raised, else 0 (docs/alarms.md).",
+        lambda run: run.alarms,
+        alarm="name of the alarm",
+    ),
     _counter("updates", "Optimizer updates.", lambda run: run.updates),
     _gauge("policy_version", "The newest policy version the trainer made.", lambda run: run.policy_version),
     _gauge(

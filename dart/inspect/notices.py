@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from actors.board import ActorState, Vitals
 from dart.core.run_directory import RunPaths
+from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.stall_diagnosis import Stage
 from dart.inspect import signals
 from dart.inspect.formatting import clock, size
@@ -22,10 +23,14 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
         )
     held = store.newest_event(WORK_HELD)
     if held is not None and held.data["is_held"]:
+        alarm = held.data.get("alarm")
         yield (
-            f"the run is paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
-            "until `dartrl resume`"
+            f"the run is paused by {f'the alarm {alarm}' if alarm else 'an operator'} since "
+            f"{clock(held.unix_s)}: no episode and no update begins until `dartrl resume`"
         )
+    for name, raised in raised_alarms(store).items():
+        since = clock(float(str(raised["unix_s"])))
+        yield f"since {since}: alarm {name}: {raised['text']}. {raised['remedy']}"
     stall = store.newest_event(STARVED)
     if stall is not None and stall.data["stage"] != Stage.ENDED:
         yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"

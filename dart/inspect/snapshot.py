@@ -160,6 +160,8 @@ class RunSnapshot:
     """Number of events in the record by kind; events `load` are left out."""
     notices: tuple[str, ...] = ()
     """Texts about problems of the whole run, such as a stall and its cause, or a full disk."""
+    alarms: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each alarm for learning is raised, by its name."""
     sidecars: tuple[Sidecar, ...] = ()
     """Status of the processes beside the tree: the web page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()

@@ -8,10 +8,12 @@ from statistics import fmean
 from typing import Self
 
 from actors.board import ActorState, Vitals, rows_of
+from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
+from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.run_phases import RunPlan, phase_now
 from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
@@ -61,6 +63,7 @@ class SnapshotReader:
         base = scores(self.store, self._config, EvaluationPhase.BEFORE)
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
+        raised = raised_alarms(self.store)
         self.events = self.store.event_counts(USER_VISIBLE, self.events)
         return RunSnapshot(
             run_dir=self.paths.title,
@@ -97,6 +100,7 @@ class SnapshotReader:
             parked_now=parked_now,
             events=self.events.of_kind,
             notices=tuple(notices(self.paths, self.store, vitals)),
+            alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
             engines=() if phase is RunPhase.DONE else engine_rows(vitals),
             conservation=self.store.conservation(),

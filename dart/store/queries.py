@@ -104,6 +104,11 @@ RECENT_SUCCESS = """
 """
 STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored_unix_s > :since_unix_s"
 REWARDS_OVER_TIME = "SELECT task_id, reward, stored_unix_s FROM trajectories ORDER BY stored_unix_s"
+FINISHED_EPISODES = """
+    SELECT rollout_id, group_id, task_id, reward, num_steps, steps_sha256, stored_unix_s FROM trajectories
+    WHERE stored_unix_s >= :since_unix_s AND (stored_unix_s > :since_unix_s OR rollout_id > :after)
+    ORDER BY stored_unix_s, rollout_id LIMIT :limit
+"""
 
 FINISHED = "SELECT coalesce(sum(finished), 0) FROM task_statistics"
 STEPS_PLAYED = "SELECT coalesce(sum(steps_played), 0) FROM task_statistics"

@@ -20,6 +20,7 @@ from dart.core.records import (
     EvaluationPhase,
     Event,
     EventCounts,
+    FinishedEpisode,
     GroupRecord,
     RolloutRecord,
     Snapshot,
@@ -227,6 +228,19 @@ class StoreReader:
         sha256 = self._value(queries.PARKED_STEPS, key=rollout_id)
         return () if sha256 is None else self.steps(sha256)
 
+    def finished_episodes(
+        self, after: FinishedEpisode | None = None, limit: int = ALL
+    ) -> tuple[FinishedEpisode, ...]:
+        """Stored trajectories in the order they were stored, from the one `after` another on."""
+        since_unix_s, rollout_id = (after.stored_unix_s, after.rollout_id) if after else (0.0, 0)
+        return self._all(
+            FinishedEpisode,
+            queries.FINISHED_EPISODES,
+            since_unix_s=since_unix_s,
+            after=rollout_id,
+            limit=limit,
+        )
+
     # steps
 
     def steps(self, sha256: str, unpack: Unpack = unpack_steps) -> tuple[Step, ...]:
@@ -360,6 +374,10 @@ class StoreReader:
                 fenced=record_rules.counter(connection, "fenced")
                 + record_rules.counter(connection, "fenced_commits"),
             )
+
+    def episodes_finished(self) -> int:
+        """Number of trajectories ever stored."""
+        return int(self._value(queries.FINISHED))
 
     def steps_played(self) -> int:
         """Environment steps of all trajectories ever stored."""

@@ -11,6 +11,7 @@ from typing import Literal
 from dart.telemetry.load_meter import LOAD
 
 STARVED = "starved"
+ALARM = "alarm"
 PAUSED = "paused"
 ENGINE_STATE = "engine_state"
 TASK_QUARANTINED = "task_quarantined"
@@ -80,6 +81,18 @@ KINDS: Mapping[str, EventKind] = {
             "lasted_s": "time since the stall was first reported",
         },
     ),
+    ALARM: EventKind(
+        about="Something goes wrong with learning while every process is well, or that is over: an alarm is "
+        "raised or cleared (docs/alarms.md).",
+        subject="the name of the alarm",
+        fields={
+            "stage": "whether the alarm is `raised` or `cleared`",
+            "text": "what was measured, in words",
+            "value": "what was measured",
+            "threshold": "the value at which the alarm is raised, by the section `alarms`",
+            "remedy": "what to do",
+        },
+    ),
     PAUSED: EventKind(
         about="An actor continues after the disk was full, or the record was locked by another process.",
         subject="the actor that waited",
@@ -143,9 +156,13 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     WORK_HELD: EventKind(
-        about="An operator pauses or resumes the run. The newest event counts, also after a restart.",
+        about="An operator pauses or resumes the run, or an alarm of `alarms.pause` pauses it. The newest "
+        "event counts, also after a restart.",
         subject="the curator, which gives the work out",
-        fields={"is_held": "whether the run is paused: no new episode and no new update begins"},
+        fields={
+            "is_held": "whether the run is paused: no new episode and no new update begins",
+            "alarm": "the alarm that paused the run; empty for an operator",
+        },
     ),
     POOLS_SIZED: EventKind(
         level="info",

@@ -91,6 +91,14 @@ def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
     assert problems_of(path) == [f"{path}: run.lr is not a key; did you mean training.lr or grounding.lr?"]
 
 
+def test_an_unknown_alarm_names_the_nearest_one() -> None:
+    assert problems_of(None, 'alarms.pause=["evaluator_stuk"]') == [
+        "--set: alarms.pause names 'evaluator_stuk', which is no alarm; did you mean evaluator_stuck?"
+    ]
+    (problem,) = problems_of(None, 'alarms.off=["xyz"]')
+    assert "'xyz', which is no alarm; there are entropy_collapse, kl_runaway" in problem
+
+
 def test_a_section_like_no_other_lists_what_there_is() -> None:
     assert problems_of(None, "supervision.xyz.max_seconds=3") == [
         "--set: supervision.xyz is not a key; there are root, store, curator, rollout_pool, weight_sync, "

@@ -13,13 +13,13 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.types import Demonstration, FaultKind, RolloutLease
-from dart.curation.actor import CuratorActor
+from dart.curation.actor import ALARMS_CHECK_S, CuratorActor
 from dart.curation.liveness_view import SERVED_LOOK_S
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
-from dart.telemetry.events import EVALUATION_FAILED, STARVED
+from dart.telemetry.events import ALARM, EVALUATION_FAILED, STARVED, WORK_HELD
 from dart.testing.trajectories import step_at, trajectory_for
 
 TASK = "simulated/0"
@@ -391,6 +391,53 @@ def test_work_is_not_held_while_the_record_takes_no_writes(system: System) -> No
     system.bench.kill("store")
     assert isinstance(held(system, True), m.Paused)
     assert held(system, None).is_held is False
+
+
+# ---- alarms for learning ----
+
+
+ALL_EQUAL = {"episodes": 16, "off": ["one_action"], "pause": ["equal_rewards"]}
+
+
+def play_without_spread(system: System, episodes: int) -> None:
+    with Store(system.path) as store:
+        for number in range(episodes // 2):
+            group_id = store.open_group(TASK, number, 2, 10, 0)
+            for _ in range(2):
+                lease = store.lease_rollout(group_id, ENV, 2e9)
+                store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, 0.0))
+
+
+def test_a_raised_alarm_is_recorded_and_pauses_the_run_if_it_is_to(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    with Store(tmp_path / "store.db"):
+        pass
+    system = System(bench, tmp_path, alarms=ALL_EQUAL)
+    system.bench.kill("curator")
+    play_without_spread(system, 48)
+    system.start_curator()
+    look_at_alarms(system)
+
+    with system.reads() as reader:
+        assert reader.find_events(kinds=[ALARM], subject="equal_rewards")[-1].data["stage"] == "raised"
+        held_by = reader.newest_event(WORK_HELD)
+    assert held_by is not None
+    assert held_by.data == {"is_held": True, "alarm": "equal_rewards"}
+    assert system.work() == m.NoWorkYet(retry_after_s=POLL_S, reason="the run is paused")
+
+    assert held(system, False).is_held is False
+    system.bench.kill("curator")
+    system.start_curator()
+    look_at_alarms(system)
+    assert held(system, None).is_held is False, "only a newly raised alarm pauses"
+
+
+def look_at_alarms(system: System) -> None:
+    """Have the curator look at the alarms, and record what it finds."""
+    curator = system.bench.actor("curator")
+    system.bench.advance(ALARMS_CHECK_S)
+    system.bench.finish_work("curator", lambda: not curator._is_measuring)
 
 
 # ---- episodes under the actions of a demonstration ----

@@ -15,11 +15,19 @@ from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.inspect import signals
 from dart.inspect.evaluation_scores import final_report
+from dart.inspect.metrics import exposition
 from dart.inspect.report import EvaluationResult
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
-from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
+from dart.telemetry.events import (
+    ALARM,
+    CHECKPOINT_RESTORED,
+    EVALUATION_FAILED,
+    LOG_CUT,
+    STARVED,
+    WORK_HELD,
+)
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
 SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}
@@ -123,6 +131,25 @@ def test_who_starves_is_told_until_an_event_says_that_it_is_over(
 
     assert told.startswith("since ")
     assert told.endswith(": the trainer has waited")
+    assert notices(paths, board) == ()
+
+
+def test_a_raised_alarm_is_told_with_its_remedy_until_it_is_cleared(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    data = {"stage": "raised", "text": "KL divergence 5", "value": 5.0, "threshold": 2.0, "remedy": "Stop"}
+    store.record_event(ALARM, "kl_runaway", data)
+    store.record_event(WORK_HELD, "curator", {"is_held": True, "alarm": "kl_runaway"})
+    with SnapshotReader(paths, CONFIG) as reader:
+        raised = reader.read()
+    store.record_event(ALARM, "kl_runaway", data | {"stage": "cleared"})
+    store.record_event(WORK_HELD, "curator", {"is_held": False, "alarm": ""})
+
+    paused, told = raised.notices
+    assert paused.startswith("the run is paused by the alarm kl_runaway since ")
+    assert told.endswith(": alarm kl_runaway: KL divergence 5. Stop")
+    assert (raised.alarms["kl_runaway"], raised.alarms["one_action"]) == (True, False)
+    assert 'dartrl_alarm{alarm="kl_runaway"} 1.0' in exposition(raised)
     assert notices(paths, board) == ()
 
 

@@ -1,0 +1,142 @@
+"""The alarm monitor of the curator: it measures updates and episodes of the record for the alarms.
+
+Everything follows from the record: the next curator reads it again and goes on with the same counts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from dart.config.alarm_names import LearningAlarm
+from dart.config.config import Config
+from dart.core.records import FinishedEpisode
+from dart.core.types import Step
+from dart.curation.learning_alarms import MEMORY, AlarmBoard, AlarmChange, Figures, update_figures
+from dart.curation.play_figures import REFERENCE_WINDOWS, AnswerFigures, PlayHistory, answer_figures
+from dart.store.errors import BlobDamage
+from dart.store.reader import StoreReader
+from dart.store.serialization import unpack_without_prompts
+from dart.telemetry.events import ALARM
+
+RAISED, CLEARED = "raised", "cleared"
+
+
+class AlarmMonitor:
+    """Measures what is new in the record. Only one thread may call it at a time."""
+
+    def __init__(self, config: Config, open_reader: Callable[[], StoreReader]) -> None:
+        """open_reader   opens the record, with the steps of its episodes"""
+        self._settings = config.alarms
+        self._max_grad_norm = config.training.max_grad_norm
+        self._open_reader = open_reader
+        self._success_above = config.curation.success_above
+        self._history = PlayHistory(self._success_above)
+        self._changes: list[AlarmChange] = []
+        """What `look` has not returned yet."""
+        self._board: AlarmBoard | None = None
+        self._version = 0
+        """The newest version that was measured."""
+        self._last: FinishedEpisode | None = None
+        """The last episode of the last window."""
+        self._windows = 0
+
+    @property
+    def windows(self) -> int:
+        """Number of windows so far."""
+        return self._windows
+
+    def has_news(self, reader: StoreReader) -> bool:
+        """Whether a look would measure something: a window or an update that is not measured yet."""
+        if self._board is None and reader.newest_event(ALARM) is not None:
+            return True  # alarms of before, which may be switched off by now
+        newest = reader.latest_version()
+        has_update = newest is not None and newest.version > self._version
+        has_window = reader.episodes_finished() // self._settings.episodes > self._windows
+        return (has_update or has_window) and self._settings.enabled
+
+    def look(self) -> list[AlarmChange]:
+        """The alarms that were raised or cleared since the last look.
+
+        Raises StoreUnavailable; the next look then goes on where this one ended.
+        """
+        with self._open_reader() as reader:
+            if self._board is None:
+                self._board = self._caught_up(reader)
+                self._changes += self._board.clear_unwatched()
+            if self._settings.enabled:
+                for figures in self.measured(reader):
+                    self._changes += self._board.next(figures)
+        changes, self._changes = self._changes, []
+        return changes
+
+    def measured(self, reader: StoreReader) -> Iterator[Figures]:
+        """Measure what is new: of a new monitor everything, from the start of the run."""
+        yield from self._of_updates(reader)
+        yield from self._of_windows(reader)
+
+    def _caught_up(self, reader: StoreReader) -> AlarmBoard:
+        """Go through what needs no measurement; returns the board with the alarms that followed from it."""
+        self._history = PlayHistory(self._success_above)
+        self._windows, self._last = 0, None
+        windows = reader.episodes_finished() // self._settings.episodes - MEMORY
+        while self._windows < windows and (window := self._next_window(reader)):
+            self._add(reader, window, is_measured=self._windows < REFERENCE_WINDOWS)
+        newest = reader.latest_version()
+        self._version = max(0, (newest.version if newest else 0) - MEMORY)
+        return AlarmBoard(self._settings, raised_alarms(reader).keys())
+
+    def _of_updates(self, reader: StoreReader) -> Iterator[Figures]:
+        for version in reader.versions(first=self._version + 1):
+            self._version = version.version
+            yield update_figures(version.metrics, self._max_grad_norm)
+
+    def _of_windows(self, reader: StoreReader) -> Iterator[Figures]:
+        while window := self._next_window(reader):
+            answers = self._add(reader, window, is_measured=True)
+            assert answers is not None
+            yield self._history.figures(window, answers)
+
+    def _next_window(self, reader: StoreReader) -> Sequence[FinishedEpisode]:
+        """The episodes after the last window; empty while they are no whole one."""
+        size = self._settings.episodes
+        window = reader.finished_episodes(self._last, limit=size)
+        return window if len(window) == size else ()
+
+    def _add(
+        self, reader: StoreReader, window: Sequence[FinishedEpisode], *, is_measured: bool
+    ) -> AnswerFigures | None:
+        answers = answer_figures(list(_steps_of(reader, window))) if is_measured else None
+        self._history.add_window(window, answers)
+        self._last = window[-1]
+        self._windows += 1
+        return answers
+
+
+def _steps_of(reader: StoreReader, window: Sequence[FinishedEpisode]) -> Iterator[Sequence[Step]]:
+    """Yield the steps of each episode, without those that are damaged."""
+    for episode in window:
+        try:
+            yield reader.steps(episode.steps_sha256, unpack_without_prompts)
+        except BlobDamage:
+            continue  # the trainer refuses the group, and `dartrl doctor --data` names it
+
+
+def event_of(change: AlarmChange) -> Mapping[str, str | float]:
+    """The fields of the event that reports a change."""
+    return {
+        "stage": RAISED if change.is_raised else CLEARED,
+        "text": change.measured.text,
+        "value": change.measured.value,
+        "threshold": change.threshold,
+        "remedy": change.rule.remedy,
+    }
+
+
+def raised_alarms(reader: StoreReader) -> dict[LearningAlarm, Mapping[str, object]]:
+    """The alarms that are raised by the record, with the fields of their events and `unix_s`."""
+    if reader.newest_event(ALARM) is None:
+        return {}
+    found: dict[LearningAlarm, Mapping[str, object]] = {}
+    for alarm in LearningAlarm:
+        newest = reader.find_events(kinds=[ALARM], subject=alarm.value, limit=1)
+        if newest and newest[0].data["stage"] == RAISED:
+            found[alarm] = {**newest[0].data, "unix_s": newest[0].unix_s}
+    return found

@@ -1,0 +1,246 @@
+"""What is measured of finished episodes for the alarms of learning, window by window. Pure.
+
+Success and lengths are compared task by task, because the curator changes which tasks are played: a window
+of harder tasks is no fall.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from dart.config.alarm_names import LearningAlarm
+from dart.core.records import FinishedEpisode
+from dart.core.types import Step
+from dart.curation.learning_alarms import Measured
+
+REFERENCE_WINDOWS = 2
+"""The first windows, which are the start of the run."""
+
+RECENT, TASK_RECENT = 32, 96
+"""Number of the newest episodes of a task: for means over tasks, and for the success of one task.
+
+The rewards of a group are alike, because its rollouts begin at the same screen, so a few groups say little
+about a task: a recorded run has one at 66 % and later at 3 % over 32 episodes while the policy improves."""
+
+LEARNED_FROM = 0.4
+"""A task whose best success was less counts as never learned."""
+
+GROUPS_LEAST = 4
+"""Fewer groups in a window say nothing about spread."""
+
+BEFORE, BEFORE_LEAST = 64, 8
+"""Number of groups before those of one reward in a row, and the least number that tells their chance."""
+
+STREAK_MOST = 32
+"""So many groups in a row count. A job that is solved has more without any fault."""
+
+ACTION_MARK = "Action:"
+"""What stands between thought and action in answers of vision-language policies (`dart.policy.uitars`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFigures:
+    """What is measured of the answers of some episodes."""
+
+    steps: int
+    tokens: int
+    entropy: float | None
+    """Nats per token, mean; None without recorded entropies."""
+    top_action: str
+    top_count: int
+    """Number of steps with the most frequent action."""
+
+    @property
+    def tokens_per_answer(self) -> float:
+        return self.tokens / max(1, self.steps)
+
+
+def answer_figures(episodes: Collection[Sequence[Step]]) -> AnswerFigures:
+    """Measure the answers of episodes, given as their steps."""
+    steps = [step for episode in episodes for step in episode]
+    entropies = [nats for step in steps for nats in step.entropies]
+    actions = Counter(step.answer.rpartition(ACTION_MARK)[2].strip() for step in steps)
+    ((top, count),) = actions.most_common(1) or [("", 0)]
+    return AnswerFigures(
+        steps=len(steps),
+        tokens=sum(len(step.token_ids) for step in steps),
+        entropy=fmean(entropies) if entropies else None,
+        top_action=top,
+        top_count=count,
+    )
+
+
+@dataclass(slots=True)
+class Streak:
+    """Groups in a row whose rewards are all the same one, and the groups before them.
+
+    Groups are counted, not episodes, because the rewards of a group are alike without any fault.
+    """
+
+    before: deque[float | None] = field(default_factory=lambda: deque(maxlen=BEFORE))
+    """The reward of each group; None where the rewards of a group differ."""
+    reward: float | None = None
+    length: int = 0
+
+    def add(self, rewards: Sequence[float]) -> None:
+        reward = rewards[0] if len(set(rewards)) == 1 else None
+        if reward != self.reward:
+            self.before.extend([self.reward] * self.length)
+            self.reward, self.length = reward, 0
+        self.length += 1
+
+    @property
+    def chance(self) -> float:
+        """How likely the streak is by the groups before it; 1 if these are too few."""
+        if self.reward is None or len(self.before) < BEFORE_LEAST:
+            return 1.0
+        share = (self.before.count(self.reward) + 1) / (len(self.before) + 2)
+        return share ** min(self.length, STREAK_MOST)
+
+
+@dataclass(slots=True)
+class _Task:
+    """The history of one task."""
+
+    successes: deque[bool] = field(default_factory=lambda: deque(maxlen=TASK_RECENT))
+    steps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    played: int = 0
+    best: float = 0.0
+    """Best success of `TASK_RECENT` episodes in a row."""
+    steps_at_start: float = 0.0
+    """Mean number of steps of its first `RECENT` episodes."""
+
+    def add(self, episode: FinishedEpisode, success_above: float) -> None:
+        self.successes.append(episode.reward > success_above)
+        self.steps.append(episode.num_steps)
+        self.played += 1
+        if self.played == RECENT:
+            self.steps_at_start = fmean(self.steps)
+        if self.played >= TASK_RECENT:
+            self.best = max(self.best, fmean(self.successes))
+
+    @property
+    def recent_success(self) -> float:
+        return fmean(list(self.successes)[-RECENT:])
+
+    @property
+    def fall(self) -> float:
+        """By which share its success is below its best; 0 for a task that was never learned."""
+        return 1.0 - fmean(self.successes) / self.best if self.best >= LEARNED_FROM else 0.0
+
+    @property
+    def length_factor(self) -> float | None:
+        """Steps of an episode divided by those at the start; None before both are known."""
+        return fmean(self.steps) / self.steps_at_start if self.played >= 2 * RECENT else None
+
+
+class PlayHistory:
+    """The history of a run's finished episodes. Add them in the order they were stored."""
+
+    def __init__(self, success_above: float) -> None:
+        self._success_above = success_above
+        self._tasks: defaultdict[str, _Task] = defaultdict(_Task)
+        self._streak = Streak()
+        self._windows = 0
+        self._best_success = 0.0
+        self._at_start: list[AnswerFigures] = []
+
+    def add_window(self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures | None) -> None:
+        """Add the episodes of a window. The answers of the first windows are needed, later ones are not."""
+        for episode in episodes:
+            self._tasks[episode.task_id].add(episode, self._success_above)
+        for rewards in _groups_of(episodes):
+            self._streak.add(rewards)
+        self._windows += 1
+        self._best_success = max(self._best_success, self._success() or 0.0)
+        if answers is not None and self._windows <= REFERENCE_WINDOWS:
+            self._at_start.append(answers)
+
+    def figures(
+        self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures
+    ) -> dict[LearningAlarm, Measured]:
+        """Measure the window that was added last.
+
+        episodes   the episodes of the window
+        answers    its answers
+        """
+        return dict(
+            [
+                *self._of_answers(answers),
+                *self._of_success(),
+                *self._of_groups(episodes),
+                *self._of_lengths(answers),
+                self._of_streak(),
+            ]
+        )
+
+    def _success(self) -> float | None:
+        """Mean over tasks of their success; None while most tasks were played less than half a memory."""
+        played = sum(task.played for task in self._tasks.values())
+        if played < RECENT / 2 * len(self._tasks):
+            return None
+        return fmean(task.recent_success for task in self._tasks.values())
+
+    def _of_answers(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
+        at_start = [one.entropy for one in self._at_start if one.entropy]
+        if at_start and answers.entropy is not None:
+            share = answers.entropy / fmean(at_start)
+            text = f"entropy {answers.entropy:.3g} nats per token, {share:.1%} of that at the start"
+            yield LearningAlarm.ENTROPY_COLLAPSE, Measured(share, text)
+        if answers.steps:
+            share = answers.top_count / answers.steps
+            yield (
+                LearningAlarm.ONE_ACTION,
+                Measured(share, f"{share:.0%} of the steps have the action {answers.top_action!r}"),
+            )
+
+    def _of_success(self) -> Iterator[tuple[LearningAlarm, Measured]]:
+        success = self._success()
+        if success is not None:
+            text = f"mean success of the tasks {success:.0%}, at best {self._best_success:.0%}"
+            yield LearningAlarm.SUCCESS_FALLS, Measured(self._best_success - success, text)
+        name, worst = max(self._tasks.items(), key=lambda item: item[1].fall)
+        text = f"success of {name} {fmean(worst.successes):.0%}, at best {worst.best:.0%}"
+        yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
+
+    def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[LearningAlarm, Measured]]:
+        compared = _groups_of(episodes)
+        if len(compared) >= GROUPS_LEAST:
+            share = sum(len(set(rewards)) == 1 for rewards in compared) / len(compared)
+            text = f"{share:.0%} of {len(compared)} groups have equal rewards"
+            yield LearningAlarm.EQUAL_REWARDS, Measured(share, text)
+
+    def _of_lengths(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
+        found = []
+        if self._at_start and (before := fmean(one.tokens_per_answer for one in self._at_start)):
+            factor = answers.tokens_per_answer / before
+            text = (
+                f"answers have {answers.tokens_per_answer:.3g} tokens, {factor:.1f} times those at the start"
+            )
+            found.append(Measured(factor, text))
+        factors = [task.length_factor for task in self._tasks.values()]
+        if known := [one for one in factors if one is not None]:
+            text = f"episodes of a task have {fmean(known):.1f} times the steps of its first ones"
+            found.append(Measured(fmean(known), text))
+        if found:
+            yield LearningAlarm.LENGTH_EXPLODES, max(found, key=lambda one: one.value)
+
+    def _of_streak(self) -> tuple[LearningAlarm, Measured]:
+        streak = self._streak
+        before = sum(reward == streak.reward for reward in streak.before)
+        text = "the rewards of the last group differ"
+        if streak.reward is not None:
+            text = (
+                f"in the last {streak.length} groups every reward is {streak.reward:g}, which was so in "
+                f"{before} of the {len(streak.before)} groups before"
+            )
+        return LearningAlarm.EVALUATOR_STUCK, Measured(streak.chance, text)
+
+
+def _groups_of(episodes: Sequence[FinishedEpisode]) -> list[list[float]]:
+    """The rewards of each group that has at least two episodes among these."""
+    groups: defaultdict[int, list[float]] = defaultdict(list)
+    for episode in episodes:
+        groups[episode.group_id].append(episode.reward)
+    return [rewards for rewards in groups.values() if len(rewards) > 1]

@@ -1,0 +1,141 @@
+"""What the alarms measure of finished episodes: faults change it, other tasks and hard screens do not."""
+
+from dataclasses import replace
+from itertools import count
+
+from dart.config.alarm_names import LearningAlarm
+from dart.core.records import FinishedEpisode
+from dart.curation.learning_alarms import Measured
+from dart.curation.play_figures import (
+    STREAK_MOST,
+    TASK_RECENT,
+    AnswerFigures,
+    PlayHistory,
+    answer_figures,
+)
+from dart.testing.trajectories import step_at
+
+ANSWERS = AnswerFigures(steps=20, tokens=80, entropy=1.0, top_action="wait()", top_count=2)
+NUMBERS = count(1)
+
+
+def group(rewards: list[float], task_id: str = "a", num_steps: int = 2) -> list[FinishedEpisode]:
+    """The episodes of one group."""
+    group_id = next(NUMBERS)
+    return [
+        FinishedEpisode(
+            rollout_id=next(NUMBERS),
+            group_id=group_id,
+            task_id=task_id,
+            reward=reward,
+            num_steps=num_steps,
+            steps_sha256="",
+            stored_unix_s=float(group_id),
+        )
+        for reward in rewards
+    ]
+
+
+MIXED = [1.0, 0.0, 1.0, 0.0]
+FAILED = [0.0] * 4
+
+
+class Played:
+    """Plays windows of four groups and has them measured."""
+
+    def __init__(self) -> None:
+        self.history = PlayHistory(success_above=0.5)
+
+    def window(
+        self, *groups: list[FinishedEpisode], answers: AnswerFigures = ANSWERS
+    ) -> dict[LearningAlarm, Measured]:
+        episodes = [episode for one in groups for episode in one]
+        self.history.add_window(episodes, answers)
+        return self.history.figures(episodes, answers)
+
+    def windows(self, number: int, rewards: list[float], task_id: str = "a") -> dict[LearningAlarm, Measured]:
+        found: dict[LearningAlarm, Measured] = {}
+        for _ in range(number):
+            found = self.window(*(group(rewards, task_id) for _ in range(4)))
+        return found
+
+
+def test_the_action_of_an_answer_is_what_stands_after_its_thought() -> None:
+    written = ["Thought: one\nAction: wait()", "Thought: two\nAction: wait()", "finished()"]
+    figures = answer_figures([[replace(step_at(0), answer=answer) for answer in written]])
+    assert (figures.top_action, figures.top_count, figures.steps, figures.tokens) == ("wait()", 2, 3, 9)
+    assert answer_figures([]).entropy is None
+
+
+def test_entropy_and_length_of_answers_are_compared_with_those_of_the_first_windows() -> None:
+    played = Played()
+    played.windows(3, MIXED)
+    later = replace(ANSWERS, entropy=0.03, tokens=240, top_count=12)
+    found = played.window(*(group(MIXED) for _ in range(4)), answers=later)
+    assert found[LearningAlarm.ENTROPY_COLLAPSE].value == 0.03
+    assert found[LearningAlarm.LENGTH_EXPLODES].value == 3.0
+    assert found[LearningAlarm.ONE_ACTION].value == 0.6
+
+
+def test_episodes_of_a_task_are_compared_with_its_own_first_ones() -> None:
+    played = Played()
+    played.windows(2, MIXED)
+    longer = [group(MIXED, num_steps=8) for _ in range(8)]
+    assert played.window(*longer)[LearningAlarm.LENGTH_EXPLODES].value == 4.0
+    assert "4.0 times the steps" in played.window(*longer)[LearningAlarm.LENGTH_EXPLODES].text
+
+
+def test_harder_tasks_are_no_fall_of_success() -> None:
+    played = Played()
+    for _ in range(10):
+        played.window(group([1.0] * 4, "easy"), group(FAILED, "hard"))
+    assert played.windows(5, FAILED, "hard")[LearningAlarm.SUCCESS_FALLS].value == 0.0
+
+
+def test_success_falls_when_tasks_fail_that_succeeded() -> None:
+    played = Played()
+    played.windows(8, [1.0, 1.0, 1.0, 0.0])
+    assert played.windows(3, FAILED)[LearningAlarm.SUCCESS_FALLS].value == 0.75
+
+
+def test_a_task_is_unlearned_when_it_fails_for_long_and_only_if_it_was_learned() -> None:
+    played = Played()
+    played.windows(TASK_RECENT // 16, MIXED)
+    found = played.windows(2, FAILED)[LearningAlarm.TASK_UNLEARNED]
+    assert 0.3 < found.value < 0.4, "half of the newest groups say little"
+    found = played.windows(TASK_RECENT // 16, FAILED)[LearningAlarm.TASK_UNLEARNED]
+    assert (found.value, found.text) == (1.0, "success of a 0%, at best 50%")
+    never = Played()
+    assert never.windows(20, FAILED)[LearningAlarm.TASK_UNLEARNED].value == 0.0
+
+
+def test_the_share_of_groups_without_spread_is_measured() -> None:
+    played = Played()
+    found = played.window(group(MIXED), group(FAILED), group([0.5] * 4), group(MIXED))
+    assert found[LearningAlarm.EQUAL_REWARDS].value == 0.5
+    few = played.window(group(FAILED), group(FAILED))
+    assert LearningAlarm.EQUAL_REWARDS not in few, "two groups say nothing"
+
+
+def test_groups_of_one_reward_in_a_row_are_unlikely_only_where_they_were_rare() -> None:
+    usual, rare = Played(), Played()
+    for _ in range(16):
+        usual.window(group(FAILED), group(FAILED), group(FAILED), group(MIXED))
+        rare.window(group(MIXED), group(MIXED), group(FAILED), group(MIXED))
+    assert usual.windows(2, FAILED)[LearningAlarm.EVALUATOR_STUCK].value > 0.05
+    assert rare.windows(3, FAILED)[LearningAlarm.EVALUATOR_STUCK].value < 1e-6
+    assert rare.windows(1, MIXED)[LearningAlarm.EVALUATOR_STUCK].value == 1.0, "the rewards differ again"
+
+
+def test_a_solved_job_is_no_stuck_evaluator_however_long_it_lasts() -> None:
+    solved = Played()
+    for _ in range(20):
+        solved.window(*(group([1.0] * 4) for _ in range(3)), group(MIXED))
+    assert solved.windows(50, [1.0] * 4)[LearningAlarm.EVALUATOR_STUCK].value > 0.7**STREAK_MOST
+
+
+def test_a_run_that_has_just_begun_raises_nothing_about_success() -> None:
+    assert Played().window(group(FAILED), group(FAILED))[LearningAlarm.EVALUATOR_STUCK].value == 1.0
+    many = Played()
+    found = many.window(*(group(MIXED, f"task-{number}") for number in range(16)))
+    assert LearningAlarm.SUCCESS_FALLS not in found, "most tasks were played too little"
