@@ -1,7 +1,6 @@
 """Evaluations in a process of their own: which scores count, what is a fault, and what is kept of them."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.osworld import rescore, setup_steps
+from dart.environments.osworld import setup_steps
 from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import (
@@ -38,7 +37,7 @@ from dart.environments.osworld.scoring_environment import (
 )
 from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.tasks import OSWorldTask, load_task, parse_task
+from dart.environments.osworld.tasks import OSWorldTask, parse_task
 from dart.environments.protocol import EpisodeKey
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
@@ -389,40 +388,3 @@ def _other_version(tmp_path: Path) -> Path:
         checks.read_text().replace("return 1.0 if texts[0] == texts[1]", "return 0.25 if texts")
     )
     return folder
-
-
-def test_a_run_is_scored_again_without_its_machines(
-    evaluators: Path,
-    setting: Setting,
-    desktop: FakeDesktop,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    tasks = tmp_path / "examples"
-    (tasks / "x").mkdir(parents=True)
-    evaluator = {
-        "func": "compare_text_file",
-        "result": NOTES,
-        "expected": {"type": "cache_file", "path": "said"},
-    }
-    for name in ("y", "changed"):
-        (tasks / "x" / f"{name}.json").write_text(
-            json.dumps({"instruction": "Do it.", "evaluator": evaluator})
-        )
-    setting.scratch.mkdir()
-    for path in (setting.made("said"), desktop.home / "notes.txt"):
-        path.write_text("done")
-    log = JudgementLog(tmp_path / "run", "env-000", lambda: 5.0)
-    for name in ("osworld/x/y", "osworld/x/changed"):
-        asked, left_s = load_task(name, tasks), counting_down(DEADLINE_S)
-        judgement = asyncio.run(judge(asked, setting, find_evaluators(evaluators), left_s))
-        log.add(Judged(judgement, name, 0, EpisodeKey()))
-    setting.made("said").unlink()
-    (tasks / "x" / "changed.json").write_text(json.dumps({"instruction": "Do that.", "evaluator": evaluator}))
-    other = _other_version(tmp_path)
-    assert rescore.main([str(tmp_path / "run"), "--tasks", str(tasks), "--evaluators", str(other)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "osworld/x/y  desktop-env 0.0.1: 1  desktop-env 0.0.2: 0.25",
-        "osworld/x/changed  desktop-env 0.0.1: 1  desktop-env 0.0.2: the task's file has changed",
-        "1 different, 1 not judged again",
-    ]
