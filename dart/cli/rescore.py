@@ -62,15 +62,16 @@ def rescore(
 
 async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "list[Rescored]":
     from dart.core.run_directory import RunPaths
-    from dart.environments.osworld.rescore import judgements_of, require_tasks, rescore
-    from dart.environments.osworld.scoring_environment import find_evaluators
-    from dart.inspect.actor_table import written_config
 
     config = RunPaths(run).config
     if not config.is_file():
         end(
             f"{run} is no run directory, it has no {config.name}: name the directory of a run", ExitCode.USAGE
         )
+    from dart.environments.osworld.rescore import judgements_of, require_tasks, rescore
+    from dart.environments.osworld.scoring_environment import find_evaluators
+    from dart.inspect.actor_table import written_config
+
     settings = written_config(run)["environments"]
     judgements = judgements_of(run, settings["kind"])
     scoring = find_evaluators(evaluators or Path(settings["osworld"]["evaluators"]))
