@@ -385,6 +385,7 @@ LOOKING = {
     "quarantine list": Case(RUN, says="no actor is in quarantine", is_quick=True),
     "pool list": Case((*RUN, "-o", "json"), pool_list, is_quick=True),
     "pool show": Case(("999999", *RUN), codes=frozenset({2}), says="no demonstration 999999"),
+    "eval rescore": Case(("{run}",), codes=frozenset({2}), says="has no judgements"),
     "doctor": Case((*RUN, "-o", "json"), doctor, HEALTH),
     "config check": Case(("{config}",), says="valid"),
     "config show": Case(("{run}/config.toml",), config_show, is_quick=True),

@@ -63,6 +63,9 @@ def evaluate(
     Answers are sampled, and for some seeds also the most likely ones (evaluation.greedy_seeds_per_task). An
     episode without a result is left out of the rates and counted below the table.
 
+    `dartrl eval rescore RUN` judges the stored episodes of a run of OSWorld by other evaluators. For a
+    checkpoint in a folder of this name, write `./rescore`.
+
     **Examples**
 
     * `dartrl eval configs/base-policy`

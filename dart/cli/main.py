@@ -24,6 +24,7 @@ from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
 from dart.cli.osworld import osworld_app
 from dart.cli.pool import pool_app
+from dart.cli.rescore import rescore
 from dart.cli.tasks import tasks_app
 from dart.cli.train import pretrain, train
 from dart.cli.trajectories import trajectories_app
@@ -37,12 +38,18 @@ class AllCommands(TyperGroup):
     """The group of all commands. An error that a person can fix ends with one message and an exit code."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read `--json` as `--output=json`, in every command that has this option."""
-        return super().parse_args(ctx, _with_output(self, args))
+        """Read `--json` as `--output=json`, in every command that has this option, and names of two words."""
+        return super().parse_args(ctx, _with_output(self, with_name(self, args)))
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         with errors_as_exit_codes():
             return super().invoke(ctx)
+
+
+def with_name(commands: TyperGroup, words: list[str]) -> list[str]:
+    """Join the words of a name that begins with the name of another command: `eval` and `eval rescore`."""
+    name = " ".join(words[:2])
+    return [name, *words[2:]] if len(words) > 1 and name in commands.commands else words
 
 
 def _with_output(commands: TyperGroup, words: list[str]) -> list[str]:
@@ -90,6 +97,7 @@ app.command()(train)
 app.command()(up)
 app.command()(down)
 app.command("eval")(evaluate)
+app.command("eval rescore")(rescore)
 app.command()(pretrain)
 app.command()(explore)
 app.command()(align)

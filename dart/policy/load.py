@@ -145,7 +145,10 @@ def model_type(folder: Path) -> str:
 
 
 def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
-    """Load the model onto its device, frozen weights in the precision of the computation."""
+    """Load the model onto its device, frozen weights in the precision of the computation.
+
+    Each weight is read straight to the device. Otherwise every rank and engine of a machine with GPUs would
+    hold the whole model in main memory while it loads."""
     is_frozen = not placement.is_trained or placement.lora_rank > 0
     precision = placement.precision if is_frozen else placement.weight_precision
     module = AutoModelForImageTextToText.from_pretrained(
@@ -154,8 +157,8 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
         trust_remote_code=False,
         use_safetensors=True,
         dtype=DTYPES[precision],
+        device_map={"": device_of(placement.device)},
     )
-    module.to(device_of(placement.device))
     if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
     if placement.gradient_checkpointing:

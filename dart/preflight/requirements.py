@@ -33,7 +33,7 @@ from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
-TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
+TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "accelerate", "matplotlib")
 """Packages that the extra `train` of the distribution installs."""
 
 BROWSER_DEADLINE_S = 10.0

@@ -4,10 +4,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,15 +27,22 @@ from dart.store.checkpoints import (
     load_checkpoint,
     write_checkpoint,
 )
-from dart.store.errors import BlobMissing
+from dart.store.errors import BlobMissing, StoreUnavailable
 from dart.store.integrity import RecordDamaged
 from dart.store.object_storage import ObjectStorage
-from dart.store.published_checkpoints import MANIFEST, PREFIX, UNCOMMITTED, PublishedCheckpoints
+from dart.store.published_checkpoints import (
+    MANIFEST,
+    PREFIX,
+    TRANSFERS,
+    UNCOMMITTED,
+    PublishedCheckpoints,
+)
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
 from dart.telemetry.events import CHECKPOINT_RESTORED
 from dart.testing.trajectories import trajectory_for
+from tests.patience import slowness
 
 WEIGHTS, OPTIMIZER = "model.safetensors", "optimizer.pt"
 
@@ -455,3 +464,83 @@ def test_an_error_of_a_child_is_raised_with_its_class_and_attributes(tmp_path: P
     assert in_fresh_process(partial(blobs.read, sha256)) == b"steps"
     with pytest.raises(RuntimeError, match="ended with code -9"):
         in_fresh_process(partial(signal.raise_signal, signal.SIGKILL))
+
+
+# ---- many files at a time ----
+
+SHARDS = tuple(f"model-{number:05d}.safetensors" for number in range(1, 9))
+LOST = SHARDS[5]
+
+
+class Transfers:
+    """Watches the transfers of shards: the first ones begin together, and that of one fails at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        self.fails = True
+        self.most = 0
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._together = threading.Barrier(TRANSFERS)
+        self._make = getattr(ObjectStorage, method)
+        monkeypatch.setattr(ObjectStorage, method, lambda *arguments: self._watched(*arguments))
+
+    def _watched(self, storage: ObjectStorage, key: str, *rest: Any) -> Any:
+        if not key.endswith(SHARDS):
+            return self._make(storage, key, *rest)
+        with self._lock:
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+        try:
+            if key.endswith(SHARDS[:TRANSFERS]):
+                self._together.wait(60.0 * slowness())  # it breaks if they came one after the other
+            if self.fails and key.endswith(LOST):
+                raise StoreUnavailable(f"{storage.place(key)} cannot be transferred: connection reset")
+            return self._make(storage, key, *rest)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+
+def write_shards(machine: Machine) -> Path:
+    def write_files(folder: Path) -> None:
+        for name in SHARDS:
+            (folder / name).write_text(f"weights of {name}")
+
+    return write_checkpoint(machine.paths.checkpoints, CheckpointState(version=7, learner={}), write_files)
+
+
+def test_one_of_many_files_that_cannot_be_put_publishes_nothing_and_the_next_attempt_does(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = machine("trainer")
+    folder = write_shards(trainer)
+    transfers = Transfers(monkeypatch, "put_file")
+    with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
+        trainer.checkpoints.publish(7, folder)
+    assert transfers.most == TRANSFERS
+    assert trainer.checkpoints.versions() == []
+    with pytest.raises(CorruptCheckpoint, match=r"manifest\.json is corrupt: expected an object"):
+        machine("engines").checkpoints.policy(7)
+
+    transfers.fails = False
+    trainer.checkpoints.publish(7, folder)
+    served = machine("engines").checkpoints.policy(7)
+    assert {name: (served / name).read_text() for name in SHARDS} == {n: f"weights of {n}" for n in SHARDS}
+    kept = {entry.key.split("/")[2] for entry in trainer.checkpoints._storage.entries(PREFIX)}
+    assert len(kept) == 2, "the manifest, and the files of one attempt"
+
+
+def test_one_of_many_files_that_cannot_be_fetched_leaves_no_version_and_the_next_try_has_all(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, engines = machine("trainer"), machine("engines")
+    trainer.checkpoints.publish(7, write_shards(trainer))
+    transfers = Transfers(monkeypatch, "get_file")
+    with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
+        engines.checkpoints.policy(7)
+    assert transfers.most == TRANSFERS
+    assert not list((engines.paths.root / "cache").rglob("*.safetensors"))
+
+    transfers.fails = False
+    served = engines.checkpoints.policy(7)
+    assert {name: (served / name).read_text() for name in SHARDS} == {n: f"weights of {n}" for n in SHARDS}

@@ -21,7 +21,7 @@ from dart.environments.faults import EnvironmentFault, EvaluatorFailed, Infrastr
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import judge
 from dart.environments.osworld.providers import free_port
-from dart.environments.osworld.scoring_environment import find_evaluators
+from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
 from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.tasks import parse_task
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
@@ -108,11 +108,17 @@ def setting_of(desktop: FakeDesktop, tmp_path: Path, transport: Any = None, chro
     )
 
 
-async def score(kind: tuple[str, Any, Any], setting: Setting, deadline_s: float = DEADLINE_S) -> float:
-    evaluator = {"func": kind[0], "result": kind[1], "expected": kind[2]}
+async def score(
+    kind: tuple[str, Any, Any],
+    setting: Setting,
+    deadline_s: float = DEADLINE_S,
+    scoring: ScoringEnvironment | None = None,
+    **options: Any,
+) -> float:
+    evaluator = {"func": kind[0], "result": kind[1], "expected": kind[2], "options": options}
     task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
-    scoring = find_evaluators(EVALUATORS)
-    return (await judge(task, setting, scoring, counting_down(deadline_s))).score
+    left_s = counting_down(deadline_s)
+    return (await judge(task, setting, scoring or find_evaluators(EVALUATORS), left_s)).score
 
 
 def cut_off(request: httpx2.Request) -> httpx2.Response:

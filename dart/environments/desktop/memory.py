@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "dartrl-"
 
@@ -15,35 +17,47 @@ class MemoryLimit:
 
     def __init__(self, name: str, limit_bytes: int, root: Path = CGROUPS) -> None:
         self._bytes = limit_bytes
-        self._group: Path | None = None
+        self.group: Path | None = None
+        """Its folder, which exists while processes are in it; None without the rights or a limit."""
         parent, self._file = _parent_of(root)
         if limit_bytes and parent is not None:
-            self._group = parent / f"{PREFIX}{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{os.getpid()}"
+            self.group = parent / f"{PREFIX}{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{os.getpid()}"
 
     def take(self, pids: Iterable[int]) -> None:
         """Limit the total memory of these processes and of all processes that they start from now on."""
-        if self._group is None:
+        if self.group is None:
             return
-        _sweep(self._group.parent)
+        _sweep(self.group.parent)
         try:
-            self._group.mkdir(exist_ok=True)
-            (self._group / self._file).write_text(str(self._bytes))
+            self.group.mkdir(exist_ok=True)
+            (self.group / self._file).write_text(str(self._bytes))
             for pid in pids:
-                (self._group / "cgroup.procs").write_text(str(pid))
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    (self.group / "cgroup.procs").write_text(str(pid))
         except OSError:
             self.release()
 
+    def take_tree(self, pid: int) -> None:
+        """Limit a process with all its descendants, also those that they start meanwhile."""
+        taken: set[int] = set()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            while new := {pid, *(child.pid for child in root.children(recursive=True))} - taken:
+                self.take(sorted(new))
+                taken |= new
+
     def release(self) -> None:
         """Remove the group. A group with running processes stays and is removed by `_sweep` later."""
-        if self._group is not None:
+        if self.group is not None:
             with contextlib.suppress(OSError):
-                self._group.rmdir()
+                self.group.rmdir()
 
 
 def _sweep(parent: Path) -> None:
-    """Remove empty groups that killed environments left behind; groups with running processes stay."""
+    """Remove empty groups that this process or a killed environment left behind; others stay."""
     for group in parent.glob(f"{PREFIX}*"):
-        if not Path("/proc", group.name.rpartition("-")[2]).exists():
+        owner = group.name.rpartition("-")[2]
+        if owner == str(os.getpid()) or not Path("/proc", owner).exists():
             with contextlib.suppress(OSError):
                 group.rmdir()
 

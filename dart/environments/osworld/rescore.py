@@ -1,48 +1,103 @@
-"""Judges the stored episodes of a run again, by the evaluators that are installed now.
+"""Judges stored episodes again, by the evaluators that are installed now (`dartrl eval rescore`).
 
-::
-
-    python -m dart.environments.osworld.rescore runs/20260101 --tasks evaluation_examples/examples
-
-Nothing of the run is changed. Each line has the task, the score that counted, and the new one; an episode
-that cannot be judged again has the reason in its place: the new version asks what was not read, pages of a
-browser were read, rules of the task name days from today, or the task's file has changed.
+Nothing of the run is changed and no machine is needed: the evaluators get the answers that were kept
+(`dart.environments.osworld.judgements`). An episode that cannot be judged again has the reason in place of a
+score: the new version asks what was not read, pages of a browser were read, rules of the task name days from
+today, the task's file has changed, or what was read is lost.
 """
 
-import argparse
-import asyncio
-import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from dart.core.errors import UsageError
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EnvironmentFault
 from dart.environments.osworld.judgements import KeptJudgement, RecordedAnswers, read_judgements
 from dart.environments.osworld.judging import judged
-from dart.environments.osworld.scoring_environment import (
-    EvaluatorsMissing,
-    ScoringEnvironment,
-    find_evaluators,
-)
-from dart.environments.osworld.tasks import load_task
+from dart.environments.osworld.scoring_environment import ScoringEnvironment
+from dart.environments.osworld.tasks import load_task, task_ids
+from dart.store.errors import BlobDamage
 
 DEADLINE_S = 300.0
+"""Of the evaluation of one episode."""
+
 TODAY = "rule_relativeTime"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescored:
+    """A stored judgement, and what the installed evaluators say of the same episode."""
+
+    task_id: str
+    seed: int
+    rollout_id: int
+    """Id of the rollout; 0 for an evaluation."""
+    attempt: int
+    environment: str
+    evaluator: str
+    score: float
+    """The score that counted."""
+    new_evaluator: str
+    new_score: float | None
+    reason: str = ""
+    """Why there is no new score."""
+
+
+def judgements_of(run_dir: Path, environment_kind: str) -> tuple[KeptJudgement, ...]:
+    """Return the judgements of a run. Raises UsageError when there are none.
+
+    environment_kind   of the run's configuration, for the message
+    """
+    if kept := tuple(read_judgements(run_dir)):
+        return kept
+    if environment_kind != "osworld":
+        raise UsageError(
+            f'the run in {run_dir} has no judgements: its environments.kind is "{environment_kind}", and '
+            'only runs of kind "osworld" keep what an evaluation read; name such a run'
+        )
+    raise UsageError(
+        f"the run in {run_dir} has no judgements: none of its episodes was scored yet, or the folder "
+        "judgements is on another machine; name the run directory of the machine with the environments"
+    )
+
+
+def require_tasks(tasks: Path) -> None:
+    """Raise UsageError when there is no task file."""
+    if not task_ids(tasks):
+        raise UsageError(
+            f"there is no task file in {tasks}, and an episode is judged by its task's file: name the folder "
+            "with the files, or the set, that the run had in environments.osworld.tasks with --tasks"
+        )
+
+
 async def rescore(
-    run_dir: Path, tasks: Path, scoring: ScoringEnvironment
-) -> AsyncIterator[tuple[KeptJudgement, float | str]]:
-    """Yield each judgement of a run with the new score, or the reason why there is none."""
-    for kept in read_judgements(run_dir):
+    run_dir: Path, judgements: Sequence[KeptJudgement], tasks: Path, scoring: ScoringEnvironment
+) -> AsyncIterator[Rescored]:
+    """Yield each judgement with the score that these evaluators give the same episode."""
+    for kept in judgements:
+        new_score, reason = None, ""
         try:
-            yield kept, await _score(kept, run_dir, tasks, scoring)
-        except EnvironmentFault as error:
-            yield kept, str(error)
+            found = await _score(kept, run_dir, tasks, scoring)
+            new_score, reason = (None, found) if isinstance(found, str) else (found, "")
+        except (EnvironmentFault, BlobDamage) as error:
+            reason = str(error)
+        yield Rescored(
+            task_id=kept.task_id,
+            seed=kept.seed,
+            rollout_id=kept.rollout_id,
+            attempt=kept.attempt,
+            environment=kept.environment,
+            evaluator=kept.evaluator,
+            score=kept.score,
+            new_evaluator=scoring.name,
+            new_score=new_score,
+            reason=reason,
+        )
 
 
 async def _score(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> float | str:
+    """Return the new score, or the reason why there is none."""
     task = load_task(kept.task_id, tasks)
     if task.sha256 != kept.task_sha256:
         return "the task's file has changed"
@@ -50,34 +105,3 @@ async def _score(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: Scori
         return "its rules name days from today"
     answers = RecordedAnswers(run_dir, kept)
     return (await judged(task, scoring, answers, counting_down(DEADLINE_S))).score
-
-
-async def _print(run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> int:
-    relations: Counter[str] = Counter()
-    async for kept, found in rescore(run_dir, tasks, scoring):
-        print(f"{kept.task_id}  {kept.evaluator}: {kept.score:g}  {scoring.name}: {found}")
-        relations["not judged again" if isinstance(found, str) else _relation(kept.score, found)] += 1
-    print(", ".join(f"{count} {name}" for name, count in relations.most_common()) or "no judgements")
-    return 0 if relations else 1
-
-
-def _relation(before: float, after: float) -> str:
-    return "the same" if before == after else "different"
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dart.environments.osworld.rescore")
-    parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--tasks", type=Path, default=Path("evaluation_examples/examples"))
-    parser.add_argument("--evaluators", type=Path, default=Path(".venv-osworld-score"))
-    options = parser.parse_args(arguments)
-    try:
-        scoring = find_evaluators(options.evaluators)
-    except EvaluatorsMissing as error:
-        print(error, file=sys.stderr)
-        return 1
-    return asyncio.run(_print(options.run, options.tasks, scoring))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -365,8 +365,12 @@ ERRORS = "surrogatepass"
 
 
 def limit_memory(browses: bool) -> None:
-    """Limit what this process may take. A browser's driver reserves addresses that it never uses, so where
-    one runs the limit is on what is written to."""
+    """Limit what this process may take, and let the kernel end it first when the machine has none left.
+
+    A browser's driver reserves addresses that it never uses, so where one runs the limit is on what is
+    written to."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     memory = resource.RLIMIT_DATA if browses else resource.RLIMIT_AS
     for limit, most in (
         (memory, MOST_MEMORY_BYTES),

@@ -18,6 +18,7 @@ from typing import Any
 import msgpack
 
 from actors.process import exit_reason_of
+from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.desktop.sandbox import PASSWD, await_exit, kill, sandbox_command
 from dart.environments.osworld import scoring_child
 from dart.environments.osworld.guest import Guest
@@ -27,6 +28,10 @@ MOST_MESSAGE_BYTES = 2**20
 """Limit of a message of the child: a question or a score."""
 
 MOST_TMP_BYTES = 2**30
+MOST_SANDBOX_BYTES = scoring_child.MOST_MEMORY_BYTES + MOST_TMP_BYTES
+"""Limit of all processes of a sandbox with its /tmp, where the kernel permits control groups: one process at
+its own limit, and a full /tmp."""
+
 FIRST_UID = 2**20
 """Where this process is root, its children have a user of their own, with a number from here on."""
 
@@ -54,12 +59,19 @@ def has_sandbox() -> bool:
 class ScoringProcess:
     """One child, for one evaluation."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, limit: MemoryLimit) -> None:
         self._process = process
+        self._limit: MemoryLimit | None = limit
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message; does nothing when the child has ended, which the next `receive` reports."""
+        """Write a message; does nothing when the child has ended, which the next `receive` reports.
+
+        The first one is the order. Until it has come the child reads nothing that a guest said, so that its
+        memory is limited early enough."""
         assert self._process.stdin is not None
+        if self._limit is not None:
+            self._limit.take_tree(self._process.pid)
+            self._limit = None
         packed = msgpack.packb(message, unicode_errors=scoring_child.ERRORS)
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(struct.pack(">I", len(packed)) + packed)
@@ -99,11 +111,13 @@ async def scoring_process(scoring: ScoringEnvironment, guest: Guest | None) -> A
             if guest is not None:
                 await stack.enter_async_context(_browser(guest, folder / SOCKET))
             process = await _started(scoring, folder, browses=guest is not None)
+            limit = MemoryLimit(folder.name, MOST_SANDBOX_BYTES)
             try:
-                yield ScoringProcess(process)
+                yield ScoringProcess(process, limit)
             finally:
                 kill(process)
                 await await_exit(process)
+                limit.release()
 
 
 async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) -> asyncio.subprocess.Process:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from dart.cli.main import app
+from dart.cli.main import app, with_name
 from dart.config.config import Config, field_rows
 from tests.unit.docs.pages import PAGES, backticked, name_of
 from tests.unit.docs.test_links import is_defined
@@ -59,7 +59,7 @@ def fenced(page: Path) -> Iterator[str]:
 def what_is_wrong(line: str) -> Iterator[str]:
     """Each word after `dartrl` that is no command of its group and no option of its command."""
     command, path = command_line(), "dartrl"
-    for word in words_of(line):
+    for word in with_name(command, words_of(line)):
         if word.startswith("-"):
             options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
             if word.partition("=")[0] not in options | {"--help"}:

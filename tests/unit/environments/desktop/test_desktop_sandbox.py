@@ -91,6 +91,32 @@ def test_a_limit_is_a_group_with_the_processes_in_it(group: Path) -> None:
     assert (made / "cgroup.procs").read_text() == "2"  # the kernel takes them one by one
 
 
+def test_descendants_that_begin_while_the_others_are_taken_are_taken_too(
+    group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = iter([[7], [7, 8], [7, 8]])
+
+    class Process:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
+        def children(self, recursive: bool) -> list["Process"]:
+            return [Process(pid) for pid in next(below)]
+
+    taken: list[int] = []
+    monkeypatch.setattr(memory.psutil, "Process", Process)
+    monkeypatch.setattr(MemoryLimit, "take", lambda self, pids: taken.extend(pids))
+    MemoryLimit("env-000", 2**20).take_tree(1)
+    assert taken == [1, 7, 8]
+
+
+def test_an_empty_group_of_this_process_goes_with_the_next_limit(group: Path) -> None:
+    left = group / f"dartrl-score-{os.getpid()}"
+    left.mkdir()
+    MemoryLimit("other", 2**20).take([1])
+    assert not left.exists()
+
+
 def test_without_a_limit_there_is_no_group(group: Path) -> None:
     limit = MemoryLimit("env-000", 0)
     limit.take([1])

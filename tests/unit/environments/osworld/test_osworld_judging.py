@@ -1,7 +1,6 @@
 """Evaluations in a process of their own: which scores count, what is a fault, and what is kept of them."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from dart.config.machine_address import MachineAddress
 from dart.environments.deadlines import counting_down
+from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.faults import (
     CallFailed,
     EnvironmentFault,
@@ -21,7 +21,7 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.osworld import rescore, setup_steps
+from dart.environments.osworld import scoring_process, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import (
@@ -38,15 +38,16 @@ from dart.environments.osworld.scoring_environment import (
 )
 from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.tasks import OSWorldTask, load_task, parse_task
+from dart.environments.osworld.tasks import OSWorldTask, parse_task
 from dart.environments.protocol import EpisodeKey
+from tests.patience import slowness
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 pytestmark = pytest.mark.slow
 needs_sandbox = pytest.mark.skipif(not has_sandbox(), reason="not installed: bubblewrap (make osworld-score)")
 
-DEADLINE_S = 60.0
+DEADLINE_S = 60.0 * slowness()
 NOTES = {"type": "vm_file", "path": "/home/user/notes.txt", "dest": "notes.txt"}
 GOLD = {"type": "vm_file", "path": "/home/user/gold.txt", "dest": "gold.txt"}
 CLOUD = {"type": "cloud_file", "path": "https://files.example/gold.txt", "dest": "gold.txt"}
@@ -276,6 +277,50 @@ async def test_an_evaluation_that_takes_too_much_memory_is_the_evaluators_failur
         await score("takes_memory", GOLD)
 
 
+def permits_groups() -> bool:
+    """Whether this process may make control groups with a limit on memory."""
+    limit = MemoryLimit("permits-groups", 2**30)
+    limit.take([])
+    is_there = limit.group is not None and limit.group.is_dir()
+    limit.release()
+    return is_there
+
+
+CHILDREN = """sum(
+    os.waitpid(pid, 0)[1] == 0
+    for pid in [os.fork() or (b'x' * 2**27 and time.sleep(3), os._exit(0)) for _ in range(4)]
+)"""
+"""How many of four processes with 128 MiB each end by themselves."""
+
+
+@needs_sandbox
+@pytest.mark.skipif(not permits_groups(), reason="not permitted: control groups with a limit on memory")
+@pytest.mark.parametrize(("limit_mib", "is_enough"), [(2048, True), (320, False)])
+async def test_all_processes_of_an_evaluation_have_one_limit_together(
+    score: Callable[..., Any],
+    desktop: FakeDesktop,
+    monkeypatch: pytest.MonkeyPatch,
+    limit_mib: int,
+    is_enough: bool,
+) -> None:
+    monkeypatch.setattr(scoring_process, "MOST_SANDBOX_BYTES", limit_mib * 2**20)
+    (desktop.home / "answer").write_text(CHILDREN)
+    look = {"type": "vm_command_line", "command": ["cat", "answer"]}
+    try:
+        ended_well = await score("runs", look)
+    except EvaluatorFailed:  # the kernel ended the one that judges
+        ended_well = 0.0
+    assert (ended_well == 4.0) is is_enough
+
+
+@needs_sandbox
+async def test_the_kernel_ends_an_evaluation_before_anything_else(
+    score: Callable[..., Any], desktop: FakeDesktop
+) -> None:
+    (desktop.home / "answer").write_text("int(open('/proc/self/oom_score_adj').read())")
+    assert await score("runs", {"type": "vm_command_line", "command": ["cat", "answer"]}) == 1000.0
+
+
 # ---- code in an answer ----
 
 
@@ -389,40 +434,3 @@ def _other_version(tmp_path: Path) -> Path:
         checks.read_text().replace("return 1.0 if texts[0] == texts[1]", "return 0.25 if texts")
     )
     return folder
-
-
-def test_a_run_is_scored_again_without_its_machines(
-    evaluators: Path,
-    setting: Setting,
-    desktop: FakeDesktop,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    tasks = tmp_path / "examples"
-    (tasks / "x").mkdir(parents=True)
-    evaluator = {
-        "func": "compare_text_file",
-        "result": NOTES,
-        "expected": {"type": "cache_file", "path": "said"},
-    }
-    for name in ("y", "changed"):
-        (tasks / "x" / f"{name}.json").write_text(
-            json.dumps({"instruction": "Do it.", "evaluator": evaluator})
-        )
-    setting.scratch.mkdir()
-    for path in (setting.made("said"), desktop.home / "notes.txt"):
-        path.write_text("done")
-    log = JudgementLog(tmp_path / "run", "env-000", lambda: 5.0)
-    for name in ("osworld/x/y", "osworld/x/changed"):
-        asked, left_s = load_task(name, tasks), counting_down(DEADLINE_S)
-        judgement = asyncio.run(judge(asked, setting, find_evaluators(evaluators), left_s))
-        log.add(Judged(judgement, name, 0, EpisodeKey()))
-    setting.made("said").unlink()
-    (tasks / "x" / "changed.json").write_text(json.dumps({"instruction": "Do that.", "evaluator": evaluator}))
-    other = _other_version(tmp_path)
-    assert rescore.main([str(tmp_path / "run"), "--tasks", str(tasks), "--evaluators", str(other)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "osworld/x/y  desktop-env 0.0.1: 1  desktop-env 0.0.2: 0.25",
-        "osworld/x/changed  desktop-env 0.0.1: 1  desktop-env 0.0.2: the task's file has changed",
-        "1 different, 1 not judged again",
-    ]

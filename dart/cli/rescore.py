@@ -1,0 +1,119 @@
+"""`dartrl eval rescore`: judge stored episodes of OSWorld again, by other evaluators."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
+from dart.cli.output import Format, Output, print_list, say
+from dart.inspect.formatting import counted
+from dart.inspect.tables import Column
+
+if TYPE_CHECKING:
+    from dart.environments.osworld.rescore import Rescored
+
+
+def rescore(
+    run: Annotated[Path, typer.Argument(help="Run directory with judgements of OSWorld's evaluators.")],
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the task files, or a set of them. Default: environments.osworld.tasks of "
+            "the run."
+        ),
+    ] = None,
+    evaluators: Annotated[
+        Path | None,
+        typer.Option(
+            help="Virtual environment with the evaluators to judge by. Default: "
+            "environments.osworld.evaluators of the run."
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Judge the stored episodes of a run again, by the OSWorld evaluators that are installed now.
+
+    A run keeps what each evaluation read of its machine, so no machine is needed, and nothing of the run
+    changes. The table has the score that counted, with its evaluators, beside the new one. An episode that
+    cannot be judged again has the reason in its place: the new evaluators ask what was not read, pages of a
+    browser were read, rules of the task name days from today, the task's file has changed, or what was read
+    is lost.
+
+    Exit code 0: some episodes were judged again, also when scores differ; 1: none could be.
+
+    **Examples**
+
+    * `dartrl eval rescore runs/base`
+    * `dartrl eval rescore runs/base --evaluators /opt/newer-evaluators -o json`
+    * `dartrl eval rescore runs/base --tasks evaluation_examples/examples`
+    """
+    import asyncio
+
+    with errors_as_exit_codes(run):
+        found = asyncio.run(_rescored(run, tasks, evaluators))
+    print_list(found, columns(), output)
+    if not output.is_data:
+        say(summary(found))
+    if all(one.new_score is None for one in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "list[Rescored]":
+    from dart.core.run_directory import RunPaths
+
+    config = RunPaths(run).config
+    if not config.is_file():
+        end(
+            f"{run} is no run directory, it has no {config.name}: name the directory of a run", ExitCode.USAGE
+        )
+    from dart.environments.osworld.rescore import judgements_of, require_tasks, rescore
+    from dart.environments.osworld.scoring_environment import find_evaluators
+    from dart.inspect.actor_table import written_config
+
+    settings = written_config(run)["environments"]
+    judgements = judgements_of(run, settings["kind"])
+    scoring = find_evaluators(evaluators or Path(settings["osworld"]["evaluators"]))
+    folder = tasks or Path(settings["osworld"]["tasks"])
+    require_tasks(folder)
+    found = []
+    async for one in rescore(run, judgements, folder, scoring):
+        found.append(one)
+        say(f"{len(found)}/{len(judgements)} {one.task_id}: {_change(one)}", err=True)
+    return found
+
+
+def _change(one: "Rescored") -> str:
+    return one.reason if one.new_score is None else f"{one.score:g} -> {one.new_score:g}"
+
+
+def columns() -> "list[Column[Rescored]]":
+    """Columns of the list: the task, what counted, and what the other evaluators say."""
+    return [
+        Column("task", lambda one: one.task_id),
+        Column("seed", lambda one: one.seed, is_number=True, is_wide=True),
+        Column("rollout", lambda one: one.rollout_id or None, is_number=True),
+        Column("environment", lambda one: one.environment, is_wide=True),
+        Column("evaluators", lambda one: one.evaluator),
+        Column("score", lambda one: f"{one.score:g}", is_number=True),
+        Column("new evaluators", lambda one: one.new_evaluator),
+        Column("new score", lambda one: _or_none(one.new_score), is_number=True),
+        Column("not judged again because", lambda one: one.reason, folds=True),
+    ]
+
+
+def _or_none(score: float | None) -> str | None:
+    return None if score is None else f"{score:g}"
+
+
+def summary(found: "Sequence[Rescored]") -> str:
+    """Return one line: how many scores differ, and the mean before and after of those judged again."""
+    again = [(one.score, one.new_score) for one in found if one.new_score is not None]
+    text = (
+        f"{counted(len(again), 'episode')} judged again, {sum(old != new for old, new in again)} differently"
+    )
+    if again:
+        means = [sum(column) / len(again) for column in zip(*again, strict=True)]
+        text += f"; mean score {means[0]:.4f}, now {means[1]:.4f}"
+    return text + (f"; {len(found) - len(again)} not judged again" if len(again) < len(found) else "")

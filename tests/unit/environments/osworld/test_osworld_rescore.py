@@ -1,0 +1,170 @@
+"""`dartrl eval rescore`: stored episodes judged again without machines, and its errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dart.cli.main import app
+from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
+from dart.environments.osworld.judging import Judgement, Reading
+from dart.environments.osworld.rescore import TODAY
+from dart.environments.osworld.tasks import load_task
+from dart.environments.protocol import EpisodeKey
+from tests.unit.environments.osworld.fake_evaluators import make_evaluators
+
+pytestmark = pytest.mark.slow
+
+SAID: dict[str, Any] = {"type": "vm_command_line", "command": "cat said", "shell": True}
+WANTED = {"type": "rule", "rules": {"expected": "done"}}
+
+
+@pytest.fixture
+def run(tmp_path: Path, evaluators: Path) -> Path:
+    """A run directory whose configuration names evaluators and task files."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(
+        '[environments]\nkind = "osworld"\n[environments.osworld]\n'
+        f'tasks = "{tmp_path / "examples"}"\nevaluators = "{evaluators}"\n'
+    )
+    return tmp_path / "run"
+
+
+def write_task(run: Path, name: str, result: dict[str, Any] = SAID, instruction: str = "Do it.") -> None:
+    """Write a task's file; write those of a test first, because the list of a folder is read once."""
+    folder = run.parent / "examples" / "x"
+    folder.mkdir(parents=True, exist_ok=True)
+    evaluator = {"func": "exact_match", "result": result, "expected": WANTED}
+    (folder / f"{name}.json").write_text(json.dumps({"instruction": instruction, "evaluator": evaluator}))
+
+
+def keep_judgement(run: Path, name: str, output: str) -> None:
+    """Keep a judgement of 1 by desktop-env 0.0.1, which read this output of the machine."""
+    arguments = {"command": SAID["command"], "shell": True}
+    read = Reading(
+        question="execute", arguments=arguments, answer={"status": 200, "body": {"output": output}}
+    )
+    judgement = Judgement(
+        score=1.0,
+        evaluator="desktop-env 0.0.1",
+        task_sha256=load_task(f"osworld/x/{name}", run.parent / "examples").sha256,
+        readings=(read,),
+    )
+    key = EpisodeKey(rollout_id=7, attempt=1, fence=9)
+    JudgementLog(run, "env-000").add(Judged(judgement, f"osworld/x/{name}", 3, key))
+
+
+def other_version(folder: Path) -> Path:
+    """Make evaluators of another version, in which a match is worth less."""
+    made = make_evaluators(folder, "0.0.2")
+    (checks,) = made.glob("lib/*/site-packages/desktop_env/evaluators/metrics/checks.py")
+    checks.write_text(checks.read_text().replace("return 1.0 if result ==", "return 0.25 if result =="))
+    return made
+
+
+def command(*words: str | Path) -> tuple[int, str, str]:
+    ran = CliRunner().invoke(app, ["eval", "rescore", *map(str, words)])
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path, tmp_path: Path) -> None:
+    for name in ("same", "changed", "today", "lost"):
+        write_task(run, name, SAID | {"type": TODAY} if name == "today" else SAID)
+    for name in ("same", "changed", "today", "lost"):
+        keep_judgement(run, name, "done" if name != "lost" else "lost")
+    write_task(run, "changed", instruction="Do that.")
+    lost = next(path for path in (run / FOLDER / READ).glob("*/*") if b"lost" in path.read_bytes())
+    lost.unlink()
+
+    code, out, err = command(run, "--evaluators", other_version(tmp_path / "other"), "-o", "json")
+    found = {one["task_id"].rpartition("/")[2]: one for one in json.loads(out)}
+
+    assert code == 0
+    assert found["same"] == {
+        "task_id": "osworld/x/same",
+        "seed": 3,
+        "rollout_id": 7,
+        "attempt": 1,
+        "environment": "env-000",
+        "evaluator": "desktop-env 0.0.1",
+        "score": 1.0,
+        "new_evaluator": "desktop-env 0.0.2",
+        "new_score": 0.25,
+        "reason": "",
+    }
+    assert {found[name]["new_score"] for name in ("changed", "today", "lost")} == {None}
+    assert found["changed"]["reason"] == "the task's file has changed"
+    assert found["today"]["reason"] == "its rules name days from today"
+    assert "is missing: restore it" in found["lost"]["reason"]
+    assert "1/4 osworld/x/same: 1 -> 0.25" in err.splitlines()
+
+
+def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
+    write_task(run, "a")
+    write_task(run, "b")
+    keep_judgement(run, "a", "done")
+    keep_judgement(run, "b", "nothing")
+    code, out, _ = command(run)
+
+    assert code == 0
+    assert "new score" in out
+    assert out.splitlines()[-1] == "2 episodes judged again, 1 differently; mean score 1.0000, now 0.5000"
+
+
+def test_a_run_of_which_nothing_can_be_judged_again_has_failed(run: Path) -> None:
+    write_task(run, "a")
+    keep_judgement(run, "a", "done")
+    write_task(run, "a", instruction="Do that.")
+    code, out, _ = command(run)
+
+    assert code == 1
+    assert out.splitlines()[-1] == "0 episodes judged again, 0 differently; 1 not judged again"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    code, _, err = command(tmp_path)
+
+    assert (code, err) == (
+        2,
+        f"error: {tmp_path} is no run directory, it has no config.toml: name the directory of a run\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("osworld", "none of its episodes was scored yet"), ("miniwob", 'its environments.kind is "miniwob"')],
+)
+def test_a_run_without_judgements_says_why(run: Path, kind: str, why: str) -> None:
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('"osworld"', f'"{kind}"'))
+    code, _, err = command(run)
+
+    assert code == 2
+    assert f"error: the run in {run} has no judgements: {why}" in err
+
+
+def test_evaluators_that_are_not_installed_are_named_with_the_command_that_installs_them(
+    run: Path, tmp_path: Path
+) -> None:
+    write_task(run, "a")
+    keep_judgement(run, "a", "done")
+    code, _, err = command(run, "--evaluators", tmp_path / "none")
+
+    assert code == 69
+    assert f"OSWorld's evaluators are not installed in {tmp_path / 'none'}" in err
+    assert "run `make osworld-score`" in err
+
+
+def test_a_folder_without_task_files_is_named_with_the_option_that_names_another(
+    run: Path, tmp_path: Path
+) -> None:
+    write_task(run, "a")
+    keep_judgement(run, "a", "done")
+    code, _, err = command(run, "--tasks", tmp_path / "none")
+
+    assert code == 2
+    assert f"there is no task file in {tmp_path / 'none'}" in err
+    assert "with --tasks" in err
+    assert command(run, "--tasks", tmp_path / "examples")[0] == 0
