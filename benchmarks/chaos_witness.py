@@ -4,7 +4,8 @@ A fault has healed when both are there within `HEALS_WITHIN_S`: an event that th
 first real work after it (`benchmarks.chaos_report`). What the event is depends on the fault:
 
   SIGKILL, SIGSTOP       the report `child_terminated` about that incarnation of the victim, or about the
-                         supervisor above it, which took it along before its own end was noticed
+                         supervisor above it, which took it along before its own end was noticed; for a
+                         child of a pool also `child_quarantined`, or the `outage` of its pool
   disk full, locked      the event `paused`: an actor waited and went on
   fault in an episode    the attempt that it spent
   fault of a reset       none of its own, as a reset is repeated within its attempt: the next start counts
@@ -32,6 +33,9 @@ HEALS_WITHIN_S = 120.0
 
 WRITTEN_EARLY_S = 1.0
 """An event may bear a time this much before the fault's: two processes took them from the clock."""
+
+ENDS = frozenset({"child_terminated", "child_quarantined"})
+"""Contexts of reports about the end of a child that is started again."""
 
 SUPERVISORS = {"env-": "environment_pool", "rollout-": "rollout_pool"}
 """Who may end with a child of a pool, by its name's prefix."""
@@ -125,12 +129,15 @@ def _healing_of_signal(fault: Fault, evidence: Evidence, work_s: float | None) -
 def _report(fault: Fault, evidence: Evidence) -> tuple[str, float | None]:
     above = [name for prefix, name in SUPERVISORS.items() if is_any(fault.victim, prefix)]
     for report in sorted(evidence.reports, key=lambda one: one.unix_s):
-        if report.unix_s < fault.unix_s - WRITTEN_EARLY_S or report.context != "child_terminated":
+        offender, after_s = report.offender, report.unix_s - fault.unix_s
+        is_outage = report.context == "outage" and report.supervisor in above
+        if is_outage and abs(after_s) <= HEALS_WITHIN_S:  # the failures after its first have no report
+            return f"outage of {report.supervisor}", max(0.0, after_s)
+        if after_s < -WRITTEN_EARLY_S or report.context not in ENDS:
             continue
-        offender = report.offender
         is_own = (offender.id, offender.incarnation) == (fault.victim, fault.incarnation)
         if is_own or offender.id in above:
-            return f"{report.context} of {offender.id}", max(0.0, report.unix_s - fault.unix_s)
+            return f"{report.context} of {offender.id}", max(0.0, after_s)
     return "", None
 
 
