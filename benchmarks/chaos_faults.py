@@ -127,7 +127,7 @@ class Injector:
             self._last_s = now_s
 
     def _first_done(self, due: Sequence[Planned], now_s: float) -> Planned | None:
-        """Carry out the first that can be. While a central one waits until all are up, nothing else is done."""
+        """Carry out the first that can be; while a central one waits until all are up, none."""
         for fault in due:
             if self._carry_out(fault, now_s):
                 return fault

@@ -5,7 +5,8 @@ first real work after it (`benchmarks.chaos_report`). What the event is depends 
 
   SIGKILL, SIGSTOP       the report `child_terminated` about that incarnation of the victim, or about the
                          supervisor above it, which took it along before its own end was noticed; for a
-                         child of a pool also `child_quarantined`, or the `outage` of its pool
+                         child of a pool also `child_quarantined`, or the `outage` of its pool. Where the disk
+                         was full, on which reports are lost: its next incarnation
   disk full, locked      the event `paused`: an actor waited and went on
   fault in an episode    the attempt that it spent
   fault of a reset       none of its own, as a reset is repeated within its attempt: the next start counts
@@ -18,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from benchmarks import runs
-from benchmarks.chaos_faults import LASTS_S, Fault, is_any
+from benchmarks.chaos_faults import DISK_FULL, LASTS_S, Fault, is_any
 from benchmarks.chaos_report import RESET_FAULTS, Episode, injected_recovery_s, recovery_s
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
@@ -36,6 +37,9 @@ WRITTEN_EARLY_S = 1.0
 
 ENDS = frozenset({"child_terminated", "child_quarantined"})
 """Contexts of reports about the end of a child that is started again."""
+
+HANGS_S = 20.0
+"""How long a stopped actor may go unnoticed: its report may come when the disk is full by then."""
 
 SUPERVISORS = {"env-": "environment_pool", "rollout-": "rollout_pool"}
 """Who may end with a child of a pool, by its name's prefix."""
@@ -105,8 +109,9 @@ def healings(
     commits: Sequence[float],
 ) -> list[Healing]:
     """Every fault with its recovery, in the order in which they were done."""
+    full = [fault.unix_s for fault in faults if fault.kind == DISK_FULL]
     found = [
-        (fault.unix_s, _healing_of_signal(fault, evidence, recovery_s(fault, episodes, commits)))
+        (fault.unix_s, _healing_of_signal(fault, evidence, full, recovery_s(fault, episodes, commits)))
         for fault in faults
     ]
     found += [
@@ -119,8 +124,13 @@ def healings(
     return [healing for _, healing in sorted(found, key=lambda one: one[0])]
 
 
-def _healing_of_signal(fault: Fault, evidence: Evidence, work_s: float | None) -> Healing:
+def _healing_of_signal(
+    fault: Fault, evidence: Evidence, full: Sequence[float], work_s: float | None
+) -> Healing:
     event, event_s = _pause(fault, evidence) if fault.kind in LASTS_S else _report(fault, evidence)
+    is_full = any(until - LASTS_S[DISK_FULL] - HANGS_S <= fault.unix_s <= until for until in full)
+    if not event and is_full and fault.ready_after_s is not None:  # a report is lost on a full disk
+        event, event_s = "the next incarnation", fault.ready_after_s
     prefix = next((prefix for prefix in SUPERVISORS if is_any(fault.victim, prefix)), "")
     kind = f"{fault.kind} {prefix}N" if prefix else fault.what
     return Healing(what=fault.what, kind=kind, event=event, event_s=event_s, work_s=work_s)
