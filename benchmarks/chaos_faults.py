@@ -121,11 +121,19 @@ class Injector:
             self.give_back()
         if now_s < self._last_s + GAP_S:
             return
-        due = (fault for fault in self._plan if fault.at_s <= now_s)
-        done = next((fault for fault in due if self._carry_out(fault, now_s)), None)
+        done = self._first_done([fault for fault in self._plan if fault.at_s <= now_s], now_s)
         if done is not None:
             self._plan.remove(done)
             self._last_s = now_s
+
+    def _first_done(self, due: Sequence[Planned], now_s: float) -> Planned | None:
+        """Carry out the first that can be; while a central one waits until all are up, none."""
+        for fault in due:
+            if self._carry_out(fault, now_s):
+                return fault
+            if fault.victim in CENTRAL:
+                return None
+        return None
 
     def give_back(self) -> None:
         """Disk or database, now."""

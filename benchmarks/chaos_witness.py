@@ -4,7 +4,9 @@ A fault has healed when both are there within `HEALS_WITHIN_S`: an event that th
 first real work after it (`benchmarks.chaos_report`). What the event is depends on the fault:
 
   SIGKILL, SIGSTOP       the report `child_terminated` about that incarnation of the victim, or about the
-                         supervisor above it, which took it along before its own end was noticed
+                         supervisor above it, which took it along before its own end was noticed; for a
+                         child of a pool also `child_quarantined`, or the `outage` of its pool. Where the disk
+                         was full, on which reports are lost: its next incarnation
   disk full, locked      the event `paused`: an actor waited and went on
   fault in an episode    the attempt that it spent
   fault of a reset       none of its own, as a reset is repeated within its attempt: the next start counts
@@ -17,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from benchmarks import runs
-from benchmarks.chaos_faults import LASTS_S, Fault, is_any
+from benchmarks.chaos_faults import DISK_FULL, LASTS_S, Fault, is_any
 from benchmarks.chaos_report import RESET_FAULTS, Episode, injected_recovery_s, recovery_s
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
@@ -32,6 +34,12 @@ HEALS_WITHIN_S = 120.0
 
 WRITTEN_EARLY_S = 1.0
 """An event may bear a time this much before the fault's: two processes took them from the clock."""
+
+ENDS = frozenset({"child_terminated", "child_quarantined"})
+"""Contexts of reports about the end of a child that is started again."""
+
+HANGS_S = 20.0
+"""How long a stopped actor may go unnoticed: its report may come when the disk is full by then."""
 
 SUPERVISORS = {"env-": "environment_pool", "rollout-": "rollout_pool"}
 """Who may end with a child of a pool, by its name's prefix."""
@@ -101,8 +109,9 @@ def healings(
     commits: Sequence[float],
 ) -> list[Healing]:
     """Every fault with its recovery, in the order in which they were done."""
+    full = [fault.unix_s for fault in faults if fault.kind == DISK_FULL]
     found = [
-        (fault.unix_s, _healing_of_signal(fault, evidence, recovery_s(fault, episodes, commits)))
+        (fault.unix_s, _healing_of_signal(fault, evidence, full, recovery_s(fault, episodes, commits)))
         for fault in faults
     ]
     found += [
@@ -115,8 +124,13 @@ def healings(
     return [healing for _, healing in sorted(found, key=lambda one: one[0])]
 
 
-def _healing_of_signal(fault: Fault, evidence: Evidence, work_s: float | None) -> Healing:
+def _healing_of_signal(
+    fault: Fault, evidence: Evidence, full: Sequence[float], work_s: float | None
+) -> Healing:
     event, event_s = _pause(fault, evidence) if fault.kind in LASTS_S else _report(fault, evidence)
+    is_full = any(until - LASTS_S[DISK_FULL] - HANGS_S <= fault.unix_s <= until for until in full)
+    if not event and is_full and fault.ready_after_s is not None:  # a report is lost on a full disk
+        event, event_s = "the next incarnation", fault.ready_after_s
     prefix = next((prefix for prefix in SUPERVISORS if is_any(fault.victim, prefix)), "")
     kind = f"{fault.kind} {prefix}N" if prefix else fault.what
     return Healing(what=fault.what, kind=kind, event=event, event_s=event_s, work_s=work_s)
@@ -125,12 +139,15 @@ def _healing_of_signal(fault: Fault, evidence: Evidence, work_s: float | None) -
 def _report(fault: Fault, evidence: Evidence) -> tuple[str, float | None]:
     above = [name for prefix, name in SUPERVISORS.items() if is_any(fault.victim, prefix)]
     for report in sorted(evidence.reports, key=lambda one: one.unix_s):
-        if report.unix_s < fault.unix_s - WRITTEN_EARLY_S or report.context != "child_terminated":
+        offender, after_s = report.offender, report.unix_s - fault.unix_s
+        is_outage = report.context == "outage" and report.supervisor in above
+        if is_outage and abs(after_s) <= HEALS_WITHIN_S:  # the failures after its first have no report
+            return f"outage of {report.supervisor}", max(0.0, after_s)
+        if after_s < -WRITTEN_EARLY_S or report.context not in ENDS:
             continue
-        offender = report.offender
         is_own = (offender.id, offender.incarnation) == (fault.victim, fault.incarnation)
         if is_own or offender.id in above:
-            return f"{report.context} of {offender.id}", max(0.0, report.unix_s - fault.unix_s)
+            return f"{report.context} of {offender.id}", max(0.0, after_s)
     return "", None
 
 

@@ -3,6 +3,7 @@
 import re
 import signal
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -257,6 +258,21 @@ def test_a_fault_has_healed_when_the_run_noticed_it_and_worked_again(
     (healing,) = healings([struck], [], seen, EPISODES, COMMITS)
     assert healing.missing == missing
     assert healing.is_healed is (not missing)
+
+
+def test_a_child_whose_pool_has_an_outage_has_no_report_of_its_own() -> None:
+    struck = fault("SIGKILL", "env-001", incarnation=2, ready_after_s=1.0)
+    outage = replace(report("env-000", 7, 95.0), supervisor="environment_pool", context="outage")
+    (healing,) = healings([struck], [], evidence(outage), EPISODES, COMMITS)
+    assert (healing.event, healing.event_s, healing.missing) == ("outage of environment_pool", 0.0, "")
+
+
+@pytest.mark.parametrize(("given_back_s", "event"), [(108.0, "the next incarnation"), (300.0, "")])
+def test_a_report_that_a_full_disk_refused_is_not_missed(given_back_s: float, event: str) -> None:
+    struck = fault("SIGKILL", "env-001", incarnation=2, ready_after_s=1.0)
+    full = Fault(kind=DISK_FULL, victim="", at_s=0.0, unix_s=given_back_s)
+    found = healings([struck, full], [], evidence(), EPISODES, COMMITS)
+    assert next(one for one in found if one.what == "SIGKILL env-001").event == event
 
 
 def test_a_fault_in_an_episode_has_healed_when_its_attempt_was_spent() -> None:
