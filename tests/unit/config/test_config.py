@@ -168,8 +168,8 @@ def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
 
     assert problem.startswith(f"{tmp_path / 'no.toml'}: there is no such file; ")
     assert (
-        "the bundled configurations are align, chaos, cluster, decoupling, demo, desktop, explore, grounding, "
-        "grounding-rl, hard" in problem
+        "the bundled configurations are align, chaos, cluster, decoupling, demo, desktop, explore, "
+        "grounding, grounding-rl, hard" in problem
     )
 
 
