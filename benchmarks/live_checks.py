@@ -407,6 +407,7 @@ CHANGING = {
     "up": Case(("{config}", *RUN), codes=TAKEN, says="taken by process"),
 }
 APART = {
+    "demo": "it trains in a run of its own, for a minute and a half",
     "eval": "it measures a checkpoint in a run of its own",
     "explore": "it explores a site in browsers of its own",
     "align": "it explores a site and trains a policy there, for minutes",

@@ -93,6 +93,7 @@ FORMS = {
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
     "trainer_compare": _form("--quick --out {out}/trainer_compare.json"),
+    "turn_resume": _form("--quick --out {out}/turn_resume.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),

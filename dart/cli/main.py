@@ -14,6 +14,7 @@ from dart.cli import control
 from dart.cli.actors import actors_app
 from dart.cli.align import align
 from dart.cli.config import config_app
+from dart.cli.demo import demo
 from dart.cli.doctor import doctor, setup
 from dart.cli.evaluate import evaluate
 from dart.cli.events import events, why
@@ -93,6 +94,7 @@ def options(
 
 app.command()(init)
 app.command()(setup)
+app.command()(demo)
 app.command()(train)
 app.command()(up)
 app.command()(down)

@@ -192,6 +192,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _policy_problems(config)
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
+    yield from _replay_problems(config.environments)
     yield from _provider_problems(config.environments)
     yield from _size_problems(config)
     yield from shared_gpu_problems(config)
@@ -394,6 +395,16 @@ def _fault_problems(environments: sections.EnvironmentsSettings) -> Iterator[Con
                 (f"environments.faults.{kind.value}", "environments.kind"),
                 f"must be 0: environments of kind {environments.kind!r} cannot have this fault",
             )
+
+
+def _replay_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
+    """Yield a problem if episodes shall go on after a fault and their environments cannot be replayed."""
+    if environments.turn_resumes and not KINDS[environments.kind].can_replay:
+        yield (
+            ("environments.turn_resumes", "environments.kind"),
+            f"must be 0: screens of kind {environments.kind!r} do not follow from seed and actions alone, "
+            f"got {environments.turn_resumes}",
+        )
 
 
 def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:

@@ -32,6 +32,9 @@ class EnvironmentKind:
     (`Environment.inspect`)."""
     content_follows_from_seed: bool = True
     """Whether the seed decides how a task begins."""
+    can_replay: bool = False
+    """Whether the same seed and actions give the same screens, bit for bit, so that an episode can go on
+    after a fault (`environments.turn_resumes`)."""
 
 
 KINDS: Mapping[str, EnvironmentKind] = {
@@ -39,12 +42,14 @@ KINDS: Mapping[str, EnvironmentKind] = {
         make="dart.environments.miniwob.environment:make",
         task_ids="dart.environments.miniwob.pages:tasks_of",
         is_page=True,
+        can_replay=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page has no windows and no applications
     ),
     "sites": EnvironmentKind(
         make="dart.environments.sites.environment:make",
         task_ids="dart.environments.sites.tasks:tasks_of",
         is_page=True,
+        can_replay=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,
     ),
     "grounding": EnvironmentKind(
@@ -52,7 +57,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
         task_ids="dart.environments.grounding.data_sets:tasks_of",
         injectable=frozenset(),  # nothing runs behind a recorded screenshot
     ),
-    "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
+    "simulated": EnvironmentKind(make="dart.environments.simulated:make", can_replay=True),
     "desktop": EnvironmentKind(
         make="dart.environments.desktop.environment:make",
         task_ids="dart.environments.desktop.tasks:tasks_of",

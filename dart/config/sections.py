@@ -291,6 +291,10 @@ class EnvironmentsSettings(Section):
     """Deadline of one action, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
     """Deadline of the score of an episode."""
+    turn_resumes: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """How often an attempt whose browser failed is reset, replayed up to the failed step and goes on there,
+    each screenshot compared with the recorded one. Where a screenshot differs, the attempt is spent. 0:
+    never. Only for kinds whose screens follow from seed and actions: miniwob, sites and simulated."""
     latency: LatencySettings = LatencySettings()
     """Waits added to every environment."""
     faults: FaultsSettings = FaultsSettings()

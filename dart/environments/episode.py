@@ -1,14 +1,15 @@
 """One episode: reset, then observe, ask the policy and act until it ends, and its reward.
 
 An episode can be interrupted between two steps. Its steps are then stored in the record. The environment that
-continues it replays them first, answer by answer, and compares every screenshot. While the policy takes long
-to answer, the screen is parked: its clock stands still.
+continues it replays them first, answer by answer, and compares every screenshot. An episode whose environment
+failed goes on in the same way, if `environments.turn_resumes` allows it. While the policy takes long to
+answer, the screen is parked: its clock stands still.
 """
 
 import hashlib
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
@@ -18,10 +19,11 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
-from dart.environments.faults import InfrastructureFault
+from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
+from dart.environments.turn_resume import may_resume
 from dart.policy.context import newest_history, newest_past
 from dart.store.disk_wait import put_blob
 from dart.store.run_blobs import run_blobs
@@ -98,6 +100,15 @@ class StopEvent:
         self._waits.discard(wait)
 
 
+@dataclass(frozen=True, slots=True)
+class _GivenAnswer:
+    """An answer of the policy whose step is not over, with the screenshot that it was given for."""
+
+    generation: Generation
+    generate_ms: float
+    screenshot_sha256: str
+
+
 @dataclass(slots=True)
 class _Progress:
     """The state of an episode that is being played."""
@@ -108,6 +119,9 @@ class _Progress:
     steps: list[Step] = field(default_factory=list)
     outcome: Outcome | None = None
     """How the episode ended; None while it continues."""
+    given: _GivenAnswer | None = None
+    """The answer of the step in progress. After a fault of its action it is used again, because another
+    answer would make actions that break the environment rarer than the policy samples them."""
 
 
 class Player:
@@ -133,8 +147,16 @@ class Player:
         started_unix_s, started_s = clock.unix_s(), clock.monotonic_s()
         with self._meter.during("in_episode_s"):
             progress = await self._begin(task)
+            resumed = 0
             while progress.outcome is None:
-                await self._step(progress)
+                try:
+                    await self._step(progress)
+                except EnvironmentFault as fault:
+                    limit = self._limits.turn_resumes
+                    if not may_resume(fault, steps=len(progress.steps), resumed=resumed, limit=limit):
+                        raise
+                    resumed += 1
+                    progress = await self._resume(progress, fault)
             reward = await self._reward(task, progress.outcome)
         return PlayedEpisode(
             instruction=progress.observation.instruction,
@@ -155,9 +177,30 @@ class Player:
             await self._replay(progress, step)
         return progress
 
+    async def _resume(self, failed: _Progress, fault: EnvironmentFault) -> _Progress:
+        """Reset the environment after a fault and replay the episode up to the step that failed.
+
+        Raises the fault if a screen differs from the recorded one, and the faults of the replay.
+        """
+        steps = tuple(failed.steps)
+        try:
+            progress = await self._begin(replace(failed.task, parked=steps))
+            if failed.given is not None and _hash_of(progress.observation) != failed.given.screenshot_sha256:
+                raise ReplayFailed(f"replay of {failed.task.task_id}: the newest screen is another one")
+        except ReplayFailed as difference:
+            self._actor.log.warning("turn_not_resumed", fault=str(fault), detail=str(difference))
+            raise fault from difference
+        progress.task, progress.given = failed.task, failed.given
+        self._meter.add("turn_resumes", 1)
+        self._meter.add("steps_saved", len(steps))
+        self._actor.log.warning(
+            "turn_resumed", task=failed.task.task_id, step=len(steps) + 1, fault=str(fault)
+        )
+        return progress
+
     async def _replay(self, progress: _Progress, step: Step) -> None:
         number, task_id = len(progress.steps) + 1, progress.task.task_id
-        if hashlib.sha256(progress.observation.screenshot).hexdigest() != step.screenshot_sha256:
+        if _hash_of(progress.observation) != step.screenshot_sha256:
             raise ReplayFailed(f"replay of {task_id}: step {number} starts from another screen than recorded")
         if await self._act(step.answer) is not None:
             raise ReplayFailed(
@@ -169,16 +212,22 @@ class Player:
     async def _step(self, progress: _Progress) -> None:
         if self.stop_event.is_set:
             raise Interrupted(progress.steps)
-        screenshot = progress.observation.screenshot
-        sha256 = await put_blob(self._actor, self._screenshots, "screenshots", screenshot)
-        generation, generate_ms = await _timed(self._answer(progress, sha256))
-        ended, act_ms = await _timed(self._act(generation.answer))
-        progress.steps.append(_step(sha256, generation, progress.observe_ms, generate_ms, act_ms))
+        given = progress.given = progress.given or await self._ask(progress)
+        ended, act_ms = await _timed(self._act(given.generation.answer))
+        progress.steps.append(_step(given, progress.observe_ms, act_ms))
+        progress.given = None
         if ended is None and len(progress.steps) >= progress.task.step_cap:
             ended = Outcome.STEP_CAP
         progress.outcome = ended
         if ended is None:
             await self._observe(progress)
+
+    async def _ask(self, progress: _Progress) -> _GivenAnswer:
+        """Keep the screenshot and ask the policy what to do. Raises Interrupted."""
+        screenshot = progress.observation.screenshot
+        sha256 = await put_blob(self._actor, self._screenshots, "screenshots", screenshot)
+        generation, generate_ms = await _timed(self._answer(progress, sha256))
+        return _GivenAnswer(generation, generate_ms, sha256)
 
     async def _answer(self, progress: _Progress, sha256: str) -> Generation:
         """Ask the policy for an answer, and park the screen while that takes long. Raises Interrupted."""
@@ -264,9 +313,14 @@ def _past(step: Step) -> PastStep:
     return PastStep(screenshot_sha256=step.screenshot_sha256, token_ids=step.token_ids)
 
 
-def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: float, act_ms: float) -> Step:
+def _hash_of(observation: Observation) -> str:
+    return hashlib.sha256(observation.screenshot).hexdigest()
+
+
+def _step(given: _GivenAnswer, observe_ms: float, act_ms: float) -> Step:
+    generation = given.generation
     return Step(
-        screenshot_sha256=sha256,
+        screenshot_sha256=given.screenshot_sha256,
         images=generation.images,
         spans=generation.spans,
         prompt_ids=generation.prompt_ids,
@@ -277,6 +331,6 @@ def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: f
         centres=generation.centres,
         policy_version=generation.policy_version,
         observe_ms=observe_ms,
-        generate_ms=generate_ms,
+        generate_ms=given.generate_ms,
         act_ms=act_ms,
     )

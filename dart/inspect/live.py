@@ -20,6 +20,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dart.core.records import RunPhase
+from dart.inspect import success_windows
 from dart.inspect.actor_table import in_tree_order
 from dart.inspect.formatting import DASH, activity, age, counts, duration, percent, size, state_text
 from dart.inspect.processes import UNREACHABLE
@@ -70,11 +71,14 @@ class PlainLines:
         self._printed_s = float("-inf")
         self._phase: RunPhase | None = None
         self._notices: tuple[str, ...] = ()
+        self._windows = 0
+        """How many success windows have been printed."""
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Print new notices; print a line if the phase changed or the last line is `LINE_EVERY_S` old."""
         now_s = self._clock()
         self._print_notices(snapshot.notices)
+        self._print_windows(snapshot)
         if snapshot.phase is self._phase and now_s - self._printed_s < LINE_EVERY_S:
             return
         self._phase, self._printed_s = snapshot.phase, now_s
@@ -88,6 +92,13 @@ class PlainLines:
         if self._notices and not notices:
             self._print("  all notices are over")
         self._notices = notices
+
+    def _print_windows(self, snapshot: RunSnapshot) -> None:
+        """Print the success over time whenever another window is over."""
+        over = [one for one in snapshot.success_windows if one.ends_s <= snapshot.elapsed_s]
+        if len(over) > self._windows:
+            self._print(f"  {success_windows.text(over, snapshot.base_success_rate)}")
+        self._windows = len(over)
 
     def _print(self, text: str) -> None:
         """Print one line. A full disk or a closed pipe is ignored, because it must not end the run."""
@@ -130,7 +141,8 @@ def header(snapshot: RunSnapshot) -> RenderableType:
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
     health = [*_health(snapshot), str(snapshot.conservation)]
-    figures = [_figures(snapshot), list(_curation(snapshot)), health]
+    over_time = [text] if (text := _success_over_time(snapshot)) else []
+    figures = [_figures(snapshot), over_time, list(_curation(snapshot)), health]
     return Group(first, *(Flow(line) for line in figures if line), *_remarks(snapshot))
 
 
@@ -191,6 +203,10 @@ def _figures(snapshot: RunSnapshot) -> list[str]:
         f"actions/min {snapshot.actions_per_minute:.0f}",
         f"staleness {_staleness(snapshot)}",
     ]
+
+
+def _success_over_time(snapshot: RunSnapshot) -> str:
+    return success_windows.text(snapshot.success_windows, snapshot.base_success_rate)
 
 
 def _staleness(snapshot: RunSnapshot) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from dart.core.run_directory import RunPaths
-from dart.inspect import learning_curve, report
+from dart.inspect import learning_curve, report, success_windows
 from dart.inspect.exit_reports import RESTARTED, all_reports
 from dart.inspect.formatting import counts
 from dart.inspect.snapshot import RunSnapshot
@@ -81,8 +81,14 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
     for measured in result.report.measured:
         console.print(Printable(report.render(measured)))
     files = f"{paths.root}: report.json, curve.png, checkpoints/"
-    for line in [*curation_lines(result), books_line(result), files]:
+    for line in [*success_lines(result), *curation_lines(result), books_line(result), files]:
         console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def success_lines(result: TrainResult) -> list[str]:
+    """Return the line about success over time; none for a run without training episodes."""
+    line = success_windows.text(result.snapshot.success_windows, result.snapshot.base_success_rate)
+    return [line] if line else []
 
 
 def books_line(result: TrainResult) -> str:
@@ -122,6 +128,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "updates": snapshot.updates,
         "policy_version": snapshot.policy_version,
         "trajectories": snapshot.trajectories,
+        "success_while_training": [asdict(window) for window in snapshot.success_windows],
         "restarts": snapshot.restarts,
         "faults": dict(snapshot.faults),
         **asdict(snapshot.conservation),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dart.core.records import Conservation, RunPhase
 from dart.inference.engine_state import EngineState
 from dart.inspect.sidecar_status import Sidecar
+from dart.inspect.success_windows import SuccessWindow
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 
@@ -119,6 +120,10 @@ class RunSnapshot:
     """Share of successes, 0 to 1, among the newest trajectories of all tasks; None before the first one."""
     recent: int = 0
     """Number of trajectories over which `success_rate` is computed."""
+    base_success_rate: float | None = None
+    """Mean over tasks of the base policy's success on held-out seeds; None unless every task was measured."""
+    success_windows: tuple[SuccessWindow, ...] = ()
+    """Success of training episodes in windows of the run's time, the oldest first."""
     trajectories: int = 0
     steps: int = 0
     """Environment steps of all trajectories ever stored."""

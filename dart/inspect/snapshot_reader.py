@@ -12,7 +12,7 @@ from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths
-from dart.core.statistics import Score
+from dart.core.statistics import Score, mean_rate
 from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.run_phases import RunPlan, phase_now
 from dart.inference.engine_state import state_of
@@ -21,6 +21,7 @@ from dart.inspect.evaluation_scores import scores, still_missing
 from dart.inspect.notices import notices
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
+from dart.inspect.success_windows import SuccessWindow, spans, without_empty_end
 from dart.inspect.task_reports import TaskReport, state, task_reports
 from dart.inspect.time_budget import read_session
 from dart.store.reader import StoreReader
@@ -29,6 +30,14 @@ from dart.telemetry.events import USER_VISIBLE
 
 RECENT = 200
 """How many of the newest trajectories the success rate of the whole run is computed over."""
+
+
+WINDOW_EPISODES_MOST = 2000
+"""How many of the newest trajectories of one window its success rate is computed over; the 95 % interval of
+such a rate is at most 2.2 points to each side."""
+
+SETTLED_S = 5.0
+"""A window that ended this long ago gets no further trajectory."""
 
 
 class SnapshotReader:
@@ -44,6 +53,8 @@ class SnapshotReader:
         self.store = StoreReader(paths.record)
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
+        self._settled: dict[tuple[float, float], SuccessWindow] = {}
+        """The success windows that do not change any more, by begin and end in unix seconds."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +88,8 @@ class SnapshotReader:
             serving_versions=tuple(serving(vitals, self.paths.root).values()),
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
+            base_success_rate=mean_rate(list(base.values())) if len(base) == len(reports) else None,
+            success_windows=self._success_windows(session),
             trajectories=totals.trajectories,
             steps=totals.steps,
             outcomes=totals.outcomes,
@@ -109,6 +122,29 @@ class SnapshotReader:
             tasks=tuple(_task_row(report, base.get(report.task_id)) for report in reports),
             actors=actor_rows(self.paths.root, vitals, self._windows_s),
         )
+
+    def _success_windows(self, session: dict[str, float]) -> tuple[SuccessWindow, ...]:
+        """Read the success of training episodes over time, since the run was started or continued."""
+        elapsed_s, since_s = session["elapsed_s"], session["used_before_s"]
+        start_unix_s = session["started_unix_s"] - since_s
+        found = [
+            self._success_window(begins_s, ends_s, start_unix_s, elapsed_s)
+            for begins_s, ends_s in spans(elapsed_s, session["budget_s"], since_s)
+        ]
+        return without_empty_end(found)
+
+    def _success_window(
+        self, begins_s: float, ends_s: float, start_unix_s: float, elapsed_s: float
+    ) -> SuccessWindow:
+        between = start_unix_s + begins_s, start_unix_s + ends_s
+        if between in self._settled:
+            return self._settled[between]
+        above = self._config.curation.success_above
+        successes, episodes = self.store.success_within(*between, WINDOW_EPISODES_MOST, above)
+        window = SuccessWindow(begins_s=begins_s, ends_s=ends_s, successes=successes, episodes=episodes)
+        if ends_s + SETTLED_S < elapsed_s:
+            self._settled[between] = window
+        return window
 
     def _progress(self, session: dict[str, float], updates: int, actions: int) -> tuple[RunPhase, int, int]:
         """Return the phase of the run, and the number of episodes done and planned if it is an evaluation.

@@ -102,6 +102,11 @@ RECENT_SUCCESS = """
     SELECT count(*) FILTER (WHERE reward > :success_above), count(*) FROM trajectories WHERE rollout_id IN (
         SELECT rollout_id FROM trajectories ORDER BY stored_unix_s DESC LIMIT :last)
 """
+SUCCESS_WITHIN = """
+    SELECT count(*) FILTER (WHERE reward > :success_above), count(*) FROM (
+        SELECT reward FROM trajectories WHERE stored_unix_s >= :begins AND stored_unix_s < :ends
+        ORDER BY stored_unix_s DESC LIMIT :most) AS newest
+"""
 STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored_unix_s > :since_unix_s"
 REWARDS_OVER_TIME = "SELECT task_id, reward, stored_unix_s FROM trajectories ORDER BY stored_unix_s"
 FINISHED_EPISODES = """

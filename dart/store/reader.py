@@ -379,6 +379,16 @@ class StoreReader:
         """Number of trajectories ever stored."""
         return int(self._value(queries.FINISHED))
 
+    def success_within(
+        self, begins_unix_s: float, ends_unix_s: float, most: int, success_above: float
+    ) -> tuple[int, int]:
+        """Numbers of successes and of trajectories among the `most` newest that were stored in a window."""
+        window = {"begins": begins_unix_s, "ends": ends_unix_s}
+        with self._reading() as connection:
+            values = {**window, "most": most, "success_above": success_above}
+            successes, episodes = connection.execute(queries.SUCCESS_WITHIN, values).fetchone()
+        return successes, episodes
+
     def steps_played(self) -> int:
         """Environment steps of all trajectories ever stored."""
         return int(self._value(queries.STEPS_PLAYED))

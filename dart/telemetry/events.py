@@ -54,6 +54,9 @@ KINDS: Mapping[str, EventKind] = {
             "strict_s": "environments: in reset, step, observe and evaluate only",
             "engine_wait_s": "environments: waiting for an answer of the policy",
             "idle_s": "environments: without work",
+            "turn_resumes": "environments: faults after which an episode went on in its step; "
+            "`environments.turn_resumes`",
+            "steps_saved": "environments: steps that were replayed then, instead of played anew",
             "busy_s": "engines: answering requests; those that wait for a load or a hold do not count",
             "weighted_s": "engines: the number of requests being answered divided by `rollout.max_batch`, "
             "summed over time",

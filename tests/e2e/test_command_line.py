@@ -58,6 +58,7 @@ def test_help_lists_every_command() -> None:
         "down",
         "eval",
         "pretrain",
+        "demo",
         "status",
         "tree",
         "top",

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import psutil
+
 from actors.actor import Actor, Sender, receives
 from dart.core import messages as m
 from dart.core.types import Generation, RolloutLease
@@ -48,3 +50,28 @@ class WrittenEngine(Actor):
             answer=self.args["answers"][number],
             policy_version=version,
         )
+
+
+class KillingEngine(WrittenEngine):
+    """Kills the browser of env-000 before it answers for the first time the step with this number.
+
+    args   those of WrittenEngine; kill_at: the number of the step, from 0
+    """
+
+    def on_start(self) -> None:
+        self._has_killed = False
+
+    @receives(m.Generate)
+    async def generate(self, call: m.Generate, sender: Sender) -> Generation:
+        if len(call.request.history) == self.args["kill_at"] and not self._has_killed:
+            self._has_killed = True
+            browser_of(self.board.get(self.board.find("env-000"), "pid")).kill()
+        return await super().generate(call, sender)
+
+
+def browser_of(pid: int) -> psutil.Process:
+    """The browser that an environment actor started, without its helpers."""
+    children = psutil.Process(pid).children(recursive=True)
+    return next(
+        child for child in children if "chrom" in child.name() and "--type=" not in " ".join(child.cmdline())
+    )

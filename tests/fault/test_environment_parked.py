@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import tempfile
 import time
@@ -114,16 +115,25 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, lease: RolloutLease, engine: dict[str, Any]) -> Iterator[ActorSystem]:
-    """A store, a curator with this lease, an engine and one environment, each in its own process."""
+def running(
+    folder: Path, lease: RolloutLease, engine: dict[str, Any], name: str = "WrittenEngine", **limits: float
+) -> Iterator[ActorSystem]:
+    """A store, a curator with this lease, an engine and one environment, each in its own process.
+
+    name     class of the engine in `tests.fault.parking`
+    limits   keys of the section environments
+    """
     config = Config.model_validate(
-        {"environments": {"park_after_s": 0.1}, "supervision": {"environment_pool": {"shutdown_s": 1.0}}}
+        {
+            "environments": {"park_after_s": 0.1, **limits},
+            "supervision": {"environment_pool": {"shutdown_s": 1.0}},
+        }
     ).model_dump(mode="json")
     told = {"config": config, "store": str(folder / "store.db"), "engines": ["rollout-0"]}
     children = (
         ChildSpec(id="store", actor="dart.store.actor:StoreActor", args=told),
         ChildSpec(id="curator", actor="tests.fault.parking:OneLeaseCurator", args={"lease": asdict(lease)}),
-        ChildSpec(id="rollout-0", actor="tests.fault.parking:WrittenEngine", args=engine),
+        ChildSpec(id="rollout-0", actor=f"tests.fault.parking:{name}", args=engine),
         ChildSpec(
             id="env-000", actor="dart.environments.actor:EnvironmentActor", args=told, shutdown_s=DEADLINE_S
         ),
@@ -180,3 +190,44 @@ async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_store
     assert trajectory.steps[:2] == parked
     assert len(trajectory.steps) <= STEP_CAP
     assert trajectory.reward == 1.0
+
+
+@pytest.mark.parametrize("kill_at", [1, 2])
+async def test_an_episode_whose_browser_is_killed_in_a_step_goes_on_there_and_asks_no_answer_again(
+    folder: Path, kill_at: int
+) -> None:
+    answers = await written_answers(folder / "oracle")
+    engine = {"answers": answers, "silent_from": 99, "version": 0, "kill_at": kill_at}
+    with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
+        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
+        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        with running(folder, lease, engine, "KillingEngine", turn_resumes=1, park_after_s=60.0) as system:
+            eventually(
+                lambda: reader.rollout(lease.rollout_id).state is RolloutState.STORED,
+                "it is played to its end",
+            )
+            assert requests(system) == len(answers)
+        (trajectory,) = reader.groups_to_trajectories([lease.group_id])[0].trajectories
+        assert reader.rollout(lease.rollout_id).attempt == 1
+    lines = map(json.loads, (folder / "logs" / "env-000.jsonl").read_text().splitlines())
+    resumed = [
+        (line["step"], "the browser died" in line["fault"])
+        for line in lines
+        if "turn_resumed" in line.values()
+    ]
+    assert [step.token_ids[0] for step in trajectory.steps] == list(range(len(answers)))
+    assert trajectory.reward == 1.0
+    assert resumed == [(kill_at + 1, True)]
+
+
+async def test_without_resumes_a_killed_browser_costs_the_attempt(folder: Path) -> None:
+    answers = await written_answers(folder / "oracle")
+    engine = {"answers": answers, "silent_from": 99, "version": 0, "kill_at": 2}
+    with Store(folder / "store.db") as store:
+        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
+        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        with running(folder, lease, engine, "KillingEngine"):
+            failed = folder / "logs" / "env-000.jsonl"
+            eventually(
+                lambda: failed.exists() and "episode_failed" in failed.read_text(), "the fault is reported"
+            )

@@ -42,7 +42,7 @@ def test_a_clone_has_them_beside_its_packages() -> None:
 
 def test_an_installed_package_has_them_inside(installed: Path) -> None:
     assert bundled_folder() == installed / "configs"
-    assert {"laptop", "smoke"} <= set(bundled_names())
+    assert {"laptop", "smoke", "demo"} <= set(bundled_names())
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -79,7 +79,7 @@ def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
     problem = problem_of("lapotp")
 
     assert problem.startswith("lapotp: there is no such file; did you mean laptop?")
-    assert "the bundled configurations are align, chaos, cluster, decoupling, desktop" in problem
+    assert "the bundled configurations are align, chaos, cluster, decoupling, demo, desktop" in problem
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -168,8 +168,8 @@ def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
 
     assert problem.startswith(f"{tmp_path / 'no.toml'}: there is no such file; ")
     assert (
-        "the bundled configurations are align, chaos, cluster, decoupling, desktop, explore, grounding, "
-        "grounding-rl, hard" in problem
+        "the bundled configurations are align, chaos, cluster, decoupling, demo, desktop, explore, "
+        "grounding, grounding-rl, hard" in problem
     )
 
 
@@ -219,7 +219,7 @@ def test_shown_values_carry_their_origin() -> None:
     assert "clip_low = 0.2  # default\n" in text
 
 
-@pytest.mark.parametrize("name", ["laptop", "smoke"])
+@pytest.mark.parametrize("name", ["laptop", "smoke", "demo"])
 def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None:
     config = load_config(REPOSITORY / "configs" / f"{name}.toml")
 

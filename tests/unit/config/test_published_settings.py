@@ -97,6 +97,7 @@ def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_t
     measured = {name for name, pair in betas.items() if pair == (0.9, 0.99)}
     assert measured == {
         *("laptop.toml", "laptop-pointer.toml", "hard.toml", "tiny-vlm.toml", "grounding-rl.toml"),
+        "demo.toml",
     }
     assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
-from dart.environments.protocol import WrappedEnvironment
+from dart.environments.faults import BrowserDied
+from dart.environments.protocol import Observation, WrappedEnvironment
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
@@ -124,6 +125,11 @@ class Watched(WrappedEnvironment):
     """Remembers what was parked; `pays` is whether infeasibility does."""
 
     calls: list[str]
+    deaths: set[tuple[str, int]]
+    """The calls of `step` and `observe` in which the browser dies, each counted from 1."""
+    shows_another = False
+    """Whether screens are other ones after the first death."""
+    looks = 0
     pays = False
 
     async def park(self, *, deadline_s: float) -> None:
@@ -134,7 +140,21 @@ class Watched(WrappedEnvironment):
 
     async def step(self, action: Any, *, deadline_s: float) -> Any:
         self.calls.append("step")
+        self._die("step")
         return await super().step(action, deadline_s=deadline_s)
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        self.looks += 1
+        self._die("observe")
+        seen = await super().observe(deadline_s=deadline_s)
+        is_other = self.shows_another and "died" in self.calls
+        return replace(seen, screenshot=seen.screenshot + b"other") if is_other else seen
+
+    def _die(self, during: str) -> None:
+        number = self.calls.count("step") if during == "step" else self.looks
+        if (during, number) in self.deaths:
+            self.calls.append("died")
+            raise BrowserDied(during, -9)
 
     def is_infeasible(self, task_id: str) -> bool:
         return self.pays
@@ -150,6 +170,7 @@ class System:
     reader: StoreReader
     config: dict[str, Any]
     calls: list[str] = field(default_factory=list)
+    deaths: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def curator(self) -> Curator:
@@ -235,7 +256,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
 
         def make(config: Config, *_: Any) -> Watched:
             watched = Watched(SimulatedEnvironment(config.simulation, 0))
-            watched.calls = system.calls
+            watched.calls, watched.deaths = system.calls, system.deaths
             return watched
 
         monkeypatch.setattr(environment_module, "make_environment", make)
@@ -614,6 +635,56 @@ def test_an_environment_is_used_by_an_episode_that_came_to_its_end_and_by_no_oth
     system.until_told(m.RolloutStored)
     system.let(1.0)
     assert system.bench.row(ENV).uses == 1
+
+
+# ---- turns that are resumed ----
+
+
+@pytest.mark.parametrize("death", [("step", 3), ("observe", 2)])
+def test_an_episode_whose_browser_died_goes_on_in_its_turn_and_no_answer_is_asked_again(
+    system: System, death: tuple[str, int]
+) -> None:
+    system.config["environments"]["turn_resumes"] = 1
+    system.deaths.add(death)
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert [step.token_ids[0] for step in system.trajectory().steps] == [1, 2, 3, 4]
+    assert len(system.engine().asked) == NUM_STEPS
+    assert system.reader.rollout(lease.rollout_id).attempt == 1
+    assert system.calls.count("died") == 1
+    system.stop()
+    (load,) = [event for event in system.reader.events() if event.kind == LOAD]
+    assert (load.data["turn_resumes"], load.data["steps_saved"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("resumes", "deaths", "shows_another"),
+    [
+        (0, {("step", 3)}, False),  # it is switched off
+        (1, {("step", 1)}, False),  # there is nothing to replay
+        (1, {("step", 3), ("step", 6)}, False),  # it dies again: two steps are replayed between
+        (1, {("step", 3)}, True),  # the newest screen is another one
+        (1, {("observe", 3)}, True),  # one of the replayed screens is another one
+    ],
+)
+def test_an_episode_that_cannot_go_on_spends_its_attempt_and_has_no_reward(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    resumes: int,
+    deaths: set[tuple[str, int]],
+    shows_another: bool,
+) -> None:
+    system.config["environments"]["turn_resumes"] = resumes
+    system.deaths.update(deaths)
+    monkeypatch.setattr(Watched, "shows_another", shows_another)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed)
+    assert failed.kind is FaultKind.INFRASTRUCTURE
+    assert "the browser died during" in failed.detail
+    assert system.reader.totals().trajectories == 0
 
 
 # ---- load ----

@@ -12,6 +12,7 @@ from dart.inspect import live
 from dart.inspect.formatting import duration, state_text
 from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
+from dart.inspect.success_windows import SuccessWindow
 
 
 def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
@@ -306,6 +307,35 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
 
     assert len(lines) == 3
     assert lines[0] == live.summary_line(SNAPSHOT)
+
+
+def window(begins_s: float, ends_s: float, successes: int, episodes: int = 10) -> SuccessWindow:
+    return SuccessWindow(begins_s=begins_s, ends_s=ends_s, successes=successes, episodes=episodes)
+
+
+LEARNED = replace(
+    SNAPSHOT,
+    base_success_rate=0.45,
+    success_windows=(window(0, 120, 4), window(120, 240, 7)),
+)
+
+
+def test_the_screen_shows_success_over_time_beside_that_of_the_base_policy() -> None:
+    text = " ".join(printed(live.screen(LEARNED)).split())
+
+    expected = "before training 45 % (held-out seeds); while training (sampled) 0–2 min 40 %, 2–4 min 70 %"
+    assert f"success: {expected}" in text
+
+
+def test_without_a_terminal_success_over_time_is_a_line_when_a_window_is_over() -> None:
+    later = replace(LEARNED, elapsed_s=250.0)
+
+    lines = plain_output((0.0, LEARNED), (1.0, LEARNED), (2.0, later))
+
+    assert [line.partition("(sampled) ")[2] for line in lines if "(sampled)" in line] == [
+        "0–2 min 40 %",
+        "0–2 min 40 %, 2–4 min 70 %",
+    ]
 
 
 def test_a_new_phase_is_told_at_once() -> None:

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 from dart.core.records import Conservation, RunPhase
 from dart.inspect.report import RunReport, SuccessReport
-from dart.inspect.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
+from dart.inspect.result import (
+    Staleness,
+    TrainResult,
+    books_line,
+    curation_lines,
+    staleness_of,
+    success_lines,
+)
 from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.success_windows import SuccessWindow
 
 SNAPSHOT = RunSnapshot(
     run_dir="r",
@@ -52,6 +60,16 @@ def test_the_end_of_a_run_says_which_demonstrations_had_no_thought_and_which_the
         "demonstrations without a thought: 9",
         "demonstrations that the policy played itself: 3",
     ]
+
+
+def test_the_end_of_a_run_says_how_success_rose_while_it_trained() -> None:
+    window = SuccessWindow(begins_s=0.0, ends_s=120.0, successes=3, episodes=4)
+    learned = replace(SNAPSHOT, success_windows=(window,))
+
+    assert success_lines(replace(RESULT, snapshot=learned)) == [
+        "success: while training (sampled) 0–2 min 75 %"
+    ]
+    assert success_lines(RESULT) == []
 
 
 def test_the_books_say_whether_the_data_is_sound() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from dart.telemetry.events import (
     STARVED,
     WORK_HELD,
 )
+from dart.testing.trajectories import trajectory_for
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
 SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}
@@ -104,6 +106,33 @@ def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
         assert reader.read().phase is RunPhase.TRAINING, "it ended ten seconds after its start, long ago"
         (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 60.0}))
         assert reader.read().phase is RunPhase.FINAL_EVALUATION
+
+
+def test_success_while_training_is_read_in_windows_and_an_old_window_once(
+    paths: RunPaths, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_unix_s, asked = [1000.0], []
+    with ExitStack() as opened:
+        store = opened.enter_context(Store(paths.store, clock=lambda: now_unix_s[0]))
+        store.add_version()
+        reader = opened.enter_context(SnapshotReader(paths, CONFIG))
+        group = store.open_group(CONFIG.tasks.train[0], 1, 3, 10, 0)
+        for ended_s, reward in ((3.0, 0.0), (8.0, 1.0), (14.0, 1.0)):
+            now_unix_s[0] = 999.0 + ended_s  # one second of the run was used before 1000
+            lease = store.lease_rollout(group, "env-000", 9999.0)
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 29.0}))
+
+        found = reader.read().success_windows
+        monkeypatch.setattr(reader.store, "success_within", lambda *window: asked.append(window) or (0, 0))
+        again = reader.read().success_windows
+
+    assert [(one.begins_s, one.ends_s, one.successes, one.episodes) for one in found] == [
+        (1.0, 10.0, 1, 2),
+        (10.0, 20.0, 1, 1),
+    ]
+    assert again == found
+    assert [window[:2] for window in asked] == [(1019.0, 1029.0)], "only the window that is not over"
 
 
 def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: Store, board: Board) -> None:

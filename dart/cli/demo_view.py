@@ -1,0 +1,281 @@
+"""What `dartrl demo` prints: success every few seconds, and a rollout step by step before and after.
+
+The rollouts that are shown are not chosen for their result: they have the result that most of the rollouts
+beside them have, and the view says how many that are.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from dart.core.records import RunPhase
+from dart.core.run_directory import RunPaths
+from dart.inspect.formatting import duration, percent
+from dart.inspect.report import ChangeVerdict
+from dart.inspect.result import TrainResult, publish
+from dart.inspect.screen_change import changed_area
+from dart.inspect.sidecar_status import WEB
+from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.terminal_safe import one_line
+from dart.run.listener import RunListener
+from dart.store.blobs import BlobStore
+from dart.store.browse_queries import TrajectoryFilter, TrajectorySummary
+from dart.store.errors import StoreError
+from dart.web.run_view import RunView
+from dart.web.step_views import StepView
+from dart.web.trajectory_pages import EpisodePage
+
+LINE_EVERY_S = 3.0
+
+RECENT = 40
+"""How many of the newest rollouts a printed success rate is computed over."""
+
+EXAMPLE_OF = 24
+"""How many rollouts an example has to be typical of: the first ones, and the newest."""
+
+BAR_WIDTH = 30
+
+PHASES: Mapping[RunPhase, str] = {
+    RunPhase.BASE_EVALUATION: "browsers and engine start; then the base policy plays held-out seeds",
+    RunPhase.TRAINING: "training: browsers play, the trainer updates the policy",
+    RunPhase.FINAL_EVALUATION: "the trained policy plays the same held-out seeds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A rollout with the result that most rollouts beside it have."""
+
+    rollout_id: int
+    is_success: bool
+    alike: int
+    """Number of rollouts with this result, itself included."""
+    among: int
+    """Number of rollouts that were looked at."""
+
+
+def typical(rows: Sequence[TrajectorySummary], success_above: float) -> Example | None:
+    """Return the first rollout with the most frequent result, of a tie failure; None without rollouts."""
+    won = sum(row.reward > success_above for row in rows)
+    is_success = 2 * won > len(rows)
+    found = next((row for row in rows if (row.reward > success_above) is is_success), None)
+    alike = won if is_success else len(rows) - won
+    return None if found is None else Example(found.rollout_id, is_success, alike, len(rows))
+
+
+def bar(rate: float | None, width: int = BAR_WIDTH) -> str:
+    """Draw a rate from 0 to 1 as a bar of `width` letters."""
+    filled = round((rate or 0.0) * width)
+    return "█" * filled + "░" * (width - filled)
+
+
+def step_lines(views: Sequence[StepView], screenshots: BlobStore, ending: str) -> Iterator[str]:
+    """Yield a line for each step: the action, and what it changed on the screen or, at last, the ending."""
+    following: list[StepView | None] = [*views[1:], None]
+    width = max((len(_action(view)) for view in views), default=0)
+    for view, after in zip(views, following, strict=True):
+        effect = ending if after is None else _effect(view, after, screenshots)
+        yield f"{view.number:5}  {_action(view):{width}}  {effect}"
+
+
+def _action(view: StepView) -> str:
+    """Describe the action in words; an answer that is no action is shown as it is."""
+    return view.overlay.caption if view.overlay.is_action else view.step.answer
+
+
+def _effect(before: StepView, after: StepView, screenshots: BlobStore) -> str:
+    try:
+        pngs = [screenshots.read(view.step.screenshot_sha256) for view in (before, after)]
+        area = changed_area(*pngs)
+    except (StoreError, OSError, SyntaxError, ValueError) as error:
+        return f"(no comparison: {error})"
+    if area is None:
+        return "nothing changed on the screen"
+    return f"the screen changed from {area.left}, {area.top} to {area.right}, {area.bottom}"
+
+
+def example_lines(run: RunView, example: Example, whose: str) -> Iterator[str]:
+    """Yield an example step by step. `whose` names the rollouts that it is typical of."""
+    episode = EpisodePage(run, example.rollout_id)
+    played = episode.trajectory
+    assert played is not None, "only finished episodes are listed"
+    verb = "succeeded" if example.is_success else "failed"
+    yield f"{whose}: {example.alike} of {example.among} {verb}, as this one, rollout {example.rollout_id}:"
+    yield f"       task: {played.instruction}"
+    ending = f"the episode ended ({played.outcome.value}), reward {played.reward:g}"
+    yield from step_lines(episode.views, run.blobs.screenshots, ending)
+
+
+Opener = subprocess.Popen[bytes]
+"""The process that opens an address in the user's browser."""
+
+
+def open_page(address: str, environment: Mapping[str, str]) -> Opener | None:
+    """Open an address in the user's browser; None if there is no display or nothing that opens it."""
+    program = shutil.which("xdg-open")
+    if program is None or not (environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")):
+        return None
+    quiet = subprocess.DEVNULL
+    with suppress(OSError):
+        return Opener([program, address], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    return None
+
+
+class DemoListener(RunListener):
+    """Prints the demo's lines on standard output. What cannot be printed is left out; the run goes on."""
+
+    serves_page = True
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        say: Callable[[str], None],
+        open_in_browser: Callable[[str], Opener | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """open_in_browser   called once, with the address of the page; None if nothing could be opened"""
+        super().__init__()
+        self._paths, self._say_line, self._clock = paths, say, clock
+        self._open_in_browser = open_in_browser
+        self._opener: Opener | None = None
+        self._address = ""
+        self._phase: RunPhase | None = None
+        self._progress = ""
+        self._printed_s = float("-inf")
+        self._elapsed_s = 0.0
+        self._examples: dict[str, Example] = {}
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        self._elapsed_s = snapshot.elapsed_s
+        self._show_address(snapshot)
+        if snapshot.phase is not self._phase:
+            self._phase = snapshot.phase
+            if text := PHASES.get(snapshot.phase):
+                self._say(f"{duration(snapshot.elapsed_s)}  {text}")
+        if snapshot.updates or snapshot.phase is RunPhase.FINAL_EVALUATION:
+            self._show_before()
+        if snapshot.phase is RunPhase.FINAL_EVALUATION:
+            self._show_after()
+        if self._clock() - self._printed_s >= LINE_EVERY_S:
+            self._printed_s = self._clock()
+            self._show_progress(snapshot)
+
+    def stopping(self, number: int) -> None:
+        self._say("ending: episodes in progress end, nothing new begins; a second Ctrl-C ends at once")
+
+    def ended(self) -> None:
+        self._show_before()
+        self._show_after()
+        self._say(f"{duration(self._elapsed_s)}  checking the data, writing the report")
+
+    def concluded(self, result: TrainResult) -> None:
+        publish(result, Console(), self._paths)
+        for line in [*verdict_lines(result), *self._next_lines(result)]:
+            self._say(line)
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):  # a terminal that was closed, a reader that left
+            self._say_line(one_line(text))
+
+    def _say_once(self, clock: str, progress: str) -> None:
+        """Print the progress unless it is that of the last line."""
+        if progress != self._progress:
+            self._progress = progress
+            self._say(f"{clock}{progress}")
+
+    def _show_address(self, snapshot: RunSnapshot) -> None:
+        address = next((one.text for one in snapshot.sidecars if one.name == WEB and one.is_well), "")
+        if address and not self._address:
+            self._address = address
+            self._say("")
+            self._say(f"      watch it in the browser: {address}")
+            self._opener = self._open_in_browser(address)
+            if self._opener is not None:
+                self._say("      (opened in your browser)")
+            self._say("")
+
+    def _show_progress(self, snapshot: RunSnapshot) -> None:
+        clock = duration(snapshot.elapsed_s)
+        if snapshot.evaluation_total:
+            self._say_once(f"{clock}  ", _evaluation_progress(snapshot))
+        elif snapshot.phase is RunPhase.TRAINING and snapshot.trajectories:
+            with RunView(self._paths) as run:
+                above = run.config.curation.success_above
+                won, played = run.store.successes_until(time.time(), RECENT, above)
+            rate = won / played if played else None
+            self._say(
+                f"{clock}  {bar(rate)} {percent(rate):>5}  of the newest {played:2} rollouts   "
+                f"update {snapshot.updates} of {snapshot.updates_max}"
+            )
+
+    def _show_before(self) -> None:
+        self._show_example("before", "The base policy, first rollouts")
+
+    def _show_after(self) -> None:
+        self._show_example("after", "The trained policy, newest rollouts")
+
+    def _show_example(self, side: str, whose: str) -> None:
+        """Print an example of the first or of the newest rollouts, once."""
+        if side in self._examples:
+            return
+        with RunView(self._paths) as run:
+            rows = _rows(run, side)
+            example = typical(rows, run.config.curation.success_above)
+            if example is None:
+                return
+            self._examples[side] = example
+            self._say("")
+            for line in example_lines(run, example, whose):
+                self._say(line)
+            if self._address and self._phase is not RunPhase.DONE:
+                self._say(f"       with screenshots: {self._address}trajectory?id={example.rollout_id}")
+            self._say("")
+
+    def _next_lines(self, result: TrainResult) -> Iterator[str]:
+        root = self._paths.root
+        yield ""
+        yield "What next:"
+        yield f"  dartrl web --run-dir {root}".ljust(58) + "this run in the browser"
+        if len(self._examples) == 2:
+            before, after = (self._examples[side].rollout_id for side in ("before", "after"))
+            yield f"      then /compare?a={before}&b={after}".ljust(58) + "the two rollouts side by side"
+        yield f"  dartrl trajectories list --run-dir {root}".ljust(58) + "every rollout"
+        if result.snapshot.updates:
+            checkpoint = f"{root}/checkpoints/v{result.snapshot.policy_version:06d}"
+            yield f"  dartrl eval {checkpoint}".ljust(58) + "measure it with more episodes"
+        yield "  dartrl train laptop".ljust(58) + "eight tasks, twelve minutes"
+        yield "  dartrl init my-agent".ljust(58) + "a configuration of your own"
+
+
+def _evaluation_progress(snapshot: RunSnapshot) -> str:
+    if snapshot.evaluation_done:
+        return f"{snapshot.evaluation_done} of {snapshot.evaluation_total} episodes"
+    return f"{snapshot.well} of {len(snapshot.actors)} processes are ready"
+
+
+def _rows(run: RunView, side: str) -> list[TrajectorySummary]:
+    """Return the first rollouts, all of the base policy, or the newest ones; each in the order of playing."""
+    if side == "after":
+        newest = run.store.trajectory_page(TrajectoryFilter(), EXAMPLE_OF)
+        return [row for row in newest if row.oldest_version > 0]
+    first = run.store.trajectory_page(TrajectoryFilter(before_id=EXAMPLE_OF + 1), EXAMPLE_OF)
+    return [row for row in reversed(first) if row.oldest_version == 0]
+
+
+def verdict_lines(result: TrainResult) -> Iterator[str]:
+    """Say whether success on held-out seeds rose and, if that was not measured, what to do."""
+    if not result.snapshot.updates:
+        yield "no update was made in this time; give it more with --set run.minutes=10"
+        return
+    means = [(measured.answers, measured.mean) for measured in result.report.measured]
+    for answers, mean in means:
+        if mean.before is not None and mean.after is not None:
+            change = f"{percent(mean.before.rate)} -> {percent(mean.after.rate)}"
+            yield f"held-out seeds, {answers}: {change} ({mean.verdict})"
+    if not any(mean.verdict is ChangeVerdict.IMPROVED for _, mean in means):
+        yield "so few episodes can miss a change; try --seed 1, or longer: --set training.updates=40"

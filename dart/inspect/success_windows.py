@@ -1,0 +1,84 @@
+"""Success of training episodes in windows of time: at 0, 2, 4 … minutes of a run of twelve.
+
+Training episodes have sampled answers and the seeds of training. So these rates are not those of the
+evaluations, which play held-out seeds before and after training.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dart.inspect.formatting import percent
+
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
+
+WIDTHS_S = (
+    *(10.0, 20.0, 30.0, MINUTE_S, 2 * MINUTE_S, 5 * MINUTE_S, 10 * MINUTE_S, 30 * MINUTE_S),
+    *(HOUR_S, 2 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, DAY_S),
+)
+"""Widths that a window may have; a run that is too long for all of them has whole numbers of days."""
+
+WINDOWS_MOST = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessWindow:
+    """The training episodes that ended in one window of a run's time."""
+
+    begins_s: float
+    """Begin of the window, in seconds since the start of the run."""
+    ends_s: float
+    successes: int
+    episodes: int
+    """Number of episodes that were counted: the newest ones of the window, if it has very many."""
+
+    @property
+    def rate(self) -> float | None:
+        """Share of successes, 0 to 1; None for a window without episodes."""
+        return self.successes / self.episodes if self.episodes else None
+
+
+def width_for(span_s: float) -> float:
+    """Return the least width of which at most `WINDOWS_MOST` windows cover a run of this length."""
+    days = max(1, -(-span_s // (WINDOWS_MOST * DAY_S)))
+    return next((width_s for width_s in WIDTHS_S if span_s <= WINDOWS_MOST * width_s), days * DAY_S)
+
+
+def spans(elapsed_s: float, budget_s: float, since_s: float = 0.0) -> Iterator[tuple[float, float]]:
+    """Yield begin and end of each window that has begun, in seconds since the start of the run.
+
+    budget_s   length that the run may have; 0 for no limit
+    since_s    run time from which moments are known: where the run was continued the last time
+    """
+    width_s = width_for(max(elapsed_s, budget_s))
+    place = since_s // width_s
+    while place * width_s < elapsed_s:
+        yield max(since_s, place * width_s), (place + 1) * width_s
+        place += 1
+
+
+def without_empty_end(windows: Sequence[SuccessWindow]) -> tuple[SuccessWindow, ...]:
+    """Leave out the last windows as long as they have no episode: training has not begun, or has ended."""
+    last = max((place for place, window in enumerate(windows, start=1) if window.episodes), default=0)
+    return tuple(windows[:last])
+
+
+def text(windows: Sequence[SuccessWindow], base_rate: float | None = None) -> str:
+    """Describe the windows in a line; empty if there is none.
+
+    base_rate   success of the base policy on held-out seeds; None if it was not measured
+    """
+    if not windows:
+        return ""
+    unit_s, unit = _unit(windows)
+    parts = [
+        f"{window.begins_s / unit_s:.3g}–{window.ends_s / unit_s:.3g} {unit} {percent(window.rate)}"
+        for window in windows
+    ]
+    base = "" if base_rate is None else f"before training {percent(base_rate)} (held-out seeds); "
+    return f"success: {base}while training (sampled) {', '.join(parts)}"
+
+
+def _unit(windows: Sequence[SuccessWindow]) -> tuple[float, str]:
+    """Return the largest unit, in seconds and as a word, of which every window ends at a whole number."""
+    units = ((DAY_S, "days"), (HOUR_S, "h"), (MINUTE_S, "min"))
+    return next((unit for unit in units if not any(one.ends_s % unit[0] for one in windows)), (1.0, "s"))
