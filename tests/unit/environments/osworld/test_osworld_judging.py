@@ -288,9 +288,9 @@ def permits_groups() -> bool:
 
 CHILDREN = """sum(
     os.waitpid(pid, 0)[1] == 0
-    for pid in [os.fork() or (b'x' * 2**27 and time.sleep(3), os._exit(0)) for _ in range(4)]
+    for pid in [os.fork() or ((lambda held: time.sleep(3))(b'x' * 2**27), os._exit(0)) for _ in range(4)]
 )"""
-"""How many of four processes with 128 MiB each end by themselves."""
+"""How many of four processes that hold 128 MiB each for a while end by themselves."""
 
 
 @needs_sandbox
