@@ -279,7 +279,7 @@ def test_the_page_shows_the_run_from_another_machine(daemon: Daemon, elsewhere: 
         text = _page_with(place, "tree", "environment_pool")
         assert elsewhere.address.replace("&", "&amp;") in text
         plays_on(daemon, elsewhere)
-        assert "actor_ready" in _page_with(place, "actor?name=env-000", "actor_ready")
+        assert _page_with(place, "actor?name=env-000", "trajectory_ended")
         with urllib.request.urlopen(f"{place}metrics", timeout=DEADLINE_S) as answer:
             assert b"dartrl_updates_total" in answer.read()
     finally:
