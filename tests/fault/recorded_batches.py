@@ -5,15 +5,11 @@
 A process of its own makes it, so that the process of a test, which forks, has never loaded torch.
 """
 
-import io
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
-from PIL import Image
 
 from dart.config.config import Config, load_config
 from dart.core.types import Outcome, RolloutLease, Step, Trajectory
@@ -49,23 +45,13 @@ def _make(folder: Path, groups: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from dart.policy.configuration import GuiPolicyConfig
-    from dart.policy.modeling import new_policy
     from dart.policy.small_policy import SmallPolicy, save_policy
     from dart.policy.tokenizer import train_tokenizer
+    from tests.tiny_small_policy import tiny_small_policy
 
     folder.mkdir(parents=True)
     tokenizer = train_tokenizer(INSTRUCTIONS)
-    config = GuiPolicyConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        stem_channels=(4, 4, 4, 8),
-        pointer_size=8,
-    )
-    save_policy(new_policy(config, seed=0), tokenizer, folder / POLICY)
+    save_policy(tiny_small_policy(tokenizer), tokenizer, folder / POLICY)
     policy, blobs = SmallPolicy(folder / POLICY), local_blobs(folder)
     with Store(folder / "store.db", steps=blobs.steps) as store:
         store.add_version()
@@ -89,8 +75,9 @@ def _answers(policy: "SmallPolicy", screenshots: BlobStore, seed: int) -> list[S
 
     from dart.policy.codec import load_pixels
     from dart.policy.sampling import sample
+    from tests.tiny_small_policy import noise_png
 
-    sha256 = screenshots.put(_noise(seed))
+    sha256 = screenshots.put(noise_png(seed))
     prompt = policy.codec.encode_prompt(INSTRUCTIONS[seed % 2], [])
     pixels = torch.from_numpy(load_pixels(screenshots.read(sha256)))
     answers = sample(
@@ -132,13 +119,6 @@ def _trajectory(lease: RolloutLease, steps: Sequence[Step], reward: float) -> Tr
         started_unix_s=1000.0,
         duration_s=1.0,
     )
-
-
-def _noise(seed: int) -> bytes:
-    png = io.BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(png, "PNG")
-    return png.getvalue()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,22 @@
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dart.core.types import GenerateRequest
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.codec import PixelFrameError, frame_at_size, load_pixels
-from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError
-from dart.policy.modeling import new_policy
 from dart.policy.sampling import answer_scores, teacher_forced
 from dart.policy.small_policy import SmallPolicy, load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
+from tests.tiny_small_policy import noise_png, tiny_small_policy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -31,20 +27,11 @@ INSTRUCTION = "Click the button."
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two policies of a few thousand parameters, as the checkpoints of versions 0 and 1."""
     tokenizer = train_tokenizer([INSTRUCTION])
-    config = GuiPolicyConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        stem_channels=(4, 4, 4, 8),
-        pointer_size=8,
-    )
     parent = tmp_path_factory.mktemp("checkpoints")
 
     def checkpoint(version: int) -> Path:
         state = CheckpointState(version=version, learner={})
-        policy = new_policy(config, seed=version)
+        policy = tiny_small_policy(tokenizer, version)
         return write_checkpoint(parent, state, lambda folder: save_policy(policy, tokenizer, folder))
 
     return checkpoint(0), checkpoint(1)
@@ -53,11 +40,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def request(
     folder: Path, seed: int = 0, *, history: tuple[str, ...] = (), temperature: float = 1.0, width: int = 160
 ) -> GenerateRequest:
-    noise = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
-    png = io.BytesIO()
-    Image.fromarray(noise).save(png, "PNG")
     return GenerateRequest(
-        screenshot_sha256=FolderBlobs(folder).put(png.getvalue()),
+        screenshot_sha256=FolderBlobs(folder).put(noise_png(seed, width)),
         instruction=INSTRUCTION,
         history=history,
         temperature=temperature,

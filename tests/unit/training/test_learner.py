@@ -1,20 +1,15 @@
 """The learner on a policy of a few thousand parameters and screens of noise."""
 
 import dataclasses
-import io
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dart.core.types import Demonstration, Group, Step
 from dart.policy.codec import load_pixels
-from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import new_policy
 from dart.policy.sampling import AnswerScores, answer_scores, sample, teacher_forced
 from dart.policy.scoring import score_steps
 from dart.policy.small_policy import SmallPolicy, save_policy
@@ -24,6 +19,7 @@ from dart.store.checkpoints import latest_good, load_checkpoint
 from dart.store.errors import BlobMissing
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
 from dart.training.learner import Learner, LearnerConfig
+from tests.tiny_small_policy import noise_png, tiny_small_policy
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
@@ -34,16 +30,7 @@ INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     tokenizer = train_tokenizer(INSTRUCTIONS)
-    config = GuiPolicyConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        stem_channels=(4, 4, 4, 8),
-        pointer_size=8,
-    )
-    save_policy(new_policy(config, seed=0), tokenizer, folder)
+    save_policy(tiny_small_policy(tokenizer), tokenizer, folder)
     return folder
 
 
@@ -53,10 +40,7 @@ def blobs(tmp_path: Path) -> FolderBlobs:
 
 
 def screen(blobs: FolderBlobs, seed: int) -> str:
-    noise = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
-    png = io.BytesIO()
-    Image.fromarray(noise).save(png, "PNG")
-    return blobs.put(png.getvalue())
+    return blobs.put(noise_png(seed))
 
 
 def sampled_group(

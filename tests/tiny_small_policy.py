@@ -1,0 +1,32 @@
+"""A small policy of a few thousand parameters, and screens of noise for it."""
+
+import io
+
+import numpy as np
+from PIL import Image
+from transformers import PreTrainedTokenizerFast
+
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+
+
+def tiny_small_policy(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> GuiPolicyForImageTextToText:
+    """An untrained policy for this tokenizer."""
+    config = GuiPolicyConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        stem_channels=(4, 4, 4, 8),
+        pointer_size=8,
+    )
+    return new_policy(config, seed=seed)
+
+
+def noise_png(seed: int, width: int = 160) -> bytes:
+    """A picture of 210 rows with random pixels."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(pixels).save(png, "PNG")
+    return png.getvalue()
