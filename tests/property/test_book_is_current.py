@@ -6,6 +6,7 @@ rows of the record.
 
 from random import Random
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from dart.curation.task_selection import ByExpectedSpread, RoundRobin, turn
 from dart.testing.local_record import at_once
 from tests.examples import examples
 from tests.scratch_record import ScratchRecord
+
+pytestmark = pytest.mark.slow
 
 ENVIRONMENTS = [f"env-{number:03d}" for number in range(8)]
 MOMENTS = 250

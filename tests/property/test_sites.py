@@ -19,6 +19,7 @@ from dart.environments.sites.machine import (
     Toggle,
 )
 from dart.environments.sites.tasks import task_ids, task_of
+from tests.examples import examples
 
 SCREENS, RECORDS = ("a", "b", "c", "d"), ("x", "y", "z")
 
@@ -74,7 +75,7 @@ def after_one(machine: Machine, state: SiteState) -> Iterator[SiteState]:
     return (after for _, after in machine.successors(state))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100))
 @given(machine=machines, goal=goals)
 def test_a_shortest_path_is_as_long_as_that_of_a_search_that_ignores_nothing(
     machine: Machine, goal: Goal
@@ -92,7 +93,7 @@ def test_a_shortest_path_is_as_long_as_that_of_a_search_that_ignores_nothing(
     assert len(path) == least
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     task_id=st.sampled_from([one for one in task_ids() if not one.endswith("/explore")]),
     seed=st.integers(0, 2_999_999),

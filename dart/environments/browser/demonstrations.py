@@ -29,8 +29,8 @@ from dart.environments.browser.in_parallel import in_parallel
 
 EnvironmentT = TypeVar("EnvironmentT", bound=BrowserEnvironment[Any])
 
-DEADLINE_S = 10.0
-"""Deadline of every call to the environment while an oracle plays."""
+DEADLINE_S = 60.0
+"""Deadline of every call to the environment while an oracle plays; a loaded machine takes seconds for one."""
 
 SPARE = 1.1
 """Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""

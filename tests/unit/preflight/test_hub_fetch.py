@@ -18,6 +18,8 @@ from dart.config.hub import fetched_from, hub_policy
 from dart.preflight.requirements import missing_policy
 from tests.patience import slowness
 
+pytestmark = pytest.mark.slow
+
 REPO, COMMIT = "owner/tiny", "a" * 40
 FILES = {
     "config.json": b'{"model_type": "qwen2_5_vl"}',

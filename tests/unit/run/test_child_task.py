@@ -9,6 +9,8 @@ import pytest
 from dart.core.errors import TemporaryError
 from dart.run.child_task import in_fresh_process
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_work_is_done_in_another_process_and_its_result_comes_back() -> None:
     assert in_fresh_process(os.getpid) != os.getpid()

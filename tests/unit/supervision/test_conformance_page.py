@@ -2,7 +2,11 @@
 
 from collections import Counter
 
+import pytest
+
 from scripts.generate_conformance import DIFFERENT, NOT_APPLICABLE, PAGE, answers, known_cases, page
+
+pytestmark = pytest.mark.slow
 
 
 def names() -> list[str]:

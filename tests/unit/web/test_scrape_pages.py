@@ -41,6 +41,7 @@ def test_a_run_without_a_record_is_an_answer_and_no_crash(tmp_path: Path) -> Non
     assert "it appears when the run starts" in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_the_command_names_its_address_and_ends_at_ctrl_c(tmp_path: Path, host: str) -> None:
     if host == "[::1]" and not Path("/proc/net/if_inet6").exists():

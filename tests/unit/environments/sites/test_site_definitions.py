@@ -11,6 +11,8 @@ from dart.environments.sites.style import style_of
 from dart.environments.sites.tasks import KINDS, LENGTHS, task_ids, task_of
 from dart.environments.sites.words import Words
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", SITES)
 def test_the_definition_of_a_site_has_no_mistakes(name: str) -> None:
