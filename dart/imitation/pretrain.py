@@ -1,7 +1,9 @@
-"""`dartrl pretrain`: trains the base policy of the laptop job by imitation of oracle demonstrations.
+"""`dartrl pretrain`: trains a small base policy by imitation.
 
-The policy is deliberately weak: training uses few demonstrations and soft coordinates, and stops early. A
-starting point for RL should succeed often enough to be rewarded and fail often enough to learn.
+The base policy of the laptop job learns to see and to point from other tasks (`LAPTOP_BASE`): from
+demonstrations of their oracles, and from instructions that name one element of a page. Of the tasks that
+reinforcement learning will train it gets too few demonstrations to solve them, but enough to be rewarded
+sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and the figures.
 """
 
 import asyncio
@@ -13,10 +15,14 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
+from dart.core.screenspot import read_screenspot
 from dart.environments.browser.demonstrations import collect
+from dart.environments.miniwob.pages import task_ids
+from dart.grounding.pages import collect_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.oracle_kinds import oracle_kind_of
+from dart.imitation.pointing import pointing_steps
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -26,34 +32,32 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
 from dart.training.updates import Report, run_updates
 
-EMPHASIS = (
-    ("miniwob/click-widget", 5.0),
-    ("miniwob/focus-text-2", 5.0),
-    ("miniwob/click-test-2", 4.0),
-    ("miniwob/login-user", 1.2),
-    ("miniwob/enter-text", 0.7),
-    ("miniwob/enter-password", 0.5),
-    ("miniwob/click-tab", 0.25),
-    ("miniwob/click-dialog", 0.15),
-)
-"""How often these tasks are drawn, relative to 1 for other tasks.
+POINTING = "pointing"
+"""Stands for the steps of pages where tasks are named."""
 
-Tasks in which elements must be told apart are drawn more often, because imitation learns this slowly and RL
-hardly at all. Tasks that need the right position are drawn less often, because RL learns this quickly and
-should have something left to learn.
-"""
+PAGES = "pages"
+"""Folder of the pages in a folder of data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig:
-    """All settings for making the base policy."""
+    """All settings for making a base policy."""
 
-    tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
-    """Ids of the tasks to imitate, all of one kind of environments; by default those of the laptop job."""
+    tasks: tuple[str, ...]
+    """Ids of the tasks to imitate, all of one kind of environments. The model card has the success on them."""
     coordinates: Coordinates = "bins"
     """How the policy writes points; `pointer` gives it the pointer head."""
-    emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
+    other_tasks: tuple[str, ...] = ()
+    """Ids of further tasks to imitate, of the same kind of environments."""
+    episodes_per_other_task: int = 90
+    pages: int = 0
+    """Number of pages from which pointing is learned: a step is an instruction that names one element, and a
+    click on it."""
+    page_tasks: tuple[str, ...] = ()
+    """Ids of the tasks whose pages these are."""
+    emphasis: tuple[tuple[str, float], ...] = ()
+    """How often steps of a task, or of `POINTING`, are drawn, relative to 1 for other tasks."""
     updates: int = 130
     batch_size: int = 16
     lr: float = 1.5e-3
@@ -76,18 +80,15 @@ class PretrainConfig:
 def main_job(
     config: PretrainConfig, out: Path, demonstrations: Path | None = None, report: Report = print
 ) -> None:
-    """Collect demonstrations unless a folder of them is given, train on them, and write the policy to `out`.
+    """Collect data unless a folder of them is given, train on them, and write the policy to `out`.
 
     The policy is also measured for its model card.
 
     Raises UsageError if the tasks are not of one kind of environments with oracles
     """
-    kind = oracle_kind_of(config.tasks)
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:
-        report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
-        folder.mkdir(parents=True)
-        collect(kind, config.tasks, config.episodes_per_task, folder, environments=config.environments)
+        collect_data(config, folder, report)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
@@ -103,18 +104,41 @@ def main_job(
     (out / "README.md").write_text(card_text(config, parameters, sampled, greedy))
 
 
+def collect_data(config: PretrainConfig, folder: Path, report: Report) -> None:
+    """Let oracles play the demonstrations that a configuration asks for, and read its pages, into a folder.
+
+    Raises UsageError if the tasks are not of one kind of environments with oracles
+    """
+    kind = oracle_kind_of((*config.tasks, *config.other_tasks))
+    folder.mkdir(parents=True)
+    wanted = ((config.tasks, config.episodes_per_task), (config.other_tasks, config.episodes_per_other_task))
+    for tasks, episodes in wanted:
+        if tasks:
+            report(f"collecting {episodes} episodes of each of {len(tasks)} tasks")
+            collect(kind, tasks, episodes, folder, environments=config.environments)
+    if config.pages:
+        report(f"reading {config.pages} pages of {len(config.page_tasks)} tasks")
+        collect_pages(config.page_tasks, config.pages, "train", folder / PAGES, config.environments)
+
+
 def pretrain(
     config: PretrainConfig, demonstrations: Path, report: Report
 ) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
-    """Train a policy on the demonstrations of a folder; the same inputs give the same weights."""
+    """Train a policy on the data of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, config.tasks, config.episodes_per_task)
-    tokenizer = train_tokenizer([episode.instruction for episode in episodes], config.coordinates)
+    episodes += lowest_seeds(demonstrations, config.other_tasks, config.episodes_per_other_task)
+    pages = read_screenspot(demonstrations / PAGES) if config.pages else []
+    texts = [one.instruction for one in episodes] + [one.instruction for one in pages]
+    tokenizer = train_tokenizer(texts, config.coordinates)
     torch.set_num_threads(config.threads)
     model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
     steps = steps_by_task(episodes, demonstrations, codec)
     screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
-    report(f"imitating {sum(map(len, steps.values()))} steps of {len(episodes)} episodes")
+    if pages:
+        steps[POINTING], shown = pointing_steps(pages, codec)
+        screens |= shown
+    report(f"imitating {sum(map(len, steps.values()))} steps")
     stream = batches(steps, config.batch_size, config.seed, dict(config.emphasis))
 
     def add_gradient() -> str:
