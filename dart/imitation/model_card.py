@@ -43,7 +43,7 @@ step cap {step_cap}). Neither training nor the evaluation of a run plays them:
 | **mean** | **{sampled:.1%}** | **{greedy:.1%}** |"""
 
 Rewards = Mapping[str, Sequence[float]]
-"""Rewards of the episodes of each task, by task id, on the seeds that are kept for model cards."""
+"""Rewards of the episodes of each task, by task id, on the seeds that are reserved for model cards."""
 
 
 def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greedy: Rewards) -> str:

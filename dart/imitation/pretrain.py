@@ -1,7 +1,8 @@
 """`dartrl pretrain`: trains the base policy of the laptop job by imitation of oracle demonstrations.
 
-The policy is deliberately weak: training uses few demonstrations and soft coordinates, and stops early. A
-starting point for RL should succeed often enough to be rewarded and fail often enough to learn.
+The policy is deliberately weak: training uses few demonstrations and soft coordinate targets, and stops
+early. A policy from which RL starts should succeed often enough to be rewarded, and fail often enough to
+have something to learn.
 """
 
 import asyncio
@@ -36,22 +37,23 @@ EMPHASIS = (
     ("miniwob/click-tab", 0.25),
     ("miniwob/click-dialog", 0.15),
 )
-"""How often these tasks are drawn, relative to 1 for other tasks.
+"""Factors by which tasks are drawn more or less often for a batch; 1 for tasks that are not listed.
 
-Tasks in which elements must be told apart are drawn more often, because imitation learns this slowly and RL
-hardly at all. Tasks that need the right position are drawn less often, because RL learns this quickly and
-should have something left to learn.
+Tasks in which the policy must distinguish elements are drawn more often, because imitation learns this slowly
+and RL hardly at all. Tasks that only need the right position are drawn less often, because RL learns this
+quickly and should have something left to learn.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig:
-    """All settings for making the base policy."""
+    """All settings with which the base policy is made."""
 
     tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
-    """Ids of the tasks to imitate, all of one kind of environments; by default those of the laptop job."""
+    """Ids of the tasks to imitate, all of the same kind of environment; by default those of the laptop
+    job."""
     coordinates: Coordinates = "bins"
-    """How the policy writes points; `pointer` gives it the pointer head."""
+    """How the policy writes points: `bins`, as coordinate tokens, or `pointer`, with a pointer head."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
     updates: int = 130
@@ -61,26 +63,28 @@ class PretrainConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     sigma_bins: float = 0.5
-    """Standard deviation of the Gaussian targets of coordinates, in bins of 4 px."""
+    """Standard deviation of the Gaussian targets of coordinate tokens, in bins of 4 px."""
     pointer_weight: float = 0.5
     """Weight of the pointer loss relative to the answer loss."""
     seed: int = 0
     threads: int = 1
-    """Number of CPU threads. With another number, rounding differs, and so do the weights slightly."""
+    """Number of CPU threads. Another number changes rounding and thereby the weights slightly."""
     environments: int = 4
     held_out_episodes: int = 50
-    """Episodes per task for the success rates of the model card, on seeds kept for it; 0 omits the rates."""
+    """Number of episodes per task that measure the success rates of the model card; 0: no measurement."""
     step_cap: int = 8
 
 
 def main_job(
     config: PretrainConfig, out: Path, demonstrations: Path | None = None, report: Report = print
 ) -> None:
-    """Collect demonstrations unless a folder of them is given, train on them, and write the policy to `out`.
+    """Make the base policy: train it on demonstrations, write it to the folder `out`, and measure it for its
+    model card.
 
-    The policy is also measured for its model card.
+    demonstrations   folder with the demonstrations to use; None: oracles play them into `out/demonstrations`
+    report           called with each line of progress
 
-    Raises UsageError if the tasks are not of one kind of environments with oracles
+    Raises UsageError if the tasks are not of one kind of environment with oracles.
     """
     kind = oracle_kind_of(config.tasks)
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
