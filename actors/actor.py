@@ -50,7 +50,7 @@ from actors.timers import Timers, check_seconds
 __all__ = ["Actor", "Sender", "Stop", "receives"]
 
 ASK_DEADLINE_S = 5.0
-"""The deadline of an ask, as in OTP. A message whose answer takes longer has an `answer_within_s`."""
+"""The default deadline of an ask in seconds, as in OTP. A message may set its own as `answer_within_s`."""
 
 T = TypeVar("T")
 
@@ -58,14 +58,14 @@ T = TypeVar("T")
 class Actor:
     """Base of every actor. Not thread-safe: everything runs on the actor's own thread.
 
-    Private attributes have two underscores here, so a subclass may call its own what it likes.
+    The private attributes of this class begin with two underscores. So a subclass may use any name with one.
     """
 
     forks: ClassVar[bool] = False
-    """True for supervisors: they fork their children, so they own no thread and beat from their loop."""
+    """True for supervisors: they fork their children, so they run no other thread, and their loop beats."""
 
     traps_exits: ClassVar[bool] = False
-    """True: the end of a linked actor, normal or not, is a message (`Exit`) and no crash."""
+    """If true, the end of a linked actor, normal or not, is reported by an `Exit` message and is no crash."""
 
     _handlers: ClassVar[dict[type, str]] = {
         Linked: "_Actor__linked_by",
@@ -114,7 +114,7 @@ class Actor:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raises ActorError where a subclass would hide an attribute of `Actor` with its own state."""
+        """Set an attribute. Raises ActorError if `Actor` itself uses an attribute of that name."""
         if name in _TAKEN_NAMES and is_overwritten(vars(self), name, value):
             raise ActorError(
                 f"{type(self).__name__} sets self.{name}, which Actor uses under that name; "
@@ -128,11 +128,11 @@ class Actor:
         """Get ready. The actor takes no mail before this has returned. May be `async def`."""
 
     def on_probe(self) -> Any:
-        """Whether this actor can take work now, shown by a little real work. May be `async def`.
+        """Do a little real work; return whether this actor can take work now. May be `async def`.
 
-        Called every `Identity.probe_every_s`; the first True makes the actor ready. False takes the actor out
-        of rotation (`ready` on the board) without a restart, and so does a probe that lasts until the next
-        one is due.
+        Called every `Identity.probe_every_s` seconds. The first True makes the actor ready. False makes it
+        unready (`ready` on the board) without a restart. A probe that lasts until the next one is due counts
+        as False.
         """
         return True
 
@@ -150,10 +150,12 @@ class Actor:
     # ---- messages ----
 
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
-        """Send without waiting. Return False, and log that, when no actor has the name or its mailbox is
-        full.
+        """Send a message without waiting. Return False, and log why, if no actor has the name or its mailbox
+        is full.
 
         incarnation   the only incarnation that may take the message; 0: the one that has the name now
+
+        Raises MessageTooLarge, and TypeError for a message that cannot be packed.
         """
         envelope = self.__writer.write(MessageKind.TELL, to, content, to_incarnation=incarnation)
         try:
@@ -167,7 +169,8 @@ class Actor:
     def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
         """Send a message; await the future for its answer.
 
-        deadline_s   if left out, `answer_within_s` of the message, or ASK_DEADLINE_S when it has none
+        deadline_s   seconds to wait; None: `answer_within_s` of the message, or else ASK_DEADLINE_S
+
         Every ask ends: with the answer, ActorDied, AskTimeout, Refused or MailboxFull. If the future is not
         awaited, the error is dropped.
         Mistakes of the caller are raised at once: ActorError for a deadline that is negative, not a number or
@@ -184,23 +187,27 @@ class Actor:
         self.__mailbox.refuse(envelope, reason)
 
     def forward(self, envelope: Envelope) -> int:
-        """Send an envelope as it is, its sender kept; for bridges between hosts.
+        """Send an envelope as it is, under its own sender's name; for bridges between hosts.
 
-        Returns the incarnation it went to. Raises ActorDied or MailboxFull; then nothing was sent.
+        Returns the incarnation that it was sent to. Raises ActorDied, MailboxFull or MessageTooLarge; then
+        nothing was sent.
         """
         return self.__mail.send(envelope).incarnation
 
     # ---- time and work ----
 
     def sleep(self, seconds: float) -> Future[None]:
-        """Wait `seconds`; other mail is taken meanwhile. Raises ActorError as `after` does."""
+        """Return a future that is done after `seconds`; the actor takes other mail meanwhile.
+
+        Raises ActorError as `after` does.
+        """
         self.__check_seconds("sleep(seconds)", seconds)
         over: Future[None] = Future()
         self.__timers.after(seconds, lambda: over.succeed(None))
         return over
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call back once; a coroutine it returns is run.
+        """Call `callback` once, after `seconds`. If it returns a coroutine, that coroutine is run.
 
         Raises ActorError when `seconds` is negative, not a number or over `actors.timers.LONGEST_S`.
         """
@@ -208,7 +215,10 @@ class Actor:
         self.__timers.after(seconds, callback)
 
     def every(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call back again and again. Each wait begins when the last call, or its coroutine, has ended."""
+        """Call `callback` again and again, each time `seconds` after the last call or its coroutine ended.
+
+        Raises ActorError as `after` does.
+        """
 
         def again() -> None:
             settle(callback(), lambda _: self.after(seconds, again))
@@ -216,29 +226,32 @@ class Actor:
         self.after(seconds, again)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine beside the mailbox."""
+        """Run a coroutine while the actor takes mail. An error that it does not catch crashes the actor."""
         settle(coroutine)
 
     def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Future[T]:
-        """Await blocking work. If it is not done by its deadline the actor crashes, naming the work.
+        """Run blocking work in a thread; await the future for its result.
 
-        An error is raised where the work is awaited; without an await it crashes the actor.
+        name         names the work on the board and in errors
+        deadline_s   seconds after which unfinished work crashes the actor with WorkOverdue
+
+        An error of the work is raised where the future is awaited; if it is not awaited, the actor crashes.
         Raises ActorError when the deadline is negative, not a number or over `actors.timers.LONGEST_S`.
         """
         self.__check_seconds(f"in_thread(deadline_s) of {name!r}", deadline_s)
         return self.__work.in_thread(work, name, deadline_s)
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines.
+        """Run a coroutine on this actor's asyncio loop, without a deadline; await the future for its result.
 
-        An error is raised where the coroutine is awaited; without an await it crashes the actor.
+        An error of the coroutine is raised where the future is awaited; without an await the actor crashes.
         """
         return self.__work.in_loop(coroutine)
 
     # ---- other actors ----
 
     def monitor(self, name: str) -> int:
-        """Get one `Down` message, with the reason, when the actor that has the name now ends.
+        """Have this actor get one `Down` message, with the reason, when the actor that has the name now ends.
 
         Returns the reference that the message carries and `demonitor` takes. If no actor has the name, `Down`
         comes at once with reason `noproc`. A restarted actor is another incarnation; monitor it anew.
@@ -271,9 +284,10 @@ class Actor:
     # ---- its own life ----
 
     def enter_context(self, resource: AbstractContextManager[T]) -> T:
-        """Enter a context manager and return its value; `let_go` exits it.
+        """Enter a context manager for the life of the actor, and return its value.
 
-        When the actor's process ends, the kernel releases what the context manager holds; it is not exited.
+        `let_go` exits the context manager. The end of the actor's process does not exit it: the kernel then
+        releases what it holds.
         """
         return self.__resources.enter_context(resource)
 
@@ -303,14 +317,14 @@ class Actor:
     # ---- what the board shows ----
 
     def used(self, n: int = 1) -> None:
-        """Count `n` uses on the board. At `Identity.max_uses` its supervisor may replace the actor."""
+        """Count `n` uses of this actor on the board. At `Identity.max_uses` its supervisor may replace it."""
         before, self.__uses = self.__uses, self.__uses + n
         self.board.set(self.identity.slot, uses=self.__uses)
         if before < self.identity.max_uses <= self.__uses:
             self.tell(self.identity.parent, UsedUp(incarnation=self.identity.incarnation))
 
     def still_working(self) -> None:
-        """Restart the clock of hang detection, from a long handler that makes progress."""
+        """Show that a long handler makes progress: its time counts from now on in hang detection."""
         now_ns = self.board.now_ns()
         self.board.set(self.identity.slot, beat_ns=now_ns, busy_since_ns=now_ns)
 
@@ -325,7 +339,7 @@ class Actor:
     # ---- called by the runtime ----
 
     def boot(self, inbox_fd: int) -> None:
-        """Open the mailbox and start."""
+        """Watch the inbox and start the actor: `on_start` is called."""
         self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
         self.board.set(self.identity.slot, messages=0, refused=0, unsent=0, uses=0, progress_ns=0)
         self.__lifecycle.start(self.__mailbox.release_held_news)

@@ -1,8 +1,10 @@
-"""Which rows of this board are announced to other hosts, and what has changed of them.
+"""The rows of this host's board that its bridge announces to other hosts, and their changes.
 
-Announced are the exported names, every row below an exported name that is plain (a placed actor, a service),
-and on the leader the rows of other hosts that all must know. A row is announced when its condition has
-changed; what changes with every message is announced a few times in a lease, for all rows at once.
+The bridge announces the rows of exported names and every row below an exported name that is plain: a placed
+actor or a service, which every host knows without `@host`. The leader's bridge also announces the rows of
+other hosts that every host must know. A row is announced when its condition changes (`Board.condition`). The
+fields that change with every message, such as the heartbeat, are announced a few times in a lease, for all
+rows at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,10 +17,10 @@ from actors.link import Activity, ChangeLog, Row, can_be_announced, machine_row,
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """How other hosts know a name of this one."""
+    """How other hosts see an exported name of this host."""
 
     is_plain: bool = False
-    """They call it as this host does, and every row below it is announced too."""
+    """Whether other hosts know the name without `@host`; then every row below it is announced, too."""
     is_announced_to_all: bool = True
 
 
@@ -42,7 +44,7 @@ class AnnouncedRows:
         clock: Clock,
         passed_on: Callable[[], Iterable[tuple[int, "AnnouncedRow"]]],
     ) -> None:
-        """passed_on: the rows of other hosts that this one announces, with their slots."""
+        """passed_on: returns the rows of other hosts that this host announces too, with their slots here."""
         self._board = board
         self._passed_on = passed_on
         self._host = host
@@ -57,30 +59,30 @@ class AnnouncedRows:
     # ---- what is exported ----
 
     def export(self, name: str, visibility: Visibility) -> None:
-        """Make a name of this host known to the others, with its row as it comes and goes."""
+        """Announce a name of this host to the others from now on, whether or not an actor has it yet."""
         if self._exports.get(name) != visibility:
             self._exports[name] = visibility
             self._seen_changes = -1
 
     def export_sender(self, name: str) -> None:
-        """Whoever writes to another host is known there, or nobody could answer."""
+        """Export an actor that writes to another host, so that the other host can answer it."""
         if not self.is_announced(name):
             self.export(name, Visibility())
 
     def withdraw_placed(self) -> None:
-        """What was placed on this host by a session that is over."""
+        """Stop exporting the plain names: the session that placed these actors on this host is over."""
         self._exports = {name: seen for name, seen in self._exports.items() if not seen.is_plain}
         self._seen_changes = -1
 
     def is_announced(self, name: str) -> bool:
-        """Whether other hosts may write to an actor of this one."""
+        """Whether other hosts may write to the actor of this host that has the name."""
         self._find_rows()
         slot = self._board.find(name)
         row = None if slot is None else self._rows.get(slot)
         return name in self._exports or (row is not None and row.host == self._host)
 
     def seen_elsewhere(self, name: str) -> str:
-        """What other hosts call a name that is on this board."""
+        """Return the name under which other hosts know a name of this board."""
         slot = self._board.find(name)
         row = None if slot is None else self._rows.get(slot)
         if row is not None:
@@ -90,24 +92,24 @@ class AnnouncedRows:
     # ---- what has changed ----
 
     def update(self) -> None:
-        """Note every row whose condition has changed since the last call."""
+        """Record every announced row whose condition has changed since the last call."""
         self._find_rows()
         for slot in self._rows:
             self.update_one(slot)
 
     def update_one(self, slot: int) -> None:
-        """Note whether this row has changed."""
+        """Record the row in this slot if its condition has changed."""
         condition = self._board.condition(slot)
         if condition != self._conditions.get(slot):
             self._conditions[slot] = condition
             self._log.note(slot, self._row(slot, self._rows[slot]))
 
     def changed_since(self, cursor: int, *, host: str) -> list[tuple[int, Row]]:
-        """The changes that `host` does not know, oldest first, each with its number."""
+        """The changes after number `cursor`, oldest first, each with its number, without rows of `host`."""
         return [(number, row) for number, row in self._log.since(cursor) if row.host != host]
 
     def sender_row(self, name: str) -> tuple[int, bytes, Row] | None:
-        """The slot of an actor that writes to another host, its condition, and its row as announced."""
+        """Slot, condition and announced row of an actor that writes to another host; None without a row."""
         self._find_rows()
         slot = self._board.find(name)
         if slot is None or slot not in self._rows:
@@ -117,7 +119,7 @@ class AnnouncedRows:
         return None if row is None else (slot, self._conditions[slot], row)
 
     def rows_at(self, slots: Iterable[int]) -> Iterator[tuple[int, bytes, Row]]:
-        """The rows of these slots as announced, of those that are."""
+        """Slot, condition and row of each of these slots that has been announced; the others are left out."""
         for slot in slots:
             row = self._log.get(slot)
             if row is not None:
@@ -126,7 +128,11 @@ class AnnouncedRows:
     def activities(
         self, *, only_new_gauges: bool = False, only_announced_to_all: bool = False
     ) -> list[tuple[str, Activity]]:
-        """What every living row does now, with its host, or of some only; new gauges are always among it."""
+        """Return host and activity of each living row.
+
+        only_new_gauges          leave out rows whose gauges are those of the last call
+        only_announced_to_all    leave out rows that only the leader hears of, unless their gauges are new
+        """
         found = []
         for slot, row in self._rows.items():
             gauges = self._board.gauges(slot)
@@ -141,7 +147,7 @@ class AnnouncedRows:
     # ---- inside ----
 
     def _find_rows(self) -> None:
-        """Which rows are announced, found anew whenever a row has got a name or a parent since."""
+        """Find the rows to announce, if a row has got a name, a parent or a route since the last call."""
         changes = self._board.changes
         if changes == self._seen_changes:
             return
@@ -157,7 +163,7 @@ class AnnouncedRows:
         self._rows = found
 
     def _exported(self) -> Iterator[tuple[int, AnnouncedRow]]:
-        """The rows of exported names, and those below the plain ones."""
+        """The rows of exported names and the rows below plain names, each with its slot."""
         below = self._board.slots_by_parent() if any(seen.is_plain for seen in self._exports.values()) else {}
         for name, seen in self._exports.items():
             for bearer in (name, second_row(name)) if seen.is_plain else (name,):
@@ -205,7 +211,7 @@ class AnnouncedRows:
         )
 
     def _no_more(self, slot: int, seen: AnnouncedRow) -> Row:
-        """What is announced of a row that has become another's, or is exported no more."""
+        """The announcement that a row is gone: another actor has its slot, or it is no longer exported."""
         row = self._log.get(slot)
         incarnation = 0 if row is None else row.incarnation
         return Row(
@@ -229,7 +235,7 @@ class AnnouncedRows:
 
 
 def activity_of(vitals: Vitals) -> Activity:
-    """What an actor does, from its row."""
+    """Return what an actor does now, from its row, in the form that is announced."""
     return Activity(
         slot=vitals.slot,
         beat=_age_ms(vitals.beat_age_s),

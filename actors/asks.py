@@ -40,7 +40,7 @@ class _PendingAsk:
 
 
 class PendingAsks:
-    """Sends asks and ends each of them."""
+    """Sends the asks of one actor, and ends each of them with its answer or an error."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PendingAsks:
         """Asked incarnations whose processes are watched."""
 
     def send(self, envelope: Envelope, limit_s: float) -> Future[Any]:
-        """Send an ask; return the future of its answer.
+        """Send an ask; return the future of its answer. ActorDied and MailboxFull end the future at once.
 
         Raises MessageTooLarge or TypeError, as `Mail.send` does, for a message that can be sent to no actor.
         """

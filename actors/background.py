@@ -1,7 +1,7 @@
 """Blocking work beside the mailbox: in threads or on an asyncio loop, with results on the actor's own thread.
 
-The actor's main thread must stay answerable. A result returns through a queue and an eventfd that the main
-loop watches, so nothing is polled.
+So the actor's own thread stays free to take mail. A result returns through a queue and an eventfd that the
+actor's loop watches, so nothing is polled.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class BackgroundWork:
-    """The background work of one actor. The board shows the name of what has run longest in a thread.
+    """The background work of one actor. The board shows the name of the work that runs longest in a thread.
 
     on_end   called on the actor's thread whenever a piece of work in a thread has ended
     """
@@ -41,7 +41,7 @@ class BackgroundWork:
         """The worker, made for the first piece of work; None before."""
         self._numbers = itertools.count()
         self._in_threads: dict[int, tuple[str, int]] = {}
-        """Name and begin, in the board's nanoseconds, of each piece of work; the oldest first."""
+        """Name and start (in nanoseconds of the board's clock) of the work in each thread, oldest first."""
 
     def in_thread(self, work: Callable[[], T], name: str, deadline_s: float) -> Future[T]:
         """Run `work` in a thread. WorkOverdue is raised in the actor's loop when the deadline passes."""
@@ -90,7 +90,10 @@ class BackgroundWork:
 
 
 class BackgroundWorker:
-    """One thread for each piece of work, one loop for coroutines; results come back on the owner's thread."""
+    """Runs each piece of work in a thread of its own and coroutines on one asyncio loop.
+
+    The results come back on the thread of the owner, which calls `deliver`.
+    """
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -100,7 +103,7 @@ class BackgroundWorker:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def in_thread(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` in a thread of its own; the future is done on the owner's thread."""
+        """Run `work` in a thread of its own; its future is finished on the owner's thread."""
         result: Future[T] = Future(on_unseen_error=self._crash_owner)
 
         # Taken out when the work is done: the frames in an error's traceback must not keep it alive.
@@ -170,7 +173,7 @@ class BackgroundWorker:
 
 
 def _outcome_of(work: Callable[[], T]) -> Callable[[Future[T]], None]:
-    """Do the work; return a function that gives a future the work's value or its error."""
+    """Do the work; return a function that finishes a future with the work's value or its error."""
     try:
         value = work()
     except BaseException as error:

@@ -4,13 +4,13 @@ The board is the registry (name -> incarnation, pid, readiness) and the vitals
 (beat, busy since, current handler, counters) at once, because both must be
 readable by anyone with the run's rights while every actor hangs.
 
-Who writes what: the supervisor writes the first group of fields. The actor
-writes the second group while it lives; before its start and after its end the
-supervisor writes that too. The root writes its own pid, and its launcher the
-rest of the root's row.
+Who writes what: the supervisor writes the fields from `name` to `ended_reason`
+(see `_FORMATS`). The actor writes the other fields while it lives; before its
+start and after its end the supervisor writes them, too. The root writes its own
+pid, and the launcher writes the rest of the root's row.
 Rows below a dead supervisor are written by the supervisor or launcher above it,
 rows of other machines by the bridge. So there is one writer at a time, and a
-row changes hands when its last writer has ended.
+row gets another writer only when its last one has ended.
 
 Nothing is locked for reading. A number is one aligned store and never torn;
 `struct.pack_into` is not used, because it zeroes a field before it fills it,
@@ -52,7 +52,7 @@ GAUGES = 4
 """The number of gauges of a row: whole numbers to which the application gives a meaning, by index."""
 
 MOST = 2**40
-"""No pid, count or moment that is written to a row is larger; a larger number means a damaged file."""
+"""The limit of pids, counts and unix times in a row. A larger number means that the file is damaged."""
 
 LAUNCHER = "launcher"
 """The parent of the root actor: the process that started the system, which is no actor."""
@@ -90,10 +90,10 @@ STATES = tuple(ActorState)
 """The states in the order of their numbers in a row."""
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
-"""In these states there is a process, and it takes mail."""
+"""The states in which a child has a process that takes mail."""
 
 WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
-"""In these states there is no process, and the supervisor will start one."""
+"""The states in which a child has no process, and its supervisor will start one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def offset_of(field: str) -> int:
 
 
 _ROW = struct.Struct("@" + "".join(form for _, form in _FORMATS))
-"""A whole row for reading: in native mode a number is copied at once, and nothing lies between the fields."""
+"""Unpacks a whole row. Native mode ("@") copies each number at once; there is no padding between fields."""
 
 _Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[misc]  # listed above
 """A whole row, not decoded."""
@@ -178,11 +178,11 @@ _USED, _REBUILDS, _ENTRIES, _NEXT_EMPTIED, _CHANGES = range(5)
 _HEADER_WORDS = 8
 _WORDS_PER_SLOT = 2
 _SIZE_WITHOUT_INDEX = SLOTS * SLOT_BYTES
-"""The size of a board of an earlier version, which has no index and can be read."""
+"""The size in bytes of a board of an earlier version. Such a board has no index, and can only be read."""
 
 
 def size_bytes(slots: int) -> int:
-    """The size of the file of a board with so many rows."""
+    """The size, in bytes, of the file of a board with this number of rows."""
     return slots * (SLOT_BYTES + _WORDS_PER_SLOT * WORD_BYTES) + _HEADER_WORDS * WORD_BYTES
 
 
@@ -211,7 +211,7 @@ class Vitals:
     pid_start_ticks: int
     """Field 22 of /proc/pid/stat: together with the pid it identifies one process for ever."""
     route: int
-    """0: the actor lives on this host. n: its mail goes to the inbox of slot n - 1, a bridge to its host."""
+    """0 for an actor of this host. Otherwise its mail goes to the inbox of slot `route - 1`, a bridge."""
     ready: bool
     beat_age_s: float | None
     busy_s: float | None
@@ -231,7 +231,11 @@ class Vitals:
 
 
 _STAYS = frozenset({"name", "incarnation"})
-"""Fields that stay when a row gets a new name. A row without a name would end every search for later rows."""
+"""Fields that keep their value when a row is emptied for another actor.
+
+The incarnation goes on, so that no two processes share an address. The name stays until the row gets another
+one, because a search of the rows ends at the first row without a name.
+"""
 
 
 class Heartbeat:
@@ -274,7 +278,7 @@ class Board:
         """The number of rows, named or not."""
         if not self.slots:
             self._file.close()
-            raise ActorError(f"{path} has {file_bytes} bytes and is no board of actors")
+            raise ActorError(f"{path} has {file_bytes} bytes and is not a board of actors")
         self._has_index = file_bytes != _SIZE_WITHOUT_INDEX
         self._header = self.slots * SLOT_BYTES // WORD_BYTES
         self._index = self._header + _HEADER_WORDS
@@ -288,7 +292,7 @@ class Board:
     def create(cls, path: Path, slots: int = SLOTS) -> "Board":
         """Make a fresh, empty board file (mode 0600) in place of an old one.
 
-        slots   the number of rows, 1 to MAX_SLOTS; a row has 1 KB, of which the disk holds what was written
+        slots   the number of rows, 1 to MAX_SLOTS; a row takes 1 KB of disk space once it is written
         """
         if not 1 <= slots <= MAX_SLOTS:
             raise ActorError(f"a board has 1 to {MAX_SLOTS:,} rows, got {slots:,}")
@@ -399,10 +403,10 @@ class Board:
         self.set(slot, ended_reason=reason, ended_incarnation=incarnation)
 
     def condition(self, slot: int) -> bytes:
-        """The part of a row that changes when something happens to the actor, not with every message.
+        """The part of a row that changes when something happens to the actor, and not with every message.
 
-        It is what the supervisor writes, whether the actor is ready, and its last error. Two equal values
-        mean that nothing of this has changed.
+        It contains the fields that the supervisor writes, readiness and the last error. If two values are
+        equal, none of these fields has changed.
         """
         begins_at = slot * SLOT_BYTES
         error_at = begins_at + _LAST_ERROR.offset
@@ -431,7 +435,7 @@ class Board:
         return {_text(parent): slots for parent, slots in found.items()}
 
     def slots_behind(self, bridge: int) -> Iterator[int]:
-        """The slots of the rows whose mail goes to the bridge in a slot."""
+        """The slots of the rows whose mail goes to the bridge in the slot `bridge`."""
         route_at = _LAYOUT["route"].offset // WORD_BYTES
         for slot in range(self.slots):
             first = slot * SLOT_BYTES
@@ -490,7 +494,7 @@ class Board:
         return None
 
     def _places(self, name: bytes) -> Iterator[int]:
-        """The words of the index in which a name may be, in order (linear probing)."""
+        """The positions in the index where a name may be, in the order of search (linear probing)."""
         size = self.slots * _WORDS_PER_SLOT
         first = crc32(name) % size
         return (self._index + (first + step) % size for step in range(size))
@@ -546,19 +550,20 @@ class Board:
         return None
 
     def claim(self, name: str, parent: str, *, check: Callable[[int], None] = lambda _: None) -> int:
-        """The slot for a name, taken on first use: an empty one, or one whose actor was forgotten.
+        """Return the slot of a name. A new name takes an unused slot, or one whose actor was forgotten.
 
-        check   called with the slot of a name that another parent has; what it raises refuses the claim.
+        check   called with the slot if the name belongs to another parent; it may raise to refuse the claim.
                 It is called under the lock of all claims: if two processes want one name, one gets it.
+
         A slot's incarnation is not reset for a new name, so that no two processes share an address.
-        Raises ActorError when the name is too long or the board is full.
+        Raises ActorError when the name is not usable, the board is full, or the lock is held for too long.
         """
         try:
             name_bytes = len(name.encode())
         except UnicodeEncodeError as error:
             raise ActorError(f"actor name {name!r} cannot be written as UTF-8: {error.reason}") from None
         if name_bytes > NAME_BYTES:
-            raise ActorError(f"actor name {name!r} is longer than {NAME_BYTES} bytes")
+            raise ActorError(f"actor name {name!r} is longer than {NAME_BYTES} bytes; choose a shorter name")
         if not self._has_index:
             raise ActorError(f"{self.path} is the board of an earlier version, which can only be read")
         with _exclusive(self._file.fileno()):
@@ -592,8 +597,8 @@ class Board:
     def _emptied_slot(self) -> int | None:
         """A slot whose actor ended and was forgotten, cleared except for its incarnation.
 
-        The search goes on behind the slot that was found last: a board that is always full is not read anew
-        from its first row for every name.
+        Each search begins after the slot that the last one found, so that a full board is not searched from
+        its first row for every name.
         """
         first = self.whole[self._header + _NEXT_EMPTIED]
         for step in range(self.slots):

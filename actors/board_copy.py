@@ -1,7 +1,7 @@
 """A copy of a board for readers on another machine.
 
-The other machine counts the nanoseconds of its clock from another moment, so a copy is written with every
-moment shifted: what is 3 s old where the board is, is 3 s old when the copy is written.
+The clocks of two machines count their nanoseconds from different moments. So every moment is shifted when a
+copy is written: what was 3 s old when the board was read is 3 s old when the copy is written.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from actors.board import SLOT_BYTES, offset_of
 
 READ_SLOTS = 256
-"""Rows that are read at once."""
+"""The number of rows that one read takes."""
 
 _MOMENTS = tuple(map(offset_of, ("beat_ns", "busy_since_ns", "work_since_ns", "progress_ns")))
 _NUMBER = struct.Struct("@q")
@@ -25,9 +25,9 @@ class BoardCopy:
     """The rows of a board that have a name, and what is needed to make a file of them."""
 
     file_bytes: int
-    """Size of the board's file."""
+    """The size of the board's file."""
     now_ns: int
-    """The clock of the board when the rows were read."""
+    """The time of the board's clock, in nanoseconds, when the rows were read."""
     rows: bytes
 
 
@@ -61,7 +61,7 @@ def write_copy(path: Path, copy: BoardCopy) -> None:
 
 
 def _shifted(rows: bytes, shift_ns: int) -> bytearray:
-    """Return the rows with every moment moved; 0 says that there is none and stays."""
+    """Return the rows with `shift_ns` added to every moment, except to 0, which means never."""
     moved = bytearray(rows)
     for row in range(0, len(moved) - SLOT_BYTES + 1, SLOT_BYTES):
         for offset in _MOMENTS:

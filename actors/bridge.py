@@ -1,24 +1,25 @@
-"""The one actor of a host that talks to other hosts.
+"""The bridge: the one actor of a host that exchanges mail with other hosts.
 
-Receives   mail for names of other hosts (routed here by the board), Export, WhichLinks; frames of the wire
+Receives   mail for names of other hosts (the board routes it here), Export, WhichLinks; frames from the agent
 Tells      LinkUp and LinkDown to the actors named in `tells`
-Dies when  the agent that carries its frames does not listen, or closes the wire; the name of a host is wrong
-On restart every session is opened anew under a higher epoch, and every name from elsewhere is gone meanwhile
+Dies when  the agent that carries its frames does not listen or closes the socket; a host's name is invalid
+On restart every session is opened anew under a higher epoch; until then no name of another host is living
 
-One host leads. The others follow: they say Hello to it until they are welcome, and have a session with it
-from then on. Either side that hears nothing for `lease_s` holds the other for lost: its names are not living
-any more. The leader tells every host of the sessions and names of the others. Mail goes straight from host to
-host. A host takes mail only from a session that the leader has announced to it. Mail of a session that will
-be announced in a moment is held; mail of one that is over is refused and counted.
+One host leads and the others follow. A follower sends Hello to the leader until the leader answers with
+Welcome. From then on the two have a session. A side that hears nothing for `lease_s` counts the other side as
+lost and marks its names as no longer living. The leader announces the sessions and names of all hosts to each
+of them. Mail goes straight from host to host. A host accepts mail only from a session that the leader has
+announced to it. Frames that arrive before that are held for up to a lease. Frames of a session that is over
+are refused and counted.
 
 args       host          this host's name
            wire          path of the socket at which this host's agent listens (`actors.wire`)
            capabilities  what this host has: {"gpu": 2, "vm_host": 1}
-           exports       names others may write to; who writes to another host is known there anyway
-           tells         names of local actors that want to know of links
-           orders        messages, by the names they have in mail, that are taken from the leader only
-           lease_s
- leader    services      names that the others know as they are, with every row below them
+           exports       names that other hosts may write to; actors that write to other hosts are added
+           tells         names of local actors that get LinkUp and LinkDown
+           orders        wire names of messages that are accepted from the leader only
+           lease_s       seconds of silence after which the other side counts as lost
+ leader    services      names that other hosts know without `@host`, with every row below them
  follower  leader        the leader's name
 """
 
@@ -72,24 +73,24 @@ from actors.monitors import Exit
 from actors.wire import AgentWire
 
 TICK_S = 0.05
-"""How often leases are looked at, and the announced rows of the board."""
+"""Seconds between two checks of the leases and of the announced rows."""
 
 GAUGES_S = 0.25
-"""How often changed gauges are announced."""
+"""Seconds between two announcements of changed gauges."""
 
 FRAMES_PER_TURN = 256
 FRAMES_S = 0.1
-"""Then mail and timers get their turn, however much another host sends."""
+"""After FRAMES_PER_TURN frames or FRAMES_S seconds a turn stops reading frames, so that mail is read, too."""
 
 SESSIONS_GAUGE, LATE_GAUGE = 0, 1
 """Gauges of a bridge: its open sessions, and the frames that it refused because their session was over."""
 
 LINGER_S = 0.2
-"""How long a bridge that stops waits for its last word to leave."""
+"""How long a bridge that stops tries to send each frame that still waits, in seconds."""
 
 
 class Wire(Protocol):
-    """What a bridge needs of its way to other hosts (`actors.wire`)."""
+    """The connection to other hosts, as far as a bridge uses it; implemented by `actors.wire.AgentWire`."""
 
     fds: tuple[int, ...]
     malformed: int
@@ -102,13 +103,13 @@ class Wire(Protocol):
 
 
 class Bridge(Actor):
-    """What the bridges of all hosts have in common (`actors.leader_bridge`, `actors.follower_bridge`)."""
+    """Base of the leader's bridge and the followers' (`actors.leader_bridge`, `actors.follower_bridge`)."""
 
     traps_exits = True
-    """Other hosts may link to whatever is exported; that must not end those who join the hosts."""
+    """An actor of another host may link itself to this bridge; its end must not end the bridge."""
 
     speaks_for_others = False
-    """Whether the other side may announce names of third hosts."""
+    """Whether the other side of a session may announce names of third hosts; only the leader may."""
 
     def on_start(self) -> None:
         self.host = str(self.args["host"])
@@ -144,31 +145,34 @@ class Bridge(Actor):
     # ---- what the two sides do differently ----
 
     def passed_on(self) -> Iterable[tuple[int, AnnouncedRow]]:
-        """The rows of other hosts that this one announces, with their slots."""
+        """The rows of other hosts that this host announces to the others, with their slots on this board."""
         return ()
 
     def heard_outside(self, host: str, frame: Frame) -> None:
-        """A frame of no open session."""
+        """Handle a Hello, or a frame from a host with which this host has no session."""
         raise NotImplementedError
 
     def channel_to(self, host: str) -> Channel | None:
-        """The way to a host, while its session and this host's own are open."""
+        """The channel to a host; None unless both its session and this host's own are open."""
         return self.sessions.get(host)
 
     def agent_lost(self, host: str) -> None:
-        """The agent says that a host is gone."""
+        """End the session with a host that this host's agent reports as gone."""
         known = self.sessions.get(host)
         if known is not None:
             self.lose(known, "its agent is gone")
 
     def was_late(self, late_s: float) -> None:
-        """This bridge had other things to do: what others said meanwhile may still wait to be heard."""
+        """Take note that a tick came `late_s` seconds late: frames that came meanwhile are not read yet.
+
+        Does nothing here; the leader overrides it.
+        """
 
     # ---- mail ----
 
     @receives(Exit)
     def ignore_exit(self, news: Exit, sender: Sender) -> None:
-        """Who linked to this one has ended."""
+        """Ignore the end of an actor that had linked itself to this one."""
 
     @receives(Export)
     def export(self, call: Export, sender: Sender) -> Exported:
@@ -205,14 +209,14 @@ class Bridge(Actor):
 
     @property
     def early(self) -> int:
-        """Frames that wait for news of the leader."""
+        """The number of frames that are held until the leader announces their session."""
         return 0
 
     def on_foreign(self, envelope: Envelope) -> None:
-        """Mail from an actor of this host to a name of another."""
+        """Send mail of an actor of this host to the host of its receiver, or refuse it."""
         channel = self.channel_to(self.directory.host_of(envelope.to))
         if channel is None:
-            self.refuse(envelope, f"no link leads to {envelope.to!r}")
+            self.refuse(envelope, f"the host of {envelope.to!r} is not connected to this one")
         else:
             self._carry(channel, envelope)
 
@@ -220,21 +224,27 @@ class Bridge(Actor):
         is_known = self._prepare(channel, envelope.sender)
         carry = self._carried(envelope)
         if not can_be_announced(carry.sender):
-            self.refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
+            self.refuse(
+                envelope,
+                f"the sender's name {carry.sender!r} is too long for other hosts; give it a shorter name",
+            )
         elif is_known and self.say(channel, carry):
             channel.carried += 1
         else:
-            self.refuse(envelope, f"the link to {channel.host!r} takes no more")
+            self.refuse(envelope, f"the link to {channel.host!r} takes no more now: it is full")
 
     def _prepare(self, channel: Channel, sender: str) -> bool:
-        """Announce what must be known before the mail of this sender; False when the link takes no more."""
+        """Announce changed rows, then the sender, before its mail; False when the link takes no more."""
         if isinstance(channel, Session) and not self._announce(channel):
-            return False  # of lost hosts, from which the orders in the mail follow
+            return False  # the mail may follow from these rows, for example from the loss of a host
         self.announced.export_sender(sender)
         return self._introduce(channel, sender)
 
     def _introduce(self, channel: Channel, sender: str) -> bool:
-        """Announce the sender to the other host, unless it knows; its end follows over the same channel."""
+        """Announce the sender to the other host, unless that host knows its row as it is now.
+
+        Later changes of the row follow over the same channel. Returns False when the link takes no more.
+        """
         found = self.announced.sender_row(sender)
         if found is None:
             return True
@@ -262,7 +272,7 @@ class Bridge(Actor):
         )
 
     def _deliver(self, channel: Channel, carry: Carry) -> None:
-        """Mail from another host to an actor of this one."""
+        """Hand mail from another host to its receiver on this host, or refuse it."""
         if self.directory.host_of(carry.sender) != channel.host:
             channel.refused += 1
             self.log.warning("mail_refused", host=channel.host, sender=carry.sender, reason="not announced")
@@ -279,9 +289,9 @@ class Bridge(Actor):
         )
         why = why_not_taken(carry)
         if carry.message in self._orders and not self._is_leader(channel):
-            why = f"{carry.message} is taken from the leader only"
+            why = f"{carry.message} is accepted from the leader only"
         if not why and (self.directory.host_of(envelope.to) or not self.announced.is_announced(envelope.to)):
-            why = f"host {self.host!r} offers no {envelope.to!r}"
+            why = f"host {self.host!r} exports no actor named {envelope.to!r}"
         if why:
             channel.refused += 1
             self.refuse(envelope, why)
@@ -289,7 +299,7 @@ class Bridge(Actor):
             self._hand_over(channel, envelope)
 
     def _hand_over(self, channel: Channel, envelope: Envelope) -> None:
-        """Its receiver may have ended meanwhile, or take no more: no reason for the bridge to end too."""
+        """Forward mail to its receiver; if that fails, refuse the mail instead of ending the bridge."""
         try:
             self.forward(envelope)
         except (ActorDied, MailboxFull, MessageTooLarge) as error:
@@ -299,14 +309,14 @@ class Bridge(Actor):
     # ---- sessions ----
 
     def open(self, opened: Session) -> None:
-        """The other side is there: announce our names. Who wants to know hears of it once we know its own."""
+        """Begin a session: announce this host's names. LinkUp follows when the other side's are known."""
         self.sessions[opened.host] = opened
         self.log.info("link_up", host=opened.host, epoch=opened.epoch)
         self.announced.update()
         self._announce(opened)
 
     def lose(self, lost: Session, reason: str) -> None:
-        """The other side is lost. It hears so at once if it can still hear."""
+        """End a session: send Gone to the other side, and LinkDown to the actors named in `tells`."""
         del self.sessions[lost.host]
         self.log.warning("link_down", host=lost.host, epoch=lost.epoch, reason=reason)
         self.wire.send(lost.host, before_session(Gone(lost.epoch, reason)))
@@ -327,7 +337,7 @@ class Bridge(Actor):
         return is_sent
 
     def tick(self) -> None:
-        """What time brings: loss, changed rows, ages, beats."""
+        """Do what is due by time: end silent sessions, announce changed rows and activities, send beats."""
         self.was_late(self.clock.monotonic_s() - self._ticked_s - TICK_S)
         self.drain()
         self.directory.settle()
@@ -345,7 +355,7 @@ class Bridge(Actor):
         self._ticked_s = self.clock.monotonic_s()
 
     def drain(self) -> None:
-        """Take the frames that have come. Raises WireClosed when none can come any more."""
+        """Handle the frames that have come. Raises WireClosed when the agent has closed the connection."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -359,7 +369,7 @@ class Bridge(Actor):
         self.drain()
 
     def _take_all_frames(self) -> bool:
-        """False when this turn has no time for more of them."""
+        """Handle the frames that have come, within the limits of one turn; False when some may be left."""
         until_s = self.clock.monotonic_s() + FRAMES_S
         for _ in range(FRAMES_PER_TURN):
             received = self.wire.receive()
@@ -428,7 +438,7 @@ class Bridge(Actor):
         if isinstance(channel, Session) and not channel.is_introduced:
             channel.is_introduced = True
             self._tell_of(LinkUp(host=channel.host, epoch=channel.epoch, capabilities=channel.capabilities))
-        if refusals:  # once, whatever there is: another host must not fill this one's log
+        if refusals:  # one line for all of them: another host must not fill this host's log
             self.log.warning("names_refused", host=channel.host, count=len(refusals), first=refusals[0])
 
     def _is_leader(self, channel: Channel) -> bool:
@@ -439,7 +449,7 @@ class Bridge(Actor):
             self._announce(each)
 
     def _announce(self, to: Session) -> bool:
-        """Announce every row that has changed; False when the link is full: the next tick goes on."""
+        """Announce every row that has changed; False when the link is full. The next tick then continues."""
         changed = self.announced.changed_since(to.rows_cursor, host=to.host)
         for first in range(0, len(changed), ROWS_PER_FRAME):
             part = changed[first : first + ROWS_PER_FRAME]
@@ -449,7 +459,10 @@ class Bridge(Actor):
         return True
 
     def _announce_activity(self, now_s: float) -> None:
-        """Ages a few times in a lease, once for rows that only the leader hears of; new gauges sooner."""
+        """Announce activities ACTIVITY_PER_LEASE times in a lease, and changed gauges every GAUGES_S.
+
+        Activities of rows that only the leader hears of are announced once in a lease.
+        """
         if now_s - self._activity_s >= self.lease_s / ACTIVITY_PER_LEASE:
             self._activity_s = self._gauges_s = now_s
             self._activity_turn = (self._activity_turn + 1) % ACTIVITY_PER_LEASE

@@ -1,4 +1,4 @@
-"""What the actors of a host and its bridge say to each other, and which mail of other hosts is refused."""
+"""The messages between a bridge and the actors of its host, and the check of messages from other hosts."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from actors.monitors import Down, Exit
 from actors.system_messages import ChildReady, RefusalReason, Stop
 
 LINKS_PER_ANSWER = 100
-"""Mail carries 64 KB."""
+"""The most sessions in one answer, because a message carries 64 KB."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUp:
-    """A host is connected. Its names are on the board."""
+    """A session with a host is open, and the names that the host announced are on the board."""
 
     host: str
     epoch: int
@@ -26,10 +26,10 @@ class LinkUp:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkDown:
-    """A host is lost, or said that it leaves. None of its names lives any more.
+    """A session with a host is over: the host is lost, or it leaves. None of its names is living any more.
 
-    host is empty when the bridge itself was started anew: every link is down.
-    is_given_up   whether this side ended the link, which says nothing about the host
+    host          the other host; empty when the bridge itself was restarted, which ends every session
+    is_given_up   whether this side ended the session, which says nothing about the other host
     """
 
     host: str
@@ -41,9 +41,9 @@ class LinkDown:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Let other hosts know a name of this one. Answered by Exported.
+    """Ask a bridge to announce a name of this host to other hosts. Answered by Exported.
 
-    placed           it is known under its plain name, with every row below it; otherwise as `name@host`
+    placed                if true, other hosts know the name without `@host`, and every row below it too
     is_announced_to_all   whether every host hears of the name; if false, only the leader does
     """
 
@@ -55,7 +55,7 @@ class Export:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What other hosts call it."""
+    """The answer to Export: the name under which other hosts know the actor."""
 
     name: str
 
@@ -63,7 +63,7 @@ class Exported:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichLinks:
-    """To a bridge. Answered by Links, LINKS_PER_ANSWER at a time, from `offset` on."""
+    """Ask a bridge for its open sessions from `offset` on. Answered by Links, LINKS_PER_ANSWER at a time."""
 
     offset: int = 0
 
@@ -71,7 +71,13 @@ class WhichLinks:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkVitals:
-    """One open session."""
+    """One open session.
+
+    silent_s                  seconds since the last frame of the other side
+    carried                   messages sent to the other side
+    refused                   frames, rows and messages of the other side that were refused
+    said_bytes, heard_bytes   bytes of frames sent and received
+    """
 
     host: str
     epoch: int
@@ -86,12 +92,12 @@ class LinkVitals:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """The sessions of this host, and what was turned away.
+    """The answer to WhichLinks: some of the open sessions, and the numbers of frames that were not accepted.
 
-    total       the number of sessions, of which `links` are some
-    late        frames of sessions that are over: what a lost host sent after it was given up
-    early       frames that are held now, of sessions that the leader has not announced yet
-    malformed   frames that say nothing this version understands
+    total       the number of all open sessions
+    late        frames refused because their session is over, such as frames of a host that counts as lost
+    early       frames held now because the leader has not announced their session yet
+    malformed   frames that this version cannot read
     """
 
     host: str
@@ -103,26 +109,26 @@ class Links:
 
 
 def wire_name(cls: type) -> str:
-    """The name of a message in mail."""
+    """The name of a message class in mail: `module.Class`."""
     return f"{module_name_of(cls)}.{cls.__qualname__}"
 
 
 SAID_ON_ONE_HOST = frozenset(
     wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
 )
-"""Messages that only actors of the receiver's own host may send, such as its supervisor."""
+"""Wire names of messages that only actors of the receiver's own host may send, such as its supervisor."""
 
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 
 def why_not_taken(carry: Carry) -> str:
-    """Return why the bridge refuses a message of another host to any actor; empty if it takes it. Pure."""
+    """Return why a message from another host is refused, whoever its receiver is; empty if accepted. Pure."""
     if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
         return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_HOST:
-        return f"{carry.message} is not taken from another host"
+        return f"{carry.message} is not accepted from another host"
     try:
         _one_value.decode(carry.payload)
     except (msgspec.MsgspecError, RecursionError) as error:
-        return f"its message is no msgpack: {error}"
+        return f"its payload is not valid msgpack: {error}"
     return ""

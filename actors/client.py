@@ -66,12 +66,14 @@ class _Loop:
 class Client:
     """Tells and asks the actors of a running system. Every ask ends, as the asks of actors do.
 
-    board      of the system; the client claims a row named `name` on it
-    mail_dir   folder of the system's mailboxes
-    key        signs the system's mail
-    actor      class that takes the client's mail during `serve`; `args` are handed to it without packing
-    mail       the `Mail` of a sender that used this name and `incarnation` before; closed with the client
-    Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
+    board         the system's board, on which the client claims a row named `name`
+    mail_dir      the folder of the system's mailboxes
+    key           the key that signs the system's mail
+    actor         the class that takes the client's mail during `serve`; gets `args` as they are, not packed
+    mail          the `Mail` of a sender that used this name and incarnation before; `close` closes it
+    incarnation   the client's incarnation; None: a random number
+
+    Use a client only in the thread that made it: other threads get an ActorError.
     """
 
     def __init__(

@@ -141,14 +141,14 @@ _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 
 
 def packed_bytes(content: Any) -> int:
-    """The bytes of mail that a dataclass tree takes."""
+    """The number of bytes that a dataclass tree takes in a message."""
     return len(_encode(content))
 
 
 def encode(envelope: Envelope, key: bytes) -> bytes:
     """Pack and sign one envelope.
 
-    Raises MessageTooLarge, or TypeError for what is no message or has a field that cannot be packed.
+    Raises MessageTooLarge, and TypeError for content that is not a message or cannot be packed.
     """
     content = envelope.message
     if type(content) is UndecodedMessage:
@@ -190,8 +190,8 @@ def _packed(envelope: Envelope, name: str | None, content: Any) -> bytes:
 def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = None) -> Envelope:
     """Check the signature, then unpack.
 
-    The message stays `UndecodedMessage` when it is not understood, or when `is_mine` says that it is for
-    another actor.
+    The message is left as `UndecodedMessage` if it is not understood, or if `is_mine` returns False for the
+    receiver's name.
 
     Raises Unauthenticated, or MalformedMessage when not even the header is understood.
     """
@@ -221,7 +221,7 @@ def _signature(body: bytes | memoryview, key: bytes) -> bytes:
 
 @lru_cache(maxsize=4)
 def _keyed(key: bytes) -> blake2b:
-    """A hash with the key already absorbed: a short frame is then signed at half the cost."""
+    """A hash that has the key already absorbed, which halves the cost of signing a short frame."""
     return blake2b(key=key, digest_size=SIGNATURE_BYTES, person=_PURPOSE)
 
 

@@ -1,10 +1,10 @@
-"""Which names live on which host, kept on this host's own board.
+"""The names of other hosts, kept as rows of this host's own board.
 
-A name of another host is a row of this board with a `route`: mail for it goes to the bridge that made the
-row. To everybody here it looks like any other actor: it has a parent, a state, gauges and ages; it can be
-written to, asked, monitored, and it dies. When its host is lost the row is not living any more, and so every
-ask that waits for it ends. While nothing is heard of its host, its ages grow, as those of a suspended process
-do.
+A name of another host is a row of this board with a `route`: mail for the name goes to the bridge that made
+the row. To the actors of this host such a name looks like any other actor. It has a parent, a state, gauges
+and ages; it can be written to, asked and monitored, and it can end. When its host is lost, the row is no
+longer living, so every ask that waits for the actor ends. While nothing is heard of its host, the ages of the
+row grow like those of a suspended process.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from actors.errors import ActorError
 from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_announced, host_in, machine_row
 
 PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
-"""How much of a board the rows of another host may fill, and those of all others: never all of it."""
+"""The largest share of the board's rows that one other host may take, and that all other hosts may take."""
 
 
 @dataclass(slots=True)
 class KnownName:
-    """A name of another host."""
+    """What the directory knows of a name of another host."""
 
     host: str
     is_announced_to_all: bool
     is_lost: bool = False
-    """Its host is lost; the others still have to hear that it does not live."""
+    """Whether its host is lost. The name is kept so that its end is announced to the other hosts."""
 
 
 class Directory:
-    """What one bridge has heard about names of other hosts. Not thread-safe; one owner."""
+    """The names of other hosts that one bridge has learned. Not thread-safe; one owner."""
 
     def __init__(self, board: Board, host: str, bridge_slot: int, clock: Clock) -> None:
         self._board = board
@@ -41,21 +41,21 @@ class Directory:
         self._clock = clock
         self._names: dict[str, KnownName] = {}
         self._names_of: Counter[str] = Counter()
-        """The number of names of each host."""
+        """The number of known names, by host."""
         self._slots: dict[tuple[str, int], int] = {}
-        """The slot here, by the host that announced the row and the slot there."""
+        """The slot on this board, by the host that announced the row and the slot on that host's board."""
         self._told_as: dict[int, set[tuple[str, int]]] = {}
-        """The reverse of it: several hosts may tell of one row."""
+        """The reverse of `_slots`, by slot on this board; several hosts may announce one row."""
         self._waiting: dict[tuple[str, str], tuple[Row, bool]] = {}
-        """By teller and name, rows of names that another actor bears still, and `speaks_for_others`."""
+        """Announced rows whose name another actor still has, with `speaks_for_others`; by teller and name."""
 
     def host_of(self, name: str) -> str:
-        """The host on which the actor with this name lives or lived; empty when it is this one."""
+        """The host on which the actor with this name lives or lived; empty if it is this one or unknown."""
         known = self._names.get(name)
         return known.host if known is not None and self._slot_of(name) is not None else ""
 
     def passed_on(self) -> Iterator[tuple[int, AnnouncedRow]]:
-        """The rows of other hosts that the leader passes on to every host, each with its slot."""
+        """The rows of other hosts that the leader announces to every host, with their slots on this board."""
         for name, known in self._names.items():
             slot = self._slot_of(name) if known.is_announced_to_all else None
             if slot is not None:
@@ -65,9 +65,12 @@ class Directory:
     # ---- rows that another host sends ----
 
     def learn(self, teller: str, row: Row, *, speaks_for_others: bool) -> str:
-        """Put a row of another host on this board; the reason when that is refused, else empty.
+        """Put an announced row on this board. Return why that is refused, or an empty string.
 
-        speaks_for_others   the leader passes rows of other hosts on; a follower announces only its own
+        A row whose name another actor still has waits until that actor ends (see `settle`).
+
+        teller              the host that announces the row
+        speaks_for_others   whether the teller is the leader, which may announce rows of other hosts as well
         """
         self._waiting.pop((teller, row.name), None)
         why = self._why_not(teller, row, speaks_for_others)
@@ -95,7 +98,7 @@ class Directory:
         return ""
 
     def hear_activity(self, teller: str, news: Activity) -> None:
-        """Write what an actor does now; of a row that was not announced, or is lost, nothing is written."""
+        """Write an actor's activity to its row; ignored if the row was not announced or its host is lost."""
         slot = self._slots.get((teller, news.slot))
         if slot is None or self._board.get(slot, "route") != self._route:
             return
@@ -105,7 +108,7 @@ class Directory:
         self._board.set_gauges(slot, dict(enumerate(news.gauges)))
 
     def forget(self, host: str, reason: str) -> None:
-        """A host is lost: none of its names lives any more."""
+        """Mark every name of a lost host as no longer living."""
         self._waiting = {place: waits for place, waits in self._waiting.items() if waits[0].host != host}
         for place in [place for place in self._slots if place[0] == host]:
             self._told_as[self._slots.pop(place)].discard(place)
@@ -115,7 +118,7 @@ class Directory:
                 self._close(name, reason)
 
     def forget_all(self, reason: str) -> None:
-        """The leader is lost, and with it every way to another host."""
+        """Mark every name of every other host as no longer living, because the leader is lost."""
         for host in {known.host for known in self._names.values()}:
             self.forget(host, reason)
         self._slots.clear()
@@ -123,12 +126,12 @@ class Directory:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Learn what had to wait for the end of another actor."""
+        """Try again to learn the rows that wait for the end of another actor."""
         for (teller, _), (row, speaks_for_others) in list(self._waiting.items()):
             self.learn(teller, row, speaks_for_others=speaks_for_others)
 
     def close_all(self, reason: str) -> None:
-        """No name from elsewhere lives; also none that an earlier bridge of this name left behind."""
+        """Mark the rows of all other hosts as ended, also those that an earlier bridge left."""
         for slot in self._board.slots_behind(self._route - 1):
             self._close(str(self._board.get(slot, "name")), reason)
 
@@ -138,7 +141,7 @@ class Directory:
         at = host_in(row.name)
         is_others = row.host != teller or at not in ("", teller)
         if self._host in (at, row.host) or (is_others and not speaks_for_others):
-            return f"{row.name!r} is not for host {teller!r} to announce"
+            return f"{row.name!r} may not be announced by host {teller!r}"
         if not can_be_announced(row.name):
             return f"{row.name!r} cannot be the name of an actor"
         may_wait = speaks_for_others and STATES[row.state] in LIVING
@@ -147,11 +150,14 @@ class Directory:
         if not speaks_for_others and self._is_kept_here(row.name):
             return f"{row.name!r} is an actor of this machine"
         if not (at or speaks_for_others) and row.incarnation > MAX_PLACED_INCARNATION:
-            return f"{row.name!r} incarnation {row.incarnation} is none that was placed"
+            return f"{row.name!r} has incarnation {row.incarnation}, higher than any that a placed actor has"
         return self._why_late(teller, row, speaks_for_others)
 
     def _why_late(self, teller: str, row: Row, speaks_for_others: bool) -> str:
-        """A plain name goes from host to host: what is said of it may be of an earlier one."""
+        """Return why news of a plain name is late; empty if it is not.
+
+        A plain name moves from host to host, so a row may be about an earlier incarnation on another host.
+        """
         slot = self._board.find(row.name)
         if slot is None or host_in(row.name) or (speaks_for_others and row.host == teller):
             return ""
@@ -160,28 +166,28 @@ class Directory:
         is_lost = known is None or known.host != row.host or known.is_lost
         is_same = row.incarnation == incarnation
         if row.incarnation < incarnation or (is_same and is_lost and not speaks_for_others):
-            return f"{row.name!r} incarnation {row.incarnation} is late: {incarnation} is lost or came after"
+            return f"{row.name!r} incarnation {row.incarnation} is late: {incarnation} is newer or was lost"
         return ""
 
     def _why_full(self, row: Row) -> str:
-        """No host may fill the board: actors of this one and of others need rows as well."""
+        """Return why the board has no room for another name of the row's host; empty if it has."""
         if row.name in self._names:
             return ""
         rows = self._board.slots
         is_full = self._names_of[row.host] >= rows * PART_OF_ONE_HOST
         if is_full or len(self._names) >= rows * PART_OF_ALL_HOSTS:
             return (
-                f"{row.name!r} is one name too many: host {row.host!r} has {self._names_of[row.host]}, "
-                f"all other hosts together {len(self._names)} of the board's {rows} rows; "
+                f"no room on the board for {row.name!r}: host {row.host!r} has {self._names_of[row.host]}, "
+                f"all other hosts together have {len(self._names)} of its {rows} rows; "
                 "start the system with more rows"
             )
         return ""
 
     def _has_to_wait(self, row: Row, speaks_for_others: bool) -> bool:
-        """Whether another actor bears the name, whose end is still to be announced.
+        """Whether another actor still has the name, so that the row must wait until that actor ends.
 
-        The leader says where an actor lives now, so only an actor of this host is waited for. A host that
-        speaks for itself cannot take a name from another host.
+        A row from the leader waits only for an actor of this host, because the leader knows on which host a
+        name lives now. A row from any other host waits also while a third host has the name.
         """
         if speaks_for_others:
             return self._is_alive_here(row.name)
@@ -199,7 +205,7 @@ class Directory:
         return slot is not None and not self._board.get(slot, "route") and self._board.state(slot) in LIVING
 
     def _is_kept_here(self, name: str) -> bool:
-        """It does not live, but its supervisor here will have it live again; or it is the row of a host."""
+        """Whether this host keeps a name: a supervisor will restart its actor, or it is the row of a host."""
         slot = self._board.find(name)
         if slot is None or self._board.get(slot, "route"):
             return False
@@ -209,7 +215,7 @@ class Directory:
     # ---- inside: rows ----
 
     def _slot_for(self, teller: str, row: Row) -> int:
-        """The slot of a row here. A row that has another name now has it here too, in the same slot."""
+        """The slot of a row on this board. A row that got another name on its host is renamed in its slot."""
         slot = self._slots.get((teller, row.slot))
         if slot is not None:
             before = str(self._board.get(slot, "name"))
@@ -233,18 +239,18 @@ class Directory:
         return self._is_of(before, row.host) and (is_free or self._is_of(row.name, row.host))
 
     def _unbind(self, slot: int) -> None:
-        """The slot may get another actor: news for the one it had are not for that."""
+        """Forget which announced rows a slot stands for: their activities are not those of its next actor."""
         for place in self._told_as.pop(slot, ()):
             if self._slots.get(place) == slot:
                 del self._slots[place]
 
     def _note_name(self, slot: int, row: Row, changes: int) -> None:
-        """changes: those of the board before the row was learned."""
+        """Note which host has a name. `changes` is `Board.changes` from before the row was learned."""
         known, before = KnownName(row.host, row.is_announced_to_all), self._drop_name(row.name)
         self._names[row.name] = known
         self._names_of[row.host] += 1
         if before != known and self._board.changes == changes:
-            self._board.set(slot, name=row.name)  # counts as a change: it is announced whose it is now
+            self._board.set(slot, name=row.name)  # counts as a change, so the name is announced with its host
 
     def _drop_name(self, name: str) -> KnownName | None:
         known = self._names.pop(name, None)
@@ -253,7 +259,7 @@ class Directory:
         return known
 
     def _swap(self, slot: int, before: str, after: str) -> None:
-        """Two rows swap their names: a replacement took over, and asks for either process go on."""
+        """Swap the names of two rows, because a replacement took over; asks of either process go on."""
         other = self._board.find(after)
         self._board.set(slot, name=after)
         known = self._names.pop(after, None)
@@ -263,7 +269,7 @@ class Directory:
             self._names[before] = known
 
     def _forget_name(self, name: str, slot: int) -> None:
-        """Its row there is another actor's by now."""
+        """Mark a name as forgotten: on its own host, its row belongs to another actor by now."""
         if self._drop_name(name) is not None and self._board.get(slot, "route") == self._route:
             incarnation = self._board.get(slot, "incarnation")
             self._board.note_end(slot, incarnation, "it has ended and was forgotten")
@@ -271,7 +277,7 @@ class Directory:
             self._unbind(slot)
 
     def _write(self, slot: int, row: Row) -> None:
-        """The state last: from then on there is mail for it."""
+        """Write an announced row to the board; its state comes last, because mail is sent from then on."""
         is_new = (
             self._board.get(slot, "incarnation") != row.incarnation
             or self._board.get(slot, "route") != self._route
@@ -296,7 +302,7 @@ class Directory:
         self._board.set_state(slot, STATES[row.state])
 
     def _begin(self, slot: int, row: Row) -> None:
-        """A process of another host is seen for the first time; its ages are announced soon."""
+        """Prepare a row for a process of another host that is new here; its ages are announced soon."""
         self._board.set(
             slot,
             pid=0,
@@ -314,7 +320,7 @@ class Directory:
             self._board.set_state(slot, ActorState.STOPPED, ready=0, last_reason=reason)
 
     def _slot_of(self, name: str) -> int | None:
-        """The slot of a name, unless an actor of this host bears the name."""
+        """The slot of a name of another host; None if no row or an actor of this host has the name."""
         slot = self._board.find(name)
         return slot if slot is not None and self._board.get(slot, "route") == self._route else None
 

@@ -1,16 +1,16 @@
-"""Frames of sessions that the leader has not announced yet: they are held for a moment, within bounds."""
+"""Holds frames of sessions that the leader has not announced yet, for a moment and within bounds."""
 
 from collections import deque
 
 EARLY_FRAMES = 256
-"""The most frames of one host."""
+"""The most frames that are held for one host."""
 
 EARLY_BYTES = 16 * 1024 * 1024
-"""The most bytes of all hosts together."""
+"""The most bytes that are held for all hosts together."""
 
 
 class EarlyFrames:
-    """What is held, by the host that sent it. Not thread-safe."""
+    """The frames that are held, by the host that sent them. Not thread-safe."""
 
     def __init__(self) -> None:
         self._held: dict[str, deque[tuple[float, bytes]]] = {}
@@ -30,13 +30,13 @@ class EarlyFrames:
         return True
 
     def take(self, host: str) -> list[bytes]:
-        """The frames of a host, in the order they came; they are not held any more."""
+        """Return the held frames of a host, in the order they came, and hold them no longer."""
         frames = [data for _, data in self._held.pop(host, ())]
         self._bytes -= sum(map(len, frames))
         return frames
 
     def drop_older(self, than_s: float) -> int:
-        """Let go of what came before this moment; the number of frames."""
+        """Drop the frames that came before the moment `than_s`; return their number."""
         dropped = 0
         for host, held in list(self._held.items()):
             while held and held[0][0] < than_s:

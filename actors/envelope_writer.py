@@ -1,4 +1,4 @@
-"""Addressing and numbering of what an actor sends, under the name that it has at that time."""
+"""Addresses and numbers what an actor sends, under the name that the actor has at that moment."""
 
 import itertools
 from typing import Any
@@ -27,13 +27,13 @@ class EnvelopeWriter:
         self._unsent = 0
 
     def learn_name(self) -> None:
-        """Read the actor's name from the board: a supervisor renames a spare that takes over, and its
+        """Read the actor's name from the board, because a supervisor renames a spare that takes over and its
         predecessor."""
         self.name = self._board.get(self._slot, "name")
         self.names.add(self.name)
 
     def is_own_name(self, name: str) -> bool:
-        """Whether `name` is a name of the actor that owns this writer: mail to it is the actor's."""
+        """Whether the owner of this writer has or had this name, so that mail to it is for the owner."""
         if name not in self.names:
             self.learn_name()
         return name in self.names

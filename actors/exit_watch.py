@@ -1,9 +1,9 @@
-"""Watching for the ends of actors: the kernel reports that a process ended, its supervisor why.
+"""Watches for the ends of actors. The kernel reports that a process ended; its supervisor reports why.
 
 The kernel makes the pidfd of an ended process readable; the supervisor writes the reason to the board a
-moment later. The board is read again and again only while a process is being forked, after it ended until the
-reason is there (`REASON_DEADLINE_S` at most), and for actors of another host, whose processes have no pidfd
-here.
+moment later. The board is read again and again in three cases only: while a process is being forked; between
+the end of a process and its reason, for at most `REASON_DEADLINE_S`; and for actors of another host, whose
+processes have no pidfd here.
 """
 
 import itertools
@@ -64,9 +64,10 @@ class ExitWatcher:
     def watch(
         self, slot: int, incarnation: int, ended: Callable[[str], None], *, grace_s: float | None = None
     ) -> int:
-        """Begin a watch; returns the reference for `forget`. `ended` is called in a later turn of the actor.
+        """Begin a watch; return the reference for `forget`. `ended` is called in a later turn of the actor.
 
-        grace_s   call back this long after the end, with the reason if it is known by then; None: wait for it
+        grace_s   seconds after the end at which `ended` is called, even if the reason is not known by then;
+                  None: wait for the reason, for at most REASON_DEADLINE_S
         """
         ref = next(self._refs)
         self._watches[ref] = _Watch(slot, incarnation, ended, grace_s)
@@ -130,7 +131,7 @@ class ExitWatcher:
         return True
 
     def _ended(self, ref: int) -> None:
-        """Have the actor's next turn call back, because that may crash the actor. Called between turns."""
+        """Have the callback called in the actor's next turn, because it may crash the actor."""
         watch = self._watches.get(ref)
         if watch is not None:
             self._close(watch)

@@ -23,14 +23,14 @@ from actors.link import (
 )
 
 HELLO_AGAIN_S = 1.0
-"""A follower that is not welcome repeats its Hello this often: the leader's agent may not be there yet."""
+"""Seconds after which a follower repeats an unanswered Hello, because the leader's agent may not run yet."""
 
 RECONNECT_S = 0.2
-"""A follower that lost its session waits this long before it says Hello again."""
+"""Seconds that a follower waits after the end of its session before it sends Hello again."""
 
 
 class FollowerBridge(Bridge):
-    """Says Hello to the leader until it is welcome; writes straight to hosts that the leader tells of."""
+    """Opens a session with the leader, and a channel to each other host that the leader announces."""
 
     speaks_for_others = True
 
@@ -44,7 +44,7 @@ class FollowerBridge(Bridge):
         self._early = EarlyFrames()
         super().on_start()
         if self._leader == self.host:
-            raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another")
+            raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another name")
         self._begin_hello()
 
     @property
@@ -92,7 +92,7 @@ class FollowerBridge(Bridge):
             self._say_hello()
 
     def _begin_hello(self) -> None:
-        """A new attempt: the leader answers it with a session of its own, however often it is repeated."""
+        """Begin to connect. The leader opens one session for it, however often Hello is repeated."""
         if not self.sessions:  # it was welcome meanwhile
             self._attempt = int(self.clock.unix_s() * 1e6)
             self._say_hello()
@@ -103,13 +103,13 @@ class FollowerBridge(Bridge):
         hello = before_session(
             Hello(self.host, capabilities, min(self._last_epoch, MAX_EPOCH), self._attempt)
         )
-        unpack(hello)  # what the leader would refuse is refused here, by field
+        unpack(hello)  # raises here, naming the field, for a Hello that the leader would refuse
         self.wire.send(self._leader, hello)
 
     # ---- other hosts ----
 
     def _hear_of(self, peer: Peer) -> None:
-        """The leader says that a session of another host is open, or over."""
+        """Take the leader's news that the session of another host is open or over."""
         own = self.sessions[self._leader]
         known = self._channels.get(peer.host)
         self._peer_epochs[peer.host] = max(peer.epoch, self._peer_epochs.get(peer.host, 0))
@@ -124,7 +124,7 @@ class FollowerBridge(Bridge):
             self.take_frame(peer.host, data)
 
     def _hear_peer(self, host: str, frame: Frame) -> None:
-        """A frame straight from another host: of its session now, of one to come, or of one that is over."""
+        """Take a frame of another follower, hold it until its session is announced, or count it as late."""
         channel = self._channels.get(host)
         if channel is not None and channel.hear(frame):
             if channel.missed and self.say(channel, Again()):
@@ -136,7 +136,7 @@ class FollowerBridge(Bridge):
             self.late += 1
 
     def _tell_peers(self) -> None:
-        """Hosts that an actor of this one wrote to hear what becomes of it."""
+        """Announce the changed row of each sender to the hosts that this sender has written to."""
         for channel in self._channels.values():
             for slot, condition, row in list(self.announced.rows_at(channel.introduced)):
                 if channel.introduced[slot] != condition and self.say(channel, Rows((row,))):

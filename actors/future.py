@@ -118,7 +118,7 @@ def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
 
 
 def settle(outcome: Any, done: Callable[[Any], None] = lambda _: None) -> None:
-    """Call `done` with a value: at once, or when the coroutine or the future that gives it is done."""
+    """Call `done` with a value: at once, or when `outcome`, a coroutine or future, has given its value."""
     if iscoroutine(outcome):
         drive(outcome, done)
     elif isinstance(outcome, Future):

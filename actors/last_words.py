@@ -21,11 +21,11 @@ CONSOLE_BYTES = 4096
 """A pipe that can be written to takes this many bytes at once (PIPE_BUF), so that printing never blocks."""
 
 FLUSH_DEADLINE_S = 1.0
-"""How long a slow reader of the standard output is waited for; a suspended one keeps no process alive."""
+"""The longest wait for a slow reader of the standard output; a suspended reader keeps no process alive."""
 
 
 def reason_of(error: BaseException) -> str:
-    """The type and message of an exception on one line; of a group also the first errors in it."""
+    """The type and message of an exception on one line; for an exception group, also its first errors."""
     return _reason(error, GROUP_LEVELS)
 
 

@@ -23,7 +23,7 @@ from actors.link import (
 
 
 class LeaderBridge(Bridge):
-    """Gives every host that says Hello a session with an epoch of its own, and tells each of the others."""
+    """Opens a session for every host that says Hello, and announces each session to the other hosts."""
 
     def on_start(self) -> None:
         self._epochs: dict[str, int] = {}
@@ -54,7 +54,10 @@ class LeaderBridge(Bridge):
         super().lose(lost, reason)
 
     def was_late(self, late_s: float) -> None:
-        """No host is lost for what this one had no time to hear. A follower does not do so: it must stop."""
+        """Extend every lease by the time in which this bridge read no frames.
+
+        A follower's bridge does not: its placed actors must stop before the leader starts them elsewhere.
+        """
         for each in self.sessions.values():
             each.forgive(late_s)
 
@@ -73,14 +76,17 @@ class LeaderBridge(Bridge):
         self.open(opened)
 
     def _welcome_again(self, known: Session) -> None:
-        """The answer to its first Hello may be lost, unless it has spoken in the session since."""
+        """Repeat the Welcome and the announcements, unless the follower has sent a frame in the session."""
         if not known.has_heard:
             self.say(known, Welcome(self.host, self.lease_s))
             known.rows_cursor = known.peers_cursor = 0
             self._announce(known)
 
     def _announce(self, to: Session) -> bool:
-        """Sessions first: a row is of no use to a host that may not write to its host."""
+        """Announce changed sessions, then changed rows; False when the link is full.
+
+        Sessions come first, because a host cannot write to names of a host whose session it does not know.
+        """
         changed = [(n, peer) for n, peer in self._peers.since(to.peers_cursor) if peer.host != to.host]
         for first in range(0, len(changed), PEERS_PER_FRAME):
             part = changed[first : first + PEERS_PER_FRAME]

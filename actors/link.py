@@ -1,16 +1,18 @@
-"""What hosts say to each other, and when one counts as lost: frames, names, sessions. Pure.
+"""The protocol between hosts: its frames, the names of actors on other hosts, and sessions. Pure.
 
-One host leads. A session is one connection of another host to the leader, from Welcome to silence; its epoch
-grows with every connection. Each side of a session speaks at least every third of a lease, and silence for a
-lease is loss. The leader tells every host which sessions are open. Mail goes straight from host to host over
-a `Channel`: its frames carry the epochs of both ends, so that what belongs to a session that is over, of
-either end, is recognised and refused. A number grows with every frame of a channel, so that none is taken
-twice.
+One host leads. A session is one connection of another host to the leader. It begins with Welcome, and it ends
+when one side leaves or counts the other as lost. Its epoch grows with every connection. Each side of a
+session sends at least one frame in every third of a lease; a side that is silent for a lease counts as lost.
+The leader announces to every host which sessions are open.
 
-A frame is msgpack checked against a schema: `[version, epoch, to_epoch, number, body]`. Which host it is from
-is said by the transport (`actors.wire`); nothing here trusts a host's name because a frame says so.
+Mail goes straight from host to host over a `Channel`. Its frames carry the epochs of both hosts' sessions, so
+a frame that belongs to an earlier session of either host is recognised and refused. Frames of a channel are
+numbered upwards, so no frame is accepted twice.
 
-A name of another host is seen as `name@host`. Some names are plain everywhere, so that a
+A frame is msgpack, checked against a schema: `[version, epoch, to_epoch, number, body]`. The transport says
+which host sent a frame (`actors.wire`); the sender's host is never read from the frame itself.
+
+Other hosts know an actor as `name@host`. Some names are plain, which means the same on every host, so that a
 sender need not know the receiver's host: placed actors (`supervision.placement`), services of the leader, and
 every actor below one of them.
 """
@@ -27,16 +29,16 @@ from actors.errors import InvalidHost, MalformedMessage
 LINK_VERSION = 2
 
 LEASE_S = 3.0
-"""Silence after which the other side counts as lost."""
+"""Seconds of silence after which the other side of a session counts as lost."""
 
 BEATS_PER_LEASE = 3
-"""Two beats may be late."""
+"""How many times in a lease each side shows that it lives, so that two beats may be late."""
 
 ACTIVITY_PER_LEASE = 6
-"""How often in a lease the ages of all rows are announced, so that no actor looks much older than it is."""
+"""How many times in a lease activities are announced, so that a beat looks only a little older than it is."""
 
 MAX_HOST_BYTES = 24
-"""Leaves 39 for the actor in `name@host`."""
+"""The longest name of a host, in bytes of UTF-8; it leaves 39 bytes for the actor in `name@host`."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=400)]
@@ -45,81 +47,81 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 SmallCount = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Ms = SmallCount | None
-"""An age in milliseconds; None: it never happened. Clocks of two hosts differ, ages do not."""
+"""An age in milliseconds; None if it never happened. Hosts exchange ages, because their clocks differ."""
 
 MAX_EPOCH = 2**60
-"""No host has seen a higher epoch, so that there is always one above it."""
+"""The highest epoch that a Hello may name as seen, so that the leader can always give a higher one."""
 
 MAX_PLACED_INCARNATION = 2**60
-"""The same for the incarnations of actors with plain names, which go on where they are placed next."""
+"""The highest incarnation accepted for a plain name, so that the next placement can have a higher one."""
 
 ROWS_PER_FRAME = 48
 ACTIVITIES_PER_FRAME = 256
 PEERS_PER_FRAME = 128
-"""A frame stays below the limit of the wire, and is soon handled."""
+"""The most sessions in a frame. This limit and the two above keep a frame small and quick to handle."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """From a follower that opens a session: who it is, what it can carry, what it saw last."""
+    """Sent by a follower to open a session: its name, its capabilities and the last epoch that it had."""
 
     host: Name
     capabilities: Annotated[dict[Name, Count], msgspec.Meta(max_length=64)]
     last_epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
     attempt: Count
-    """The same in every repetition of a Hello that was not answered."""
+    """The number of this attempt to connect; a repeated Hello has the number of the first one."""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
-    """From the leader: the session is open under the frame's epoch."""
+    """Sent by the leader: the session is open, and its epoch is the epoch of this frame."""
 
     host: Name
     lease_s: Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """I live. Any other frame of the session says so too."""
+    """Shows that the sender lives, as every other frame of the session does."""
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """This session is over; say Hello again. Sent outside of it, for the other side may know none."""
+    """Says that the session with this epoch is over. Sent outside any session: the receiver may have none."""
 
     epoch: Count
     reason: Text
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A session of the leader with another host, as the leader tells the others."""
+    """The session of one host with the leader, as the leader announces it to the other hosts."""
 
     host: Name
     epoch: Count
     reason: Text | None = None
-    """None: it is open; otherwise why it is over."""
+    """Why the session is over; None while it is open."""
 
 
 class Peers(msgspec.Struct, frozen=True, array_like=True, tag="peers"):
-    """From the leader: sessions that were opened, or are over."""
+    """Sent by the leader: sessions that were opened or have ended."""
 
     peers: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=PEERS_PER_FRAME)]
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One row of a board: what changes when something happens to the actor."""
+    """One announced row of a board, without the fields that change with every message (see Activity)."""
 
     slot: Count
-    """Where it is on the board of the host that tells of it; later news refer to it by this number."""
+    """The slot of the row on the board of the announcing host; its later activities name this slot."""
     host: Name
-    """Where the actor lives."""
+    """The host on which the actor lives."""
     name: Name
     parent: Annotated[str, msgspec.Meta(max_length=64)]
     incarnation: Count
     state: Annotated[int, msgspec.Meta(ge=0, le=7)]
     is_ready: bool
     is_announced_to_all: bool
-    """Whether the leader announces it to every host."""
+    """Whether the leader announces the row to every host."""
     restarts: SmallCount
     started: Ms
     retry_in: Ms
-    """Milliseconds until its supervisor tries again; None when it does not wait."""
+    """Milliseconds until the actor's supervisor starts it again; None if the actor waits for no start."""
     reason: Text
     ended_incarnation: Count
     ended_reason: Text
@@ -128,17 +130,17 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag="rows"):
-    """Rows that are new or changed. A row in state `free` is no more."""
+    """Rows that are new or changed. A row in state `free` is withdrawn: its actor is gone or not exported."""
 
     rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_PER_FRAME)]
 
 
 class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
-    """Frames of this channel were lost: introduce those who write here anew."""
+    """Says that frames of this channel were lost: the receiver must announce its senders again."""
 
 
 class Activity(msgspec.Struct, frozen=True, array_like=True):
-    """What changes with every message of an actor."""
+    """The fields of a row that change with every message of its actor."""
 
     slot: Count
     beat: Ms
@@ -151,18 +153,18 @@ class Activity(msgspec.Struct, frozen=True, array_like=True):
     uses: Count
     handler: Annotated[str, msgspec.Meta(max_length=64)]
     doing: Annotated[str, msgspec.Meta(max_length=64)]
-    """What the work is, when `work` says since when."""
+    """The name of the work in a thread whose age is `work`; empty when there is none."""
     gauges: Annotated[tuple[Number, ...], msgspec.Meta(min_length=GAUGES, max_length=GAUGES)]
 
 
 class Activities(msgspec.Struct, frozen=True, array_like=True, tag="activities"):
-    """Of rows that were announced before."""
+    """The activities of rows that were announced before."""
 
     activities: Annotated[tuple[Activity, ...], msgspec.Meta(max_length=ACTIVITIES_PER_FRAME)]
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
-    """One envelope, its names as both hosts see them, its deadline as what is left of it."""
+    """One envelope of mail, with the names that other hosts use and the time left until its deadline."""
 
     kind: Annotated[int, msgspec.Meta(ge=0, le=3)]
     id: Count
@@ -171,23 +173,23 @@ class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
     sender: Name
     sender_incarnation: Count
     left_ms: Count
-    """0: no deadline."""
+    """Milliseconds left until the deadline of an ask; 0: no deadline."""
     message: Annotated[str, msgspec.Meta(max_length=200)] | None
     payload: bytes
-    """As it was packed by the sender: no host opens mail that is not for its actors."""
+    """The message as its sender packed it; bridges pass it on without decoding it."""
 
 
 Body = Hello | Welcome | Beat | Gone | Peers | Rows | Again | Activities | Carry
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that crosses the wire."""
+    """One frame between two hosts. Outside a session, `epoch`, `to_epoch` and `number` are 0."""
 
     version: int
     epoch: Count
-    """Of the sender's session with the leader; the leader has one with each host."""
+    """The epoch of the sender's session with the leader; the leader sends that of the receiver's session."""
     to_epoch: Count
-    """Of the receiver's session."""
+    """The epoch of the receiver's session with the leader."""
     number: Count
     body: Body
 
@@ -201,18 +203,20 @@ def pack(frame: Frame) -> bytes:
 
 
 def unpack(data: bytes) -> Frame:
-    """Raises MalformedMessage that says what is wrong with it."""
+    """Unpack a frame. Raises MalformedMessage, with the reason, for anything but a frame of this version."""
     try:
         frame = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedMessage(f"{len(data)} bytes are no frame of a link: {error}") from error
+        raise MalformedMessage(f"{len(data)} bytes of another host are not a valid frame: {error}") from error
     if frame.version != LINK_VERSION:
-        raise MalformedMessage(f"frame of link version {frame.version}; this side speaks {LINK_VERSION}")
+        raise MalformedMessage(
+            f"frame has link version {frame.version}, expected {LINK_VERSION}; run one version on all hosts"
+        )
     return frame
 
 
 def before_session(body: Body) -> bytes:
-    """A frame outside any session: Hello, or Gone to someone unknown."""
+    """Pack a frame that belongs to no session: Hello, Gone."""
     return pack(Frame(LINK_VERSION, 0, 0, 0, body))
 
 
@@ -220,40 +224,40 @@ def before_session(body: Body) -> bytes:
 
 
 def seen_elsewhere(name: str, host: str, is_plain: bool) -> str:
-    """What other hosts call an actor of `host`."""
+    """The name under which other hosts know an actor of `host`."""
     return name if is_plain or "@" in name else f"{name}@{host}"
 
 
 def host_in(name: str) -> str:
-    """The host a name says it is on; empty for a plain name."""
+    """The host in a name `name@host`; empty for a name without one."""
     return name.rpartition("@")[2] if "@" in name else ""
 
 
 def here(name: str, host: str) -> str:
-    """The name as `host` itself has it on its board."""
+    """The name that the board of `host` itself has: without `@host`."""
     return name.removesuffix(f"@{host}")
 
 
 def machine_row(host: str) -> str:
-    """The supervisor of all that joins a host to the others, and the host's row on the leader's board."""
+    """The name of the supervisor that joins a host to the others, and of its row on the leader's board."""
     return f"machine-{host}"
 
 
 def is_host(name: str) -> bool:
-    """Whether a host may be called so."""
+    """Whether `name` can be the name of a host."""
     return 0 < len(name.encode()) <= MAX_HOST_BYTES and not set(name) & {"@", "\0"}
 
 
 def check_host(host: str) -> None:
-    """Raise InvalidHost for what cannot be the name of a host."""
+    """Raise InvalidHost unless `host` can be the name of a host."""
     if not is_host(host):
         raise InvalidHost(
-            f"host is {host!r}: a host's name has 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
+            f"host is {host!r}: a host's name must have 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
         )
 
 
 def can_be_announced(name: str) -> bool:
-    """Whether a name, as it is seen elsewhere, fits on a board, whose texts end at the first zero."""
+    """Whether a name fits into the row of a board: at most NAME_BYTES bytes, and no zero byte."""
     return len(name.encode()) <= NAME_BYTES and "\0" not in name
 
 
@@ -262,47 +266,47 @@ def can_be_announced(name: str) -> bool:
 
 @dataclass(slots=True)
 class Channel:
-    """The frames between this host and another while the sessions of both last. Not thread-safe."""
+    """The frames between this host and another, while the sessions of both last. Not thread-safe."""
 
     host: str
     epoch: int
-    """Of the other host's session."""
+    """The epoch of the other host's session."""
     own_epoch: int
     carried: int = 0
     refused: int = 0
-    """Frames of another session, repeated ones, and mail the other side had no right to send."""
+    """The number of refused frames (of another session, or repeated), and of refused rows and messages."""
     said_bytes: int = 0
     heard_bytes: int = 0
     missed: int = 0
-    """Frames that were lost on the way. A wire that keeps its promise loses none."""
+    """The number of frames that were lost on the way; a wire that works as promised loses none."""
     introduced: dict[int, bytes] = field(default_factory=dict)
-    """Slots of senders that were announced to the other host over this channel, and their condition then."""
+    """The slots of senders announced to the other host over this channel, each with its condition then."""
     _said: int = 0
     _heard: int = 0
 
     def say(self, body: Body) -> bytes:
-        """The next frame to send."""
+        """Pack the next frame to send, and count it."""
         self._said += 1
         frame = pack(Frame(LINK_VERSION, self.own_epoch, self.epoch, self._said, body))
         self.said_bytes += len(frame)
         return frame
 
     def take_back(self, frame: bytes) -> None:
-        """The frame was not sent: its number is the next one's."""
+        """Undo `say` for a frame that could not be sent: the next frame gets its number."""
         self._said -= 1
         self.said_bytes -= len(frame)
 
     def begin_with(self, frame: Frame) -> None:
-        """The first frame of this channel; what came before it is announced again."""
+        """Take the first frame of the other side. Earlier frames do not count as lost."""
         self._heard = frame.number
 
     @property
     def has_heard(self) -> bool:
-        """Whether the other side knows of this channel: it has said something there."""
+        """Whether a frame of the other side has come, which shows that it knows this channel."""
         return self._heard > 0
 
     def hear(self, frame: Frame) -> bool:
-        """Whether the frame belongs to these sessions and is new."""
+        """Note a frame that came; return whether it belongs to this channel's sessions and is new."""
         if (frame.epoch, frame.to_epoch) != (self.epoch, self.own_epoch) or frame.number <= self._heard:
             self.refused += 1
             return False
@@ -313,7 +317,7 @@ class Channel:
 
 @dataclass(slots=True, kw_only=True)
 class Session(Channel):
-    """The channel between the leader and one host: it has a lease. Both ends have the same epoch."""
+    """The channel between the leader and one other host, with a lease. Both ends have the same epoch."""
 
     lease_s: float
     heard_s: float
@@ -322,19 +326,19 @@ class Session(Channel):
     capabilities: dict[str, int] = field(default_factory=dict)
     attempt: int = 0
     malformed: int = 0
-    """Frames that said nothing: each may have had a number."""
+    """The number of frames that could not be read; each may be one that is counted in `missed`."""
     said_s: float = 0.0
     is_introduced: bool = False
-    """The other side has said which names it has."""
+    """Whether the other side has announced its names."""
     rows_cursor: int = 0
-    """Up to which change this board's rows were announced to the other side."""
+    """The number of the last change of this board's rows that was announced to the other side."""
     peers_cursor: int = 0
 
     def is_lost(self, now_s: float) -> bool:
         return now_s - self.heard_s > self.lease_s + self.forgiven_s
 
     def forgive(self, late_s: float) -> None:
-        """Do not count the time in which this side did not listen as silence, up to a second lease."""
+        """Do not count as silence the seconds in which this side read no frames, up to one lease in total."""
         self.forgiven_s = min(self.forgiven_s + max(0.0, late_s), self.lease_s)
 
     def is_beat_due(self, now_s: float) -> bool:
@@ -342,17 +346,17 @@ class Session(Channel):
 
 
 def session(host: str, epoch: int, *, lease_s: float, now_s: float) -> Session:
-    """A session that is opened now."""
+    """Make a session that opens now, at the monotonic moment `now_s`."""
     return Session(host=host, epoch=epoch, own_epoch=epoch, lease_s=lease_s, heard_s=now_s)
 
 
 def first_epoch(unix_s: float) -> int:
-    """Above every epoch that a leader, this one or an earlier one, has given out before this moment."""
+    """An epoch above all that this leader or an earlier one has given out before the moment `unix_s`."""
     return int(unix_s * 1000) << 10
 
 
 def next_epoch(*seen: int) -> int:
-    """Above everything either side has seen of this host."""
+    """The epoch of a new session: one above the highest that the leader or the other host has seen."""
     return max(seen, default=0) + 1
 
 
@@ -361,7 +365,7 @@ V = TypeVar("V")
 
 
 class ChangeLog(Generic[K, V]):
-    """The latest value of each key, in the order of the changes; a reader asks for what is new to it."""
+    """The latest value of each key, in the order of changes. Readers ask for the changes after a cursor."""
 
     def __init__(self) -> None:
         self._changes: dict[K, tuple[int, V]] = {}

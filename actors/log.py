@@ -1,8 +1,8 @@
 """One log file per actor, one JSON object per line; the previous incarnation's lines stay.
 
 Events are constant snake_case names in the past tense; everything else is a key. A log that reaches
-LOG_BYTES is renamed to `<name>.jsonl.1`, over the one renamed before. So no number of restarts fills a disk.
-Floods of one event are left out and counted.
+LOG_BYTES is renamed to `<name>.jsonl.1`, which replaces an older one. So no number of restarts fills a disk.
+If one event comes in a flood, most of its lines are left out and counted.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ LOG_BYTES = 4 * 1024 * 1024
 
 STORM_S = 10.0
 STORM_LINES = 200
-"""The most lines of one event that are written within STORM_S; together a hundredth of a full log."""
+"""The most lines of one event that are written within STORM_S seconds, about a hundredth of a full log."""
 
 
 class LogFile:
@@ -78,10 +78,10 @@ class LogFile:
 
 
 def cut(path: Path, limit_bytes: int) -> None:
-    """Keep a file that several processes have open and append to below twice this size.
+    """Empty a file of over `limit_bytes`, to which several processes append, after copying it to `<name>.1`.
 
-    A larger file is copied to `<name>.1`, over the copy before, and emptied. Text that is written after the
-    copy and before the emptying is lost, so prefer a `LogFile`. On a full disk the file stays as it is.
+    The copy replaces an older one. Text that is written between the two steps is lost, so prefer a `LogFile`.
+    On a full disk the file stays as it is.
     """
     with contextlib.suppress(OSError):
         if path.stat().st_size > limit_bytes:

@@ -121,8 +121,8 @@ class Mailbox:
     def _waits_for_start(self, envelope: Envelope) -> bool:
         """Whether an envelope must wait until `on_start` has ended.
 
-        Answers, news of children and `Stop` need not wait: an `async` on_start may await the first two, and a
-        `Stop` ends it.
+        Answers, news of children and `Stop` need not wait: an `async` on_start may wait for answers and for
+        news of children, and a `Stop` ends it.
         """
         return (
             not self._lifecycle.is_started
@@ -201,7 +201,7 @@ class Mailbox:
         name = self._identity.name
         if isinstance(content, UndecodedMessage):
             return f"{name!r} does not understand the message: {content.why}"
-        return f"{name!r} takes no {type(content).__name__}"
+        return f"{name!r} has no handler for {type(content).__name__}"
 
     # ---- answers ----
 

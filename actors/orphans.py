@@ -20,11 +20,11 @@ from actors.process import has_ended, is_running, start_ticks
 REAP_DEADLINE_S = 5.0
 
 DYING_S = 0.5
-"""Time for the processes of a killed system to end; the kernel needs milliseconds. Later, one has escaped."""
+"""Seconds for the processes of a killed system to end. A process that still runs then has escaped."""
 
 
 _Recorded = tuple[str, tuple[int, int]]
-"""A name or role, its pid and its start time in ticks."""
+"""A process: its name or role, and (pid, start time in ticks)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Orphan:
 
 
 def record_processes(path: Path, **pids: int) -> None:
-    """Write down the processes of this system that are no actors: pid and start time, by role."""
+    """Write pid and start time of this system's processes that are not actors to a file, by role."""
     path.write_text(json.dumps({role: [pid, start_ticks(pid)] for role, pid in pids.items()}))
 
 
@@ -56,7 +56,7 @@ def launcher_of(path: Path) -> int | None:
 
 
 def still_running(processes: Path, board: Path) -> tuple[Orphan, ...]:
-    """The processes of the system in a run directory that run now. Nothing is killed."""
+    """The recorded processes of a system, and the actors on its board, that run now. None is killed."""
     recorded = (*_recorded(processes), *_on(board))
     return tuple(Orphan(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
 

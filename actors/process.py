@@ -110,8 +110,8 @@ def fill_standard_streams() -> None:
 def stat_fields(pid: int) -> list[bytes]:
     """The fields of /proc/pid/stat from the state to the resident memory: fields 3 to 24 of proc_pid_stat(5).
 
-    Empty after the end of the process. They are read without a file object, because a scrape of metrics may
-    read those of a thousand processes.
+    The list is empty after the end of the process. No file object is made, because a scrape of metrics may
+    read the fields of a thousand processes.
     """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
@@ -176,8 +176,8 @@ def can_open(count: int, like_fd: int) -> bool:
 def drop_parents_descriptors(except_fd: int) -> None:
     """In a forked child: close the parent's sockets, pidfds and the like; do not garbage-collect its objects.
 
-    Files and pipes stay open. Collecting the parent's objects would close descriptors whose numbers are the
-    child's by then, and copy every page that they are on.
+    Files and pipes stay open. Garbage collection of the parent's objects would close descriptors by number
+    when the child may use these numbers for its own, and would copy the memory pages of these objects.
     """
     gc.freeze()
     for fd in (int(name) for name in os.listdir("/proc/self/fd")):  # noqa: PTH208  # on the way of every start

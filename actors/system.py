@@ -63,15 +63,16 @@ class ActorSystem:
     The tree dies with the thread that made this object, even if its process lives on: the kernel's
     PR_SET_PDEATHSIG follows the thread that forked. Make it in a thread that outlives the tree.
 
-    run_dir           the board, the key, logs and crash files of this system and no other
-    mail_dir          where the sockets of the mailboxes are; a path of at most LONGEST_MAIL_DIR_BYTES
-    start_deadline_s  for the root's own process
-    port              of Thespian's admin, on 127.0.0.1; None takes a free one
+    run_dir           directory for the board, the key, logs and crash files; only one system may use it
+    mail_dir          directory for the sockets of the mailboxes; a path of at most LONGEST_MAIL_DIR_BYTES
+    start_deadline_s  seconds within which the root's own process must start
+    port              port of Thespian's admin on 127.0.0.1; None takes a free one
     prints_reports    whether supervisors also print to the standard error why a child ended
-    rows              of the board: how many actors there can be, those of other hosts included
-    Both directories may be relative; they are resolved here. `tell` and `ask` are for one thread, the first
-    that uses one of them. Raises SystemStartFailed when the directory or the port is in use, the path
-    of `mail_dir` is too long, or the root does not come up.
+    rows              rows of the board: the largest number of actors, those of other hosts included
+
+    Both directories may be relative; they are resolved here. Only one thread may call `tell` and `ask`: the
+    first that calls one of them. Raises SystemStartFailed when the directory or the port is in use, the path
+    of `mail_dir` is too long, or the root does not start.
     """
 
     def __init__(

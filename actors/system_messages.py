@@ -11,7 +11,7 @@ class Stop:
     """End normally: `on_stop` runs, then the process exits with code 0."""
 
     finish: bool = False
-    """First handle the mail that is there, and wait until every open handler has answered."""
+    """Whether to handle the mail that is there, and let every open handler answer, before the end."""
 
 
 @message

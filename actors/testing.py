@@ -138,7 +138,7 @@ class ProcessExit(BaseException):
 
 
 class InMemoryRuntime:
-    """Records what an actor asks of its process."""
+    """The runtime of an actor in memory: records what the actor asks of its process."""
 
     def __init__(self, bench: "InMemorySystem", slot: int) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
@@ -206,7 +206,7 @@ class InMemorySystem:
 
     folder         an empty folder for the board and the crash files
     seed           seed of the order in which things happen; None: the order of names
-    live_children  whether spawned children are actors of the bench, or scripted by the test
+    live_children  true: spawned children are actors of this system; false: the test says what each one does
     """
 
     def __init__(self, folder: Path, *, seed: int | None = None, live_children: bool = False) -> None:
@@ -286,7 +286,7 @@ class InMemorySystem:
         return self.board.vitals(slot)
 
     def end(self, name: str) -> None:
-        """End the process that has the name, in any way."""
+        """End the process that has the name, for a test that does not care how."""
         self.kill(name)
 
     def kill(self, name: str) -> None:
@@ -301,7 +301,7 @@ class InMemorySystem:
         self._end(process, returncode)
 
     def hang(self, name: str, *, handler: str = "") -> None:
-        """Stop the process without a beat or, with `handler`, let it beat but be stuck there."""
+        """Suspend the process: it gives no beat or, with `handler`, beats but stays in that handler."""
         process = self._process(name)
         process.is_hung = True
         if handler:
@@ -334,7 +334,7 @@ class InMemorySystem:
         raise AssertionError(f"{names} still had something to do after {MAX_TURNS} turns")
 
     def turn(self, name: str) -> None:
-        """One turn of one actor."""
+        """Run one turn of one actor."""
         self._turn(self._process(name))
 
     def advance(self, seconds: float) -> None:
@@ -370,7 +370,7 @@ class InMemorySystem:
     def pidfd(self, pid: int) -> int:
         """A descriptor that is readable once that process has ended."""
         if pid not in self._ended_fds:
-            raise ProcessLookupError(f"no process {pid} on this bench")
+            raise ProcessLookupError(f"this in-memory system has no process {pid}")
         return os.dup(self._ended_fds[pid])
 
     # ---- inside: processes ----

@@ -74,7 +74,10 @@ class Boot:
 
 
 def install(key: bytes, admin_pid_file: Path) -> None:
-    """Set the key that signs Thespian's frames, and where the admin notes its pid. No start without a key."""
+    """Set the key that signs Thespian's frames, and the file in which the admin notes its pid.
+
+    Call this before Thespian starts. Raises ValueError for a key of fewer than 16 bytes.
+    """
     if len(key) < 16:
         raise ValueError(f"the run key needs at least 16 bytes, got {len(key)}")
     global _key, _admin_pid_file
@@ -300,7 +303,7 @@ def _die_with_parent() -> None:
 
 
 class _Newborn:
-    """What the next forked child finds in its memory, so that it begins without a message."""
+    """What the next forked child finds in its memory, so that it can begin without waiting for a message."""
 
     boot: bytes | None = None
     live: Callable[[bytes], None] | None = None
@@ -308,9 +311,9 @@ class _Newborn:
 
 @contextlib.contextmanager
 def newborn(boot: bytes, live: Callable[[bytes], None]) -> Iterator[None]:
-    """A child actor that is created in this block begins with `live(boot)`, before anything of Thespian's.
+    """Have a child actor that is created in this block begin with `live(boot)`, before any code of Thespian.
 
-    If that returns, the child enters Thespian's loop and finds `Boot(boot)` as its first message.
+    If `live` returns, the child enters Thespian's loop and finds `Boot(boot)` as its first message.
     """
     _Newborn.boot, _Newborn.live = boot, live
     try:

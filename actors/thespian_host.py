@@ -99,7 +99,10 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._watched[fd] = ready
 
     def unwatch(self, fd: int) -> None:
-        """Call before closing `fd`: a forked child may have it open, and epoll would report it for ever."""
+        """Stop watching `fd`; call this before closing it.
+
+        A forked child may still have the same file open, and epoll would then report it for ever.
+        """
         if self._watched.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 

@@ -5,12 +5,12 @@ place by each incarnation, so that a hundred thousand restarts leave one file. A
 sender holds one connection per receiver. A sent frame is in the receiver's queue
 at once: no thread carries it, and it stays there when its sender ends.
 
-Bounded in bytes both ways: the kernel holds at most a send buffer per connection,
-the sender at most QUEUE_BYTES and QUEUE_MESSAGES behind it. A receiver reads no
-more than it handles.
+Memory is bounded: for each connection the kernel holds at most one send buffer,
+and the sender at most QUEUE_BYTES and QUEUE_MESSAGES behind it. A receiver reads
+no more frames than it handles.
 
-All of it (connections, full outboxes, receivers that ended) is one epoll
-descriptor, so that an actor's loop watches one.
+All events (connections, outboxes that can be written, receivers that ended) come
+through one epoll descriptor, so that an actor's loop watches only that.
 """
 
 import contextlib

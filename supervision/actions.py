@@ -39,11 +39,11 @@ class Ended:
     reason: str
     normal: bool = False
     shutdown: bool = False
-    """The process was a supervisor that gave up (OTP's reason `shutdown`). This is a normal end, unless it
-    never was up."""
+    """Whether the process was a supervisor that gave up (OTP's reason `shutdown`). Such an end is normal,
+    unless the supervisor was never up."""
     by_signal: bool = False
     ignored: bool = False
-    """Its `on_start` called `ignore` (OTP `ignore`)."""
+    """Whether the actor's `on_start` called `ignore` (OTP `ignore`)."""
 
 
 # ---- actions ----
@@ -59,7 +59,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class SpawnSpare:
-    """Start a spare, which will replace the child's process, while that process still runs."""
+    """Start a spare beside the child's process, which the spare will replace."""
 
     id: str
     incarnation: int
@@ -67,7 +67,7 @@ class SpawnSpare:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The spare gets the child's name; the old process, if there is one, loses it."""
+    """Give the child's name to the spare, and take it from the old process, if there is one."""
 
     id: str
     incarnation: int
@@ -80,7 +80,7 @@ class AskToStop:
     id: str
     incarnation: int
     finish: bool = False
-    """Whether the process first answers its open requests, which it does when it is replaced."""
+    """Whether the process first answers its open requests; true for a process that a spare has replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,15 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """OTP's supervisor report: context, reason, offender (the supervisor adds itself)."""
+    """Write a report with the fields of OTP's supervisor report; the supervisor adds its own name."""
 
     context: str
-    """start_error, child_terminated, shutdown_error, shutdown (OTP); beyond it child_quarantined, retired,
-    outage and outage_over."""
+    """OTP's start_error, child_terminated, shutdown_error or shutdown; or child_quarantined, retired, outage
+    or outage_over, which OTP does not have."""
     reason: str
     offender: str
     taken_along: tuple[str, ...] = ()
-    """The siblings that end and start again with the child, by the strategy."""
+    """The siblings that the strategy restarts along with the child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +116,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The child and its spec are removed; no process of it runs."""
+    """Remove the child and its spec. No process of the child runs any more."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The supervisor ends; all children are down. normal: it was asked to stop, or its work is done."""
+    """End the supervisor, whose children are all down.
+
+    normal   whether the supervisor was asked to stop or its work is done
+    """
 
     normal: bool
     reason: str
@@ -137,13 +140,13 @@ Action = Spawn | SpawnSpare | Promote | AskToStop | Kill | Report | Answer | For
 
 @dataclass(slots=True)
 class SideProcess:
-    """A process of a child beside its own: a spare that starts, or a predecessor that retires."""
+    """A process without its child's name: a spare that starts, or a predecessor that retires."""
 
     incarnation: int
     deadline_s: float
     is_killed: bool = False
     is_dropped: bool = False
-    """Whether it was killed because it is not needed, which is no failure of the process."""
+    """Whether the process was killed because it is not needed, which does not count as a failure."""
 
 
 @dataclass(slots=True)
@@ -156,7 +159,7 @@ class Child:
     incarnation: int = 0
     """The incarnation of the process that has the name."""
     issued: int = 0
-    """The highest incarnation that was ever given out."""
+    """The highest incarnation that any process of the child ever had."""
     restarts: int = 0
     failures_in_row: int = 0
     since_s: float = 0.0
@@ -164,19 +167,19 @@ class Child:
     start_at_s: float = 0.0
     """The moment before which the child is not started (backoff, quarantine)."""
     waited_s: float = 0.0
-    """Time spent waiting for `start_at_s`, up to the last start."""
+    """Seconds that the child has waited for `start_at_s` in all, up to its last start."""
     stop_by_s: float = 0.0
     retire_at_s: float = float("inf")
     last_reason: str = ""
     uses: int = 0
     """The uses of the process that has the name, as last read from the board."""
     was_ready: bool = False
-    """Whether it has been up at least once in this supervisor's life."""
+    """Whether the child has been ready at least once in this supervisor's life."""
     is_killed: bool = False
     """Whether a SIGKILL has been sent to the process."""
     is_hung: bool = False
     is_retired: bool = False
-    """Whether it goes down to be replaced by a fresh process."""
+    """Whether the child goes down in order to be replaced by a fresh process."""
     call: ManagementCall | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
@@ -185,12 +188,12 @@ class Child:
     spare_after_s: float = 0.0
     """The moment before which no replacement is tried; a failed replacement waits like a failed child."""
     is_forgotten: bool = False
-    """Whether its spec is removed when its last process has ended."""
+    """Whether the child's spec is removed when the child's last process has ended."""
 
     def own_clock_s(self, now_s: float) -> float:
         """The moment on the child's own clock, which stops while the child waits for `start_at_s`.
 
-        The moments of its failures are taken on this clock.
+        The times of the child's failures are taken from this clock.
         """
         is_waiting = self.status is Status.DOWN and self.target is Target.UP
         wait_s = min(now_s, self.start_at_s) - self.since_s if is_waiting else 0.0
@@ -198,7 +201,7 @@ class Child:
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether its circuit breaker is open."""
+        """Whether the child's circuit breaker is open."""
         return self.circuit.state is CircuitState.OPEN
 
     @property

@@ -3,9 +3,10 @@
 `add_restart` is the budget of one child (one kind of failure, a circuit breaker), `add_restart_of` the budget
 that the children of a supervisor share.
 
-OTP restarts at once. Here a backoff may come first, and on the wall clock the failures of a child would leave
-the window while it waits: its budget would never be spent. So moments are taken on the clock of each child,
-which stops during its waits (`Child.own_clock_s`). A wait changes when a budget is spent, never whether.
+OTP restarts a child at once. Here a backoff may come first. On the wall clock, the failures of a child would
+leave the window while the child waits, and its budget would never be spent. So the moments are taken on
+the child's own clock, which stops while the child waits (`Child.own_clock_s`). A wait delays the end of a
+budget, but does not prevent it.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,8 @@ def add_restart(
 ) -> tuple[tuple[float, ...], bool]:
     """Note one more restart.
 
-    restarts   moments of earlier ones, in seconds on the same clock as now_s
-    returns    the moments still inside the window with this one added, and whether the budget still holds
+    restarts   the moments of earlier restarts, in seconds on the same clock as now_s
+    returns    the moments inside the window, with this one added, and whether they are within the budget
     """
     window = (*(moment for moment in restarts if now_s - moment <= max_seconds), now_s)
     return window, len(window) <= max_restarts
@@ -36,9 +37,9 @@ def add_restart_of(
 ) -> tuple[tuple[tuple[T, float], ...], bool]:
     """Note one more restart, of `child`, among those of all children.
 
-    restarts   earlier ones: the child, and the moment on its own clock
-    clock_s    a child's own clock now
-    returns    the restarts still inside the window with this one added, and whether the budget still holds
+    restarts   earlier restarts: the child of each, and the moment on that child's own clock
+    clock_s    gives the present moment on a child's own clock
+    returns    the restarts inside the window, with this one added, and whether they are within the budget
     """
     kept = ((one, moment_s) for one, moment_s in restarts if clock_s(one) - moment_s <= max_seconds)
     window = (*kept, (child, clock_s(child)))

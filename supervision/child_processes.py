@@ -42,7 +42,7 @@ class Known:
     """What the board shows of the earlier processes of a child."""
 
     issued: int
-    """The highest incarnation that was given out."""
+    """The highest incarnation that any earlier process had."""
     restarts: int
     last_reason: str
 
@@ -63,8 +63,7 @@ class ChildProcesses:
     # ---- names ----
 
     def known(self, id_: str) -> Known:
-        """Return what the board shows of earlier processes of a name, so that their incarnations are counted
-        on.
+        """Return what the board shows of earlier processes of a name, so that new incarnations are higher.
 
         The name gets a row if it has none. Raises ActorError when the board is full.
         """
@@ -77,12 +76,12 @@ class ChildProcesses:
         )
 
     def _first_number(self) -> int:
-        """Below an actor that was placed, incarnations begin at its placement's number, as its own do."""
+        """The lowest incarnation of a child; below a placed actor it is that of the actor's placement."""
         own = self._identity.incarnation
         return own - own % INCARNATIONS_PER_PLACEMENT
 
     def orphans(self, id_: str) -> set[tuple[int, int]]:
-        """(pid, start in ticks) of processes that an earlier supervisor may have left."""
+        """The (pid, start in ticks) of processes that an earlier supervisor may have left."""
         slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
         found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
         return {(pid, ticks) for pid, ticks in found if pid}
@@ -117,7 +116,7 @@ class ChildProcesses:
     # ---- processes ----
 
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
-        """Start a process. Raises ActorError or OSError when it cannot be forked, or the board is full."""
+        """Start a process for a child. Raises ActorError or OSError if no process or row can be had."""
         spec = child.spec
         for module in spec.preload:
             _preload(module)
@@ -285,7 +284,8 @@ class ChildProcesses:
     def _mark_dead_below(self, name: str) -> None:
         """Mark the actors below a dead supervisor as stopped; the kernel has killed them with it.
 
-        A child that has cleared its death signal, as a change of user does, lives on: it is killed here.
+        A child that has cleared its parent-death signal, for example by a change of user, still runs. Such a
+        child is killed here.
         """
         below = self._board.slots_by_parent()
         dead = [name]
@@ -300,7 +300,7 @@ class ChildProcesses:
                     dead.append(row.name)
 
     def _mark_dead_behind(self, bridge: int) -> None:
-        """Mark the actors of other hosts as stopped whose mail went through a bridge that ended."""
+        """Mark the actors of other hosts as stopped that were reached through a bridge that has ended."""
         for slot in self._board.slots_behind(bridge):
             if self._board.state(slot) in LIVING | WAITING:
                 reason = "the bridge to its host ended"

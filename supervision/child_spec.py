@@ -15,7 +15,7 @@ from actors.board import LAUNCHER
 from supervision.errors import InvalidChildSpec
 
 LONGEST_S = 1e9
-"""The longest finite time in a spec: thirty years. A timer can also count it with a margin added."""
+"""The longest finite time in a spec, in seconds: thirty years, so that a timer can count it and a margin."""
 
 COUNT_MOST = 10**9
 """The largest number of restarts, uses or children, so that each fits into a message."""
@@ -70,7 +70,10 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits between restarts of one child: `initial_s * factor ** n`, at most `max_s`, with jitter."""
+    """Waits before restarts of one child: `initial_s * factor ** n` after n earlier failures in a row.
+
+    A wait is at most `max_s`, before the jitter.
+    """
 
     initial_s: float = 0.0
     factor: float = 2.0
@@ -78,7 +81,7 @@ class Backoff:
     jitter: float = 0.2
     """Share of the wait that is drawn at random, so that children do not restart all at once."""
     reset_after_s: float = 60.0
-    """When a child that ran this long fails, its wait is `initial_s` again."""
+    """If a child fails after it ran for at least this long, its wait is `initial_s` again."""
 
     def __post_init__(self) -> None:
         _check("backoff.initial_s", self.initial_s, self.initial_s >= 0, "at least 0")
@@ -91,7 +94,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Failures of one kind that one child may have; they count against no other budget."""
+    """How many failures of one kind a child may have within a time; they count against no other budget."""
 
     max_restarts: int
     max_seconds: float
@@ -124,15 +127,15 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """Replacement of a child that works, before age or use make it fail; counts as no failure."""
+    """When a child that works is replaced, before age or use make it fail. It does not count as a failure."""
 
     max_age_s: float = math.inf
     max_uses: int = 0
-    """Uses, as the actor counts them with `used()`; 0 for no limit."""
+    """The number of uses, counted by the actor with `used()`, at which it is replaced; 0 for no limit."""
     jitter: float = 0.1
     """Share of max_age_s that is drawn at random, so that a pool does not retire all at once."""
     warm_spare: bool = False
-    """Start the replacement first, and end the old process when it is ready. Needs room for both."""
+    """Start the replacement first, and end the old process when the new one is ready. Needs room for both."""
 
     def __post_init__(self) -> None:
         _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
@@ -149,24 +152,25 @@ class ChildSpec:
     actor: str
     """`module:Class` of the actor; imported in the child process, not here, unless it is in `preload`."""
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Plain data handed to the actor."""
+    """Plain data that the actor gets as `self.args`; every key must be text."""
     type: ChildType = ChildType.WORKER
     restart: Restart = Restart.PERMANENT
     significant: bool = False
-    """Whether its end counts for the supervisor's auto_shutdown."""
+    """Whether the end of the child counts for the supervisor's auto_shutdown."""
     independent: bool = False
     """Whether the child goes on when the strategy restarts its siblings because one of them failed.
 
-    For a child that waits until that sibling is back. It still starts and stops in its turn.
+    Meant for a child that can wait until the failed sibling is back. At the start and the stop of the
+    supervisor it keeps its place in the order.
     """
     shutdown_s: float = 5.0
-    """Time to end after a `Stop`, before a SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
+    """Seconds from `Stop` to SIGKILL; 0 kills at once (OTP's brutal_kill), inf waits for ever (infinity)."""
     start_deadline_s: float = 30.0
-    """Longest time from fork to ready; a child that takes longer is killed and counts as failed."""
+    """The most seconds from fork to ready; a child that takes longer is killed and counts as failed."""
     hang_deadline_s: float = 10.0
-    """A child without a beat, or in one handler, for this long counts as hung and is killed; inf: never."""
+    """A child without a beat, or in one handler, for this many seconds hangs and is killed; inf: never."""
     probe_every_s: float = 0.0
-    """How often `on_probe` tells whether the child can take work; 0: it can as soon as it has started."""
+    """Seconds between two calls of `on_probe`; 0: it is never called, and a started child counts as ready."""
     preload: tuple[str, ...] = ()
     """Modules that the supervisor imports before it forks, so that its children start faster and share
     memory.
@@ -218,21 +222,21 @@ class SupervisorFlags:
     strategy: Strategy = Strategy.ONE_FOR_ONE
     max_restarts: int = 3
     max_seconds: float = 5.0
-    """More than max_restarts failures within max_seconds: the supervisor gives up and exits `shutdown`.
+    """After more than max_restarts failures within max_seconds the supervisor gives up and exits `shutdown`.
 
     The time that a child spends in its backoff does not count: a wait never hides a failure."""
     auto_shutdown: AutoShutdown = AutoShutdown.NEVER
     ordered: bool = True
-    """Start left to right, each once the one before is ready, stop in reverse. A pool is not ordered."""
+    """Whether children start one after another and stop in the reverse order; false for a pool."""
     dynamic: bool = False
-    """Children are started on demand and forgotten when they end for good (Elixir's DynamicSupervisor)."""
+    """Whether children start on demand and are forgotten once ended for good (Elixir's DynamicSupervisor)."""
     max_children: int = 0
-    """Most children at a time, restarting and quarantined ones included; 0 for no limit."""
+    """The most children at a time, including those that restart or are quarantined; 0 for no limit."""
     max_quarantined: float = 1.0
-    """Share of the children that may be in quarantine; beyond it the supervisor gives up."""
+    """The share of the children that may be in quarantine; if more are, the supervisor gives up."""
     max_failing: float = 1.0
-    """Share of the children beyond which failures within a minute are one event (`supervision.outage`);
-    1 for never."""
+    """If more than this share of the children fail within a minute, that counts as one outage
+    (`supervision.outage`); 1 for never."""
 
     def __post_init__(self) -> None:
         _check_count("supervisor flag max_restarts", self.max_restarts)
@@ -258,7 +262,7 @@ class SupervisorFlags:
 
 
 def check_unique_ids(specs: tuple[ChildSpec, ...]) -> None:
-    """Raise InvalidChildSpec when two children bear one id."""
+    """Raise InvalidChildSpec if two children have the same id."""
     seen: set[str] = set()
     for spec in specs:
         if spec.id in seen:

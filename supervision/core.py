@@ -56,7 +56,7 @@ class SupervisorCore:
     draw: Callable[[], float] = random.random
     children: dict[str, Child] = field(init=False)
     restarts: tuple[tuple[Child, float], ...] = ()
-    """The failures within the window: the child of each, and the moment on that child's own clock."""
+    """The restarts within the window of the budget: the child of each, and the moment on its own clock."""
     outage: Outage = field(default_factory=Outage)
     finishing: Finish | None = None
     is_finished: bool = False
@@ -70,7 +70,7 @@ class SupervisorCore:
     # ---- events ----
 
     def tick(self, now_s: float) -> list[Action]:
-        """Carry on after time has passed: start what is due, kill what is overdue, replace what is old."""
+        """Do what is due at this time: start children, kill overdue ones, replace old ones."""
         actions = [*self._overdue(now_s), *self._outage_over(now_s)]
         for child in self.children.values():
             self._close_circuit(child, now_s)
@@ -160,7 +160,7 @@ class SupervisorCore:
     def _down_as_wanted(
         self, child: Child, ended: Ended, *, is_killed: bool, is_normal: bool
     ) -> list[Action]:
-        """Handle the end of a child that was to go down anyway. Such an end, of any kind, is no failure."""
+        """Handle the end of a child that was to go down. However such a child ends, it is no failure."""
         actions: list[Action] = []
         if not is_normal and (not is_killed or "did not stop" in ended.reason):
             actions.append(Report("shutdown_error", ended.reason, child.spec.id))
@@ -252,7 +252,7 @@ class SupervisorCore:
         return [self.outage.end(survivor, now_s)]
 
     def _replace_canary(self, now_s: float) -> None:
-        """If a call took the canary down, choose another child to be tried."""
+        """Choose another canary if a management call took the last one down."""
         canary, held = self.children.get(self.outage.canary), self._down_by_outage()
         is_tried = canary is not None and canary.target is not Target.DOWN
         if self.outage.is_on and not is_tried and held:

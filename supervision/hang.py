@@ -9,7 +9,7 @@ MAX_BEAT_S = 15.0
 BEATS_LATE = 1.3
 
 LATE_BEAT_S = 5.0
-"""How late a beat may be on a busy machine. With a hang deadline over 10 s: half of that deadline."""
+"""How many seconds late a beat may be on a busy machine; half the hang deadline if that is over 10 s."""
 
 REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() at each piece of progress"
 
@@ -25,7 +25,7 @@ def beat_s(hang_deadline_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HangCheck:
-    """Why a child is hung, empty if it is not; and when to check next at the latest."""
+    """Why a child counts as hung (empty if it does not), and when to check it next at the latest."""
 
     why: str
     again_in_s: float
@@ -34,10 +34,10 @@ class HangCheck:
 def check_hang(
     *, busy_s: float, handler: str, silent_s: float, beat_every_s: float, deadline_s: float
 ) -> HangCheck:
-    """Whether a child hangs: it stays in one handler, or gives no beat, for longer than its deadline.
+    """Check whether a child stays in one handler, or gives no beat, for longer than its hang deadline.
 
-    `beat_every_s` is the time between its beats, fixed at its start: a deadline that was lowered since does
-    not make the process beat more often.
+    `beat_every_s` is the time between two beats of the process. It is fixed when the process starts: if the
+    deadline is lowered later, the process does not beat more often.
     """
     silence_s = max(deadline_s, BEATS_LATE * beat_every_s)
     limit = f"(hang_deadline_s={deadline_s:g})"

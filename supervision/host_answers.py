@@ -1,4 +1,4 @@
-"""What the leader answers about its hosts, within what mail carries. Pure."""
+"""The leader's answers about its hosts, cut so that each fits into a message. Pure."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,13 +15,13 @@ UNPLACED_REASON_BYTES = 1000
 HOST_REASON_BYTES = 400
 
 HOSTS_BYTES = MAX_MESSAGE_BYTES // 2
-"""What the hosts of one answer may take together; the rest of the mail is for what is not placed."""
+"""The most bytes that the hosts in one answer take; the rest is left for the actors without a host."""
 
 
 def hosts_now(core: PlacementCore, offset: int, now_s: float, *, refused: int) -> HostsNow:
-    """The hosts from `offset` on, by name: as many as one answer takes, and at least one if there is one.
+    """The hosts from `offset` on, by name: as many as fit into one answer, at least one if any is left.
 
-    refused   orders and news that were not taken
+    refused   the number of messages that were refused because their sender may not send them
     """
     unplaced = sorted(core.unplaced.items())[:UNPLACED_PER_ANSWER]
     return HostsNow(
@@ -64,5 +64,5 @@ def _host_now(core: PlacementCore, name: str, carries: Sequence[str], now_s: flo
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """The text, or as much of its beginning as fits."""
+    """The text, or as much of its beginning as fits into `most_bytes` bytes of UTF-8."""
     return text.encode()[:most_bytes].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""What the hosts' actors check before they obey: who the sender is, and which placement was the last here."""
+"""Checks before the actors of a host obey an order: who sent it, and the last placement on this board."""
 
 from actors.actor import Sender
 from actors.board import Board
@@ -6,7 +6,7 @@ from supervision.placement import INCARNATIONS_PER_PLACEMENT
 
 
 def is_here(board: Board, sender: Sender) -> bool:
-    """Whether it is an actor of this machine, or its launcher: names from elsewhere have a route."""
+    """Whether the sender is an actor of this machine or its launcher, and not an actor of another host."""
     slot = board.find(sender.name)
     return "@" not in sender.name and (slot is None or not board.get(slot, "route"))
 
@@ -16,10 +16,10 @@ def is_own(board: Board, sender: Sender, *names: str) -> bool:
 
 
 def not_from(sender: Sender, who: str) -> str:
-    return f"this is taken from {who} only, not from {sender.name!r}"
+    return f"this message is accepted from {who} only, not from {sender.name!r}"
 
 
 def last_placement(board: Board, name: str) -> int:
-    """The placement that an actor on this board was last seen under."""
+    """The number of the last placement of this name that the board has seen; 0 if there was none."""
     slot = board.find(name)
     return 0 if slot is None else int(board.get(slot, "incarnation")) // INCARNATIONS_PER_PLACEMENT

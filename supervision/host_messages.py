@@ -1,4 +1,4 @@
-"""What is asked of the hosts of a cluster and ordered of one of them, and how each answers."""
+"""The messages that place actors on the hosts of a cluster and ask where they are, with their answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +8,21 @@ from actors.codec import message, to_plain
 from supervision.placement import PlacedSpec
 
 HOSTS, PLACED, HOST, BRIDGE = "hosts", "placed", "host", "bridge"
-"""The names of the four on every host's board. From elsewhere they are `host@b`, `hosts@a` and so on."""
+"""The names of these actors on their own host's board (`supervision.hosts`). Other hosts write `host@b`."""
 
 ANSWER_SLACK_S = 10.0
-"""What a start may take beyond the child's start deadline: there and back, and an older one's end first."""
+"""Seconds that an order may take beyond the child's start deadline, for the way and an older child's end."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlaced:
-    """From the leader to a host: carry this actor. Answered by Carries once it is ready, or was refused."""
+    """Sent by the leader: start this actor on your host. Answered by Carries once it is ready or was refused.
+
+    epoch    the epoch of the host's session
+    number   the number of this placement, higher than that of any earlier one
+    child    the actor's ChildSpec as plain data
+    """
 
     epoch: int
     number: int
@@ -28,7 +33,7 @@ class StartPlaced:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopPlaced:
-    """From the leader to a host: carry it no more. Answered by Carries."""
+    """Sent by the leader: stop an actor, in this placement or an earlier one. Answered by Carries."""
 
     epoch: int
     number: int
@@ -38,9 +43,9 @@ class StopPlaced:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carries:
-    """How a host took an order.
+    """A host's answer to StartPlaced or StopPlaced: whether it did so, or why not.
 
-    last_number   the highest placement of that name this host ever saw
+    last_number   the highest placement number of that name that the host has seen
     """
 
     ok: bool
@@ -51,7 +56,7 @@ class Carries:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """To `hosts`: carry this actor on some host from now on (`place_actor`). Answered by Whereabouts."""
+    """Sent to `hosts`: run this actor on some host from now on (`place_actor`). Answered by Whereabouts."""
 
     spec: Mapping[str, Any]
 
@@ -59,7 +64,7 @@ class Place:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Displace:
-    """To `hosts`: carry it nowhere any more. Answered by Whereabouts."""
+    """Sent to `hosts`: stop this actor, and place it no more. Answered by Whereabouts."""
 
     name: str
 
@@ -67,7 +72,7 @@ class Displace:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhereIs:
-    """To `hosts`. Answered by Whereabouts."""
+    """Sent to `hosts`: ask which host runs an actor. Answered by Whereabouts."""
 
     name: str
 
@@ -75,7 +80,13 @@ class WhereIs:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Which host carries an actor; host is empty when none does, and reason says why."""
+    """On which host an actor is placed.
+
+    host     empty when the actor is placed on none
+    number   the number of the placement
+    is_up    whether the actor runs there
+    reason   why the actor has no host or does not run; empty when it runs
+    """
 
     name: str
     host: str = ""
@@ -87,7 +98,7 @@ class Whereabouts:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichHosts:
-    """To `hosts`. Answered by HostsNow: the hosts from `offset` on, as many as fit into one mail."""
+    """Sent to `hosts`. Answered by HostsNow: the hosts from `offset` on, as many as fit into a message."""
 
     offset: int = 0
 
@@ -95,13 +106,13 @@ class WhichHosts:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNow:
-    """One host that is there, or was lost.
+    """One host that is connected or was lost.
 
-    carries      the first of the placed actors that it carries, by name, of `carries_total`
-    state        running: it gets work; backoff, quarantined: it was lost too often and gets none for
-                 `retry_in_s`; stopped: it is lost
-    losses       how often it was lost
-    reason       why it was lost last
+    carries      the first placed actors on the host, in the order of names; `carries_total` is their number
+    state        running: it gets work; backoff or quarantined: it was lost before and gets no work for
+                 `retry_in_s` seconds; stopped: it is lost
+    losses       how many times the host was lost
+    reason       why the host was lost the last time
     """
 
     host: str
@@ -118,12 +129,12 @@ class HostNow:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsNow:
-    """The hosts, the actors no host was found for and why, and what was not believed.
+    """The answer to WhichHosts: hosts, actors without a host, and the numbers of messages that were ignored.
 
-    hosts      some of `total`; the next begin at the offset of these plus their number
-    unplaced   the first of `unplaced_total`
-    late       news of an epoch or a placement that is over
-    refused    orders and news from those who may not give them
+    hosts      a part of the `total` hosts; ask for the next ones with a higher offset
+    unplaced   the first of the `unplaced_total` actors without a host, each with the reason
+    late       the number of answers and news of an epoch or a placement that is over
+    refused    the number of messages from senders that may not send them
     """
 
     hosts: tuple[HostNow, ...]
@@ -135,5 +146,5 @@ class HostsNow:
 
 
 def place_actor(spec: PlacedSpec) -> Place:
-    """The call that has an actor placed."""
+    """Make the message that has an actor placed on a host."""
     return Place(spec=to_plain(spec))

@@ -1,4 +1,4 @@
-"""The rows of the other hosts on the leader's board: whether each is there and gets work, or why not."""
+"""The rows of the other hosts on the leader's board: whether each is connected and gets work, or why not."""
 
 from actors.board import ActorState, Board
 from actors.clock import Clock
@@ -7,7 +7,7 @@ from supervision.placement import HostRecord
 
 
 class HostRows:
-    """The rows `machine-HOST` below one owner. Not thread-safe."""
+    """Writes one row `machine-HOST` for each other host, below the actor that owns them. Not thread-safe."""
 
     def __init__(self, board: Board, owner: str, clock: Clock) -> None:
         self._board = board
@@ -15,7 +15,7 @@ class HostRows:
         self._clock = clock
 
     def close_all(self) -> None:
-        """Hosts that an earlier incarnation of the owner knew are there when the bridge says so again."""
+        """Mark the rows of the owner's earlier incarnation as stopped, until their hosts connect again."""
         for slot in self._board.slots_by_parent().get(self._owner, ()):
             if self._board.state(slot) is not ActorState.FREE:
                 self._board.set_state(
@@ -23,7 +23,7 @@ class HostRows:
                 )
 
     def publish(self, host: str, record: HostRecord) -> None:
-        """Write the row of a host, if it says something new."""
+        """Write the row of a host, if its state, session or losses have changed."""
         now_s, row = self._clock.monotonic_s(), machine_row(host)
         slot = self._board.find(row)
         if slot is None:

@@ -1,4 +1,4 @@
-"""The supervision trees that join a host to the others: the leader's, and a follower's."""
+"""The specs of the supervision tree that joins a host to the others: the leader's, and a follower's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +22,12 @@ from supervision.placement import HOST_BACKOFF, HOST_BREAKER, PlacedSpec
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 
 BRIDGE_BACKOFF_S = 1.0
-"""A host without its bridge is lost to the others after a lease; the bridge may not wait long."""
+"""The longest wait before a bridge is restarted: a host without a bridge counts as lost after a lease."""
 
 LEAST_HANG_S = 5.0
-"""A bridge on a busy machine may be silent for a while."""
+"""The shortest hang deadline of a bridge, in seconds: on a busy machine it may give no beat for a while."""
 MANAGEMENT = (StartChild, TerminateChild, RestartChild, DeleteChild, ReleaseChild, UpdateChild, UpdateFlags)
-"""Orders to a supervisor. Who may give them can have any actor started there."""
+"""Calls to a supervisor that bridges accept from the leader only: their sender can have any actor started."""
 
 
 def leader_spec(
@@ -43,16 +43,18 @@ def leader_spec(
     backoff: Backoff = HOST_BACKOFF,
     breaker: Breaker = HOST_BREAKER,
 ) -> ChildSpec:
-    """The host that decides. Put it below the host's root supervisor, before whoever needs the others.
+    """The spec of the tree on the leader. Put it below the root, before the actors that need other hosts.
 
-    wire        path of the socket at which this host's agent listens (`actors.wire`)
-    placed      actors to be carried by whichever host has what they need
-    awaits      hosts that the first placement waits for, at most AWAIT_HOSTS_S, so that it sees them all
-    services    names of this host that others know as they are, with every row below them
-    exports     names of this host that others may write to, besides `hosts`; there they are `name@host`
-    lease_s     silence after which a host counts as lost, here and there
-    backoff     how long a host that was lost gets no work
-    breaker     how often a host may be lost before it is in quarantine
+    host          this host's name
+    wire          path of the socket at which this host's agent listens (`actors.wire`)
+    placed        actors to run on any host that has what they need
+    awaits        hosts that the first placement waits for, for at most 30 s (AWAIT_HOSTS_S)
+    capabilities  what this host has: {"gpu": 2, "vm_host": 1}
+    services      names of this host that other hosts know without `@host`, with every row below them
+    exports       names of this host that other hosts may write to as `name@host`, besides `hosts`
+    lease_s       seconds of silence after which a host counts as lost, on the leader and on followers
+    backoff       how long a host gets no work after it was lost
+    breaker       how often a host may be lost before it is in quarantine
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
@@ -85,10 +87,11 @@ def follower_spec(
     exports: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
 ) -> ChildSpec:
-    """A host that carries what the leader places there. The arguments mirror `leader_spec`.
+    """The spec of the tree on a follower, which runs what the leader places there. See also `leader_spec`.
 
     leader      the leader's name
-    lease_s     until the leader was heard for the first time; then the leader's own holds
+    exports     names of this host that other hosts may write to as `name@host`, besides `host`
+    lease_s     the lease until the first session with the leader; from then on the leader's lease holds
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
@@ -113,10 +116,11 @@ def _carrying(own: Mapping[str, Any], *, follows: bool) -> tuple[ChildSpec, Chil
 
 
 def _bridge_spec(actor: str, link: Mapping[str, Any]) -> ChildSpec:
-    """Its type is supervisor: when it ends, the rows it made (names from elsewhere) end with it.
+    """The spec of a bridge.
 
-    A bridge that hangs is lost to the others after a lease; here it is killed soon after, so that what was
-    placed behind it is stopped.
+    Its type is supervisor, so that the rows that the bridge made for other hosts end with the bridge. A host
+    whose bridge hangs counts as lost after a lease. Soon after that the bridge is killed here, so that the
+    actors that the leader placed on this host are stopped.
     """
     return ChildSpec(
         id=BRIDGE,

@@ -1,4 +1,4 @@
-"""One per host: the actor that starts and stops on its host what the leader places there."""
+"""The actor on each host that starts and stops the actors that the leader places there."""
 
 from actors.actor import Actor, Sender, receives
 from actors.board import LIVING, ActorState
@@ -22,21 +22,23 @@ from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.spec_parsing import parse
 
 STOP_DEADLINE_S = 600.0
-"""A stop takes what the child's own shutdown allows; this only bounds the wait for a supervisor."""
+"""The longest wait for the answer to a stop, in seconds. The child's `shutdown_s` limits the stop itself."""
 NO_EPOCH = -1
-"""A follower without its leader takes no orders."""
+"""The epoch of a follower without a session with the leader. No order has it, so none is obeyed."""
 
 
 class HostSupervisor(Actor):
-    """One per host: starts and stops what the leader places here. args: `follows`, `host`, `capabilities`.
+    """Starts and stops the actors that the leader places on this host; there is one on each host.
 
     Receives   LinkUp and LinkDown (bridge), StartPlaced and StopPlaced (the leader's `hosts`)
-    Dies when  its dynamic supervisor does not answer
-    On restart whatever was placed here is stopped, and the link is opened anew
+    Dies when  the dynamic supervisor `placed` does not answer
+    On restart every actor that was placed here is stopped, and the session with the leader is opened anew
+
+    args       follows (false on the leader), host (this host's name), capabilities
     """
 
     traps_exits = True
-    """Other hosts may link to it; that must not end it."""
+    """An actor of another host may link itself to this one; its end must not end this actor."""
 
     async def on_start(self) -> None:
         self._epoch = NO_EPOCH
@@ -44,13 +46,13 @@ class HostSupervisor(Actor):
         """Why the last epoch is over."""
         self._refused = 0
         self._leader = ""
-        """As its bridge says; empty on the leader itself."""
+        """The leader's name, from the last LinkUp; empty before it, and on the leader itself."""
         self._taken: dict[str, int] = {}
-        """By name, the highest placement that was ordered; none is taken twice."""
+        """By name, the highest number of a placement that was started here. None is started twice."""
         self._announced_to_all: dict[str, bool] = {}
-        """What was placed here, and whether every host hears of it."""
+        """By name of each actor that was placed here, whether every host hears of it."""
         self._called_off: dict[str, int] = {}
-        """By name, the highest placement that was to be stopped; it is not started after."""
+        """By name, the highest number of a placement that was stopped. It is not started afterwards."""
         self._drained: Future[None] = Future()
         await self._stop_all()
         self._drained.succeed(None)
@@ -61,7 +63,7 @@ class HostSupervisor(Actor):
 
     @receives(Exit)
     def ignore_exit(self, news: Exit, sender: Sender) -> None:
-        """Who linked to this one has ended."""
+        """Ignore the end of an actor that had linked itself to this one."""
 
     @receives(LinkUp)
     async def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
@@ -114,7 +116,7 @@ class HostSupervisor(Actor):
 
     @receives(StopPlaced)
     async def stop_placed(self, order: StopPlaced, sender: Sender) -> Carries:
-        """Of this placement or an earlier one; one that is still waiting for its turn is called off."""
+        """Stop the actor of this placement or an earlier one; a start that still waits is called off."""
         if not self._is_of_leader(sender):
             return Carries(ok=False, reason=self._refusal(order, sender))
         if order.epoch != self._epoch or order.number < self._taken.get(order.name, 0):
@@ -132,12 +134,15 @@ class HostSupervisor(Actor):
         )
 
     async def _export_again(self) -> None:
-        """The leader's bridge was started anew, and what was placed here goes on: tell the others again."""
+        """Export the actors that were placed here again, because the leader's bridge was restarted."""
         for end in [self._export(name) for name in self._announced_to_all]:
             await end
 
     def _is_of_leader(self, sender: Sender) -> bool:
-        """The leader's `hosts`: here on the leader itself, else as only the leader's bridge can name it."""
+        """Whether the sender is the leader's actor `hosts`.
+
+        On a follower its name is `hosts@LEADER`, which only the leader's bridge can announce.
+        """
         if not self.args["follows"]:
             return is_own(self.board, sender, HOSTS)
         return bool(self._leader) and sender.name == f"{HOSTS}@{self._leader}"
@@ -149,7 +154,7 @@ class HostSupervisor(Actor):
         return why
 
     async def _enter(self, epoch: int, why: str = "") -> None:
-        """What an earlier epoch placed here is stopped before anything new is started."""
+        """Begin an epoch: stop what an earlier one placed here, before anything new is started."""
         self._epoch, self._why = epoch, why
         if self._drained.is_done:
             self._drained = Future()
@@ -157,7 +162,7 @@ class HostSupervisor(Actor):
             self._drained.succeed(None)
 
     async def _stop_all(self) -> None:
-        """All at once: each has its own time to end."""
+        """Stop all placed actors at the same time; each gets its own shutdown time."""
         children: Children = await self.ask(PLACED, WhichChildren())
         if children.children:
             stops = [child.id for child in children.children]
@@ -170,9 +175,9 @@ class HostSupervisor(Actor):
 
     def _why_not_start(self, order: StartPlaced, name: str, last: int) -> str:
         if order.epoch != self._epoch:
-            return f"epoch {order.epoch} is over, {self._epoch} is now"
+            return f"epoch {order.epoch} is over; the epoch is {self._epoch} now"
         if order.number <= last:
-            return f"placement {order.number} of {name!r} is late: {last} was here"
+            return f"placement {order.number} of {name!r} is late: this host has seen placement {last}"
         slot = self.board.find(name)
         if slot is None or self.board.get(slot, "route") or self.board.get(slot, "parent") == PLACED:
             return ""
@@ -183,7 +188,7 @@ class HostSupervisor(Actor):
         return self._taken[name] != number or self._called_off.get(name, 0) >= number
 
     def _number_from(self, name: str, number: int) -> None:
-        """Its supervisor goes on counting here: incarnations grow from machine to machine."""
+        """Have the actor's incarnations begin at its placement's number, above those on earlier hosts."""
         slot = self.board.claim(name, PLACED)
         first = number * INCARNATIONS_PER_PLACEMENT
         self.board.set_state(slot, ActorState.STOPPED, incarnation=first, route=0, pid=0, ready=0)

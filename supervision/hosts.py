@@ -5,11 +5,12 @@ On every host, below one supervisor (rest_for_one, see `supervision.host_specs`)
     hosts     leader only: decides by declared capability who carries what (`Hosts`)
     placed    a dynamic supervisor: the actors that were placed on this host
     host      starts and stops them as the leader says (`supervision.host_supervisor`)
-    bridge    the way to the other hosts (`actors.bridge`)
+    bridge    exchanges mail with the other hosts (`actors.bridge`)
 
-A host that is lost to the leader is lost for good as far as its placed actors go: they are started elsewhere
-under a higher number, the host itself stops its own when it notices, and what it still sends is refused. When
-it is back it bears a new epoch and may be given work again, later each time if it is lost again and again.
+When the leader counts a host as lost, the host keeps none of its placed actors. The leader starts them on
+other hosts under higher placement numbers. The lost host stops its own when it notices the loss, and what it
+still sends is refused. When the host connects again, it has a new epoch and may get work again, after a wait
+that grows if the host is lost again and again.
 """
 
 from collections import deque
@@ -57,22 +58,24 @@ RETRY_LOOK_S = 1.0
 AWAIT_HOSTS_S = 30.0
 
 STARTS_AT_ONCE = 256
-"""Orders to start that are under way at the same time; mail to one bridge is bounded."""
+"""The most start orders that are under way at the same time, because the mailbox of a bridge is bounded."""
 
 
 class Hosts(Actor):
-    """On the leader: the owner of who carries what. args: those of `leader_spec`, as plain data.
+    """The actor on the leader that decides which host runs which placed actor.
 
-    Receives   LinkUp and LinkDown (bridge, and its own host's `host`), Place, Displace, WhereIs, WhichHosts
-    Dies when  a spec in its args makes no sense
-    On restart every host's session is opened anew, and everything is placed again under higher numbers
+    Receives   LinkUp (bridge, the leader's `host`), LinkDown (bridge), Place, Displace, WhereIs, WhichHosts
+    Dies when  a spec in its args is not valid
+    On restart every host's session is opened anew, and every actor is placed again under a higher number
 
-    The row `machine-HOST` of every other host on the leader's board is this actor's: it says whether the host
-    is there, gets work, or was lost, and why. The rows of what the host carries are below it.
+    args       placed, awaits, backoff and breaker of `leader_spec`, as plain data
+
+    This actor owns the rows `machine-HOST` of the other hosts on the leader's board. Such a row shows whether
+    its host is connected and gets work, or was lost, and why. The rows of the host's actors are below it.
     """
 
     traps_exits = True
-    """Other hosts may link to it; that must not end it."""
+    """An actor of another host may link itself to this one; its end must not end this actor."""
 
     def on_start(self) -> None:
         specs = [from_plain(plain, PlacedSpec) for plain in self.args.get("placed", ())]
@@ -97,12 +100,12 @@ class Hosts(Actor):
 
     @receives(Exit)
     def ignore_exit(self, news: Exit, sender: Sender) -> None:
-        """Who linked to this one has ended."""
+        """Ignore the end of an actor that had linked itself to this one."""
 
     @receives(LinkUp)
     def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
         if self._is_refused(news, sender, may=is_own(self.board, sender, BRIDGE, HOST)):
-            return Managed(ok=False, reason=not_from(sender, "the bridge and the host of its machine"))
+            return Managed(ok=False, reason=not_from(sender, "the bridge and the host of the same machine"))
         self._own = news.host if sender.name == HOST else self._own
         self._core.host_up(news.host, news.epoch, news.capabilities, self._now_s())
         self._publish(news.host)
@@ -112,7 +115,7 @@ class Hosts(Actor):
     @receives(LinkDown)
     def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
         if self._is_refused(news, sender, may=is_own(self.board, sender, BRIDGE)):
-            return Managed(ok=False, reason=not_from(sender, "the bridge of its machine"))
+            return Managed(ok=False, reason=not_from(sender, "the bridge of the same machine"))
         there = {name: h.epoch for name, h in self._core.hosts.items() if name != self._own and h.is_there}
         for host, epoch in there.items() if not news.host else ((news.host, news.epoch),):
             self._lost(host, epoch, news.reason, is_failure=not news.is_given_up)
@@ -141,7 +144,7 @@ class Hosts(Actor):
     @receives(Place)
     def place(self, call: Place, sender: Sender) -> Whereabouts:
         if self._is_refused(call, sender, may=is_here(self.board, sender)):
-            return Whereabouts(name="", reason=not_from(sender, "actors of its machine"))
+            return Whereabouts(name="", reason=not_from(sender, "actors of the same machine"))
         try:
             spec = from_plain(call.spec, PlacedSpec)
         except (InvalidChildSpec, MalformedMessage) as error:
@@ -154,7 +157,7 @@ class Hosts(Actor):
     @receives(Displace)
     def displace(self, call: Displace, sender: Sender) -> Whereabouts:
         if self._is_refused(call, sender, may=is_here(self.board, sender)):
-            return Whereabouts(name=call.name, reason=not_from(sender, "actors of its machine"))
+            return Whereabouts(name=call.name, reason=not_from(sender, "actors of the same machine"))
         self._core.unwanted(call.name)
         self._decide()
         return self._whereabouts(call.name)
@@ -170,13 +173,13 @@ class Hosts(Actor):
     # ---- inside ----
 
     def _decide_soon(self) -> None:
-        """Once for all the news of this turn."""
+        """Have the next decision made after this turn, once for all the news that the turn brings."""
         if not self._is_to_decide:
             self._is_to_decide = True
             self.after(0.0, self._decide)
 
     def _is_too_soon(self) -> bool:
-        """Whether hosts that the first placement waits for are still on their way."""
+        """Whether the first placement still waits for hosts that are not connected yet."""
         is_missing = not set(self.args.get("awaits", ())) <= {
             name for name, host in self._core.hosts.items() if host.is_there
         }
@@ -245,7 +248,7 @@ class Hosts(Actor):
         self._decide_soon()
 
     async def _call_off(self, order: CallOff) -> None:
-        """Again and again, until the host says that it has stopped it, or is lost and stops it by itself."""
+        """Order a host to stop an actor, again and again, until the host has stopped it or is lost."""
         content = StopPlaced(epoch=order.epoch, number=order.number, name=order.name)
         while self._core.is_ending(order):
             try:
@@ -258,7 +261,7 @@ class Hosts(Actor):
                 self._decide_soon()
 
     def _publish(self, host: str) -> None:
-        """The leader's own host has a row without this."""
+        """Write the row of a host, except for the leader's own host, whose supervisor has that row."""
         record = self._core.hosts.get(host)
         if record is not None and host != self._own:
             self._rows.publish(host, record)
@@ -273,22 +276,22 @@ class Hosts(Actor):
         if carried is not None:
             why = self._why_not_up(name, carried)
             return Whereabouts(name=name, host=carried.host, number=carried.number, is_up=not why, reason=why)
-        reason = self._core.unplaced.get(name, f"nobody asked to have {name!r} placed")
+        reason = self._core.unplaced.get(name, f"no actor {name!r} is to be placed; send Place for it first")
         return Whereabouts(name=name, reason=reason)
 
     def _why_not_up(self, name: str, carried: Carried) -> str:
-        """What this machine's board says of it: its host announces when it ends, and whether for good."""
+        """Why a placed actor does not run, by the row that its host announced; empty if it runs."""
         if not carried.is_up:
             return f"it is being started on {carried.host!r}"
         slot = self.board.find(name)
         if slot is None or last_placement(self.board, name) != carried.number:
-            return f"{carried.host!r} has not announced it yet"
+            return f"host {carried.host!r} has started it, but not announced it yet"
         state = self.board.state(slot)
         why = str(self.board.get(slot, "last_reason"))
         return "" if state in LIVING else f"it does not run (state {state}{f': {why}' if why else ''})"
 
     def _is_refused(self, content: object, sender: Sender, *, may: bool) -> bool:
-        """Whether it came from one who may not say it; then it is counted."""
+        """Whether a message is refused, because its sender may not send it (`may`); a refusal is counted."""
         if not may:
             self._refused += 1
             self.log.warning("refused", message=type(content).__name__, sender=sender.name)

@@ -1,9 +1,9 @@
 """OTP's management calls on a supervisor's state: start, terminate, restart and delete a child; list and
 count children.
 
-Each returns actions and, when it can be answered at once, the reason of a refusal (empty when done). A call
-that must wait for a child's start is answered later by an `Answer` action (OTP blocks until init returned); a
-termination is over when the child is gone.
+Each call returns actions, and an answer if there is one at once: the reason of a refusal, or an empty string
+for success. A call that must wait for a child's start is answered later by an `Answer` action (OTP blocks
+until init has returned). A termination is complete when the child is gone.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Outcome = tuple[list[Action], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTally:
-    """OTP `count_children`, without the counts of workers and supervisors, which the actor adds."""
+    """The counts of OTP's `count_children` except those of workers and supervisors, which the actor adds."""
 
     specs: int
     active: int
@@ -74,7 +74,7 @@ def terminate_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
 
 
 def restart_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
-    """Start a child that was terminated or is done."""
+    """Start a child that was terminated, or that ended and is not restarted."""
     child = core.children.get(id_)
     if core.finishing is not None:
         return [], SHUTTING_DOWN

@@ -1,8 +1,8 @@
 """Management calls to a running supervisor, by mail to its name (OTP and Elixir `DynamicSupervisor`).
 
-Every answer is a value: a refusal is `Managed(ok=False, reason=...)` with OTP's word (not_found, running,
-restarting, already_present, already_started, max_children), with the remedy after a colon where there is one;
-or a sentence.
+Every answer is a value. A refusal is `Managed(ok=False, reason=...)`. Its reason begins with OTP's word
+(not_found, running, restarting, already_present, already_started, max_children), followed by a colon and the
+remedy if there is one; a reason for which OTP has no word is a sentence.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from actors.timers import LONGEST_S
 from supervision.child_spec import ChildSpec
 
 ANSWER_ROOM_S = 5.0
-"""How much later than a start deadline an answer may come."""
+"""How many seconds after a child's start deadline the answer may come."""
 
 MANAGEMENT_DEADLINE_S = 60.0
 """The deadline of a call that waits for a child whose own deadlines the caller does not know."""
@@ -30,7 +30,7 @@ class StartChild:
 
     @property
     def answer_within_s(self) -> float:
-        """Deadline of the ask: the child's start deadline, when a failed start is answered, and a margin."""
+        """The deadline of the ask, in seconds: the child's start deadline and a margin for the answer."""
         start_s = self.spec.get("start_deadline_s")
         if not isinstance(start_s, int | float) or not 0 <= start_s <= LONGEST_S:
             return MANAGEMENT_DEADLINE_S
@@ -50,7 +50,7 @@ class TerminateChild:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartChild:
-    """Start a child that was terminated or is done."""
+    """Start a child that was terminated, or that ended and is not restarted."""
 
     id: str
 

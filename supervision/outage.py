@@ -1,12 +1,13 @@
-"""When most of a pool fails at once it is one event with one cause, not as many restarts. Pure.
+"""Outages: when most of a pool fails at once, that is one event with one cause. Pure.
 
 Something that the children have in common has failed: the computer they run on, the network, the server that
-provides them. Restarting all of them again and again would report one cause a hundred times, and load what is
-just coming up. So one of them, the canary, is tried with its backoff; the others wait until it, or any of
-them, stays up. Meanwhile no budget is spent and no child is quarantined.
+provides them. To restart all of them again and again would report one cause a hundred times, and put load on
+a server that is just coming up. So only one child, the canary, is restarted, with its backoff. The others
+wait until the canary, or any child that failed, stays up. Meanwhile no budget is spent and no child is
+quarantined.
 
-A child may start in a moment although the machine behind it takes minutes to come up. So a child counts as
-staying up when it was used, or has run for as long as its breaker asks for after quarantine (`healthy_s`).
+A child may be ready at once although the machine that it uses takes minutes to come up. So a child counts as
+staying up when it has been used, or has run for `healthy_s` of its breaker.
 """
 
 import math

@@ -1,12 +1,12 @@
-"""Which host carries which actor: by declared capability, decided without any host. Pure.
+"""Decides which host carries (runs) which actor, by the capabilities that the hosts declare. Pure.
 
-`place` is the policy; `PlacementCore` is the bookkeeping around it: hosts come and go, each with an epoch
-that grows with every connection, and every start of an actor somewhere bears a placement number that grows
-too. Whatever comes from an earlier epoch or an earlier placement is late, and changes nothing (the fencing
-token of Kleppmann, "How to do distributed locking", 2016).
+`place` is the policy. `PlacementCore` keeps the state: which hosts are connected and which actors they carry.
+Each host has an epoch that grows with every connection. Each start of an actor on a host gets a placement
+number, which grows with every start. A report about an earlier epoch or placement is late and changes nothing
+(the fencing token of Kleppmann, "How to do distributed locking", 2016).
 
-A host that is lost again and again is treated as a child that fails again and again: it waits before it gets
-work (`supervision.backoff`), then it is in quarantine (`supervision.circuit_breaker`).
+A host that is lost again and again is treated like a child that fails again and again: it waits before it
+gets work (`supervision.backoff`), then it is in quarantine (`supervision.circuit_breaker`).
 """
 
 import heapq
@@ -22,39 +22,39 @@ from supervision.circuit_breaker import Circuit, CircuitState, after_running, fa
 from supervision.errors import InvalidChildSpec
 
 RETRY_S = 5.0
-"""After this a host that would not start an actor is asked again."""
+"""Seconds after which a host that refused to start an actor may be asked again."""
 
 INCARNATIONS_PER_PLACEMENT = 2**20
-"""Restarts on one host before the numbers of the next placement begin."""
+"""Incarnations reserved for each placement: those of placement n begin at n times this number."""
 
 HIGHEST_NUMBER = 2**40
-"""No host has seen a higher placement: their numbers times INCARNATIONS_PER_PLACEMENT must fit on a board."""
+"""The highest placement number that is believed: times INCARNATIONS_PER_PLACEMENT it must fit on a board."""
 
 HOST_BACKOFF = Backoff(initial_s=1.0, max_s=60.0, jitter=0.0, reset_after_s=120.0)
-"""How long a host that was lost gets no work, counted from its loss."""
+"""How long a host gets no work after it was lost, counted from the loss."""
 
 HOST_BREAKER = Breaker(max_failures=3, within_s=600.0, open_s=600.0, healthy_s=120.0)
-"""A host that is lost more often than this is in quarantine."""
+"""How often a host may be lost before it is in quarantine, and for how long it is then."""
 
 HOSTS_IN_REASON = 8
 ACTORS_IN_REASON = 3
-"""A reason names so many; of the others it says how many they are."""
+"""A reason names at most HOSTS_IN_REASON hosts and ACTORS_IN_REASON actors of each, and counts the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSpec:
-    """A child, and what a host must have to carry it."""
+    """A child that the leader places on one of the hosts, and the capabilities that this host must have."""
 
     child: ChildSpec
     needs: Mapping[str, int] = field(default_factory=dict)
-    """`{"gpu": 1}`: one of the host's GPUs is taken. `{"vm_host": 0}`: the host must declare it, no more."""
+    """`{"gpu": 1}` takes one of the host's GPUs; `{"vm_host": 0}` only requires that the host declares it."""
     is_announced_to_all: bool = True
-    """Whether every host hears of it and of the actors below it, or the leader alone."""
+    """Whether every host hears of the actor and of those below it; if false, only the leader does."""
 
     def __post_init__(self) -> None:
         if "@" in self.child.id:
             raise InvalidChildSpec(
-                f"placed {self.child.id!r}: its id must have no '@', it belongs to no host"
+                f"placed {self.child.id!r}: its id must have no '@', because it belongs to no host"
             )
         for capability, amount in self.needs.items():
             if amount < 0:
@@ -69,12 +69,12 @@ class PlacedSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Who goes where, and why the others go nowhere."""
+    """The result of `place`: the host of each placed actor, and why the others have none."""
 
     hosts: dict[str, str]
-    """Actor name to host name."""
+    """The host of each placed actor, by the actor's name."""
     unplaced: dict[str, str]
-    """Actor name to the reason, host by host."""
+    """Why no host carries an actor, by the actor's name; the reason lists each host."""
 
 
 def place(
@@ -86,13 +86,14 @@ def place(
 ) -> Placement:
     """Assign every actor to a host that has what it needs.
 
-    hosts     living hosts and their declared capabilities
-    carried   actors that run already, and where; they stay as long as their host lives and suffices
-    barred    (actor, host) pairs not to be tried, because that host refused
-    aside     hosts that get nothing new, and why
-    Those that the fewest hosts could carry choose first, then the most demanding; of the hosts that suffice
-    the one with the fewest actors is taken, then the first by name. The same arguments give the same answer,
-    whatever their order.
+    hosts     the connected hosts with the capabilities that they declare
+    carried   the host of each actor that runs already; it stays if that host is there and has what it needs
+    barred    (actor, host) pairs that are not tried, because the host refused the actor
+    aside     hosts that get no new actor, each with the reason
+
+    Actors that the fewest hosts could carry are placed first, then those that need most. Each goes to the
+    host with the fewest actors that has what it needs; among equals, to the first by name. The result does
+    not depend on the order of the items in the arguments.
     """
     carried, aside = carried or {}, aside or {}
     demand = _Demand(hosts.values())
@@ -117,7 +118,7 @@ def place(
 
 @dataclass(slots=True)
 class _Room:
-    """What is left of one host."""
+    """What one host has left of its capabilities, and the actors that it carries."""
 
     host: str
     free: dict[str, int]
@@ -144,7 +145,7 @@ class _Room:
 def _place_alike(
     specs: Iterable[PlacedSpec], rooms: Mapping[str, _Room], bars: set[tuple[str, str]]
 ) -> Iterator[tuple[PlacedSpec, _Room | None]]:
-    """The room of each of some actors with the same needs, and None where there is none."""
+    """Place actors that have the same needs; yield each with its host's room, or None if no host has room."""
     heap: list[tuple[int, str]] | None = None
     for spec in specs:
         if heap is None:
@@ -165,7 +166,7 @@ def _place_alike(
 
 
 class _Demand:
-    """The order in which actors choose; those with the same needs follow each other."""
+    """Sort key: the order in which actors are placed. Actors with the same needs follow each other."""
 
     def __init__(self, hosts: Iterable[Mapping[str, int]]) -> None:
         self._amounts: dict[str, list[int]] = {}
@@ -183,7 +184,7 @@ class _Demand:
         return could_carry, -sum(needs.values()), -len(needs), sorted(needs.items()), spec.name
 
     def _with(self, capability: str, amount: int) -> int:
-        """How many hosts declare so much."""
+        """The number of hosts that declare at least this amount of a capability."""
         amounts = self._amounts.get(capability, [])
         return len(amounts) - bisect_left(amounts, amount)
 
@@ -215,7 +216,7 @@ def _some(names: Sequence[str], most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Have a host start an actor. `epoch` is the host's session, `number` this placement's own."""
+    """Have a host start an actor. `epoch` is that of the host's session, `number` that of this placement."""
 
     host: str
     epoch: int
@@ -225,7 +226,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class CallOff:
-    """Have a host stop an actor that is not wanted there any more, until it says that it has (`ended`)."""
+    """Have a host stop an actor that it must no longer carry; repeat the order until the host has done so."""
 
     host: str
     epoch: int
@@ -238,33 +239,33 @@ PlacementAction = Start | CallOff
 
 @dataclass(slots=True)
 class HostRecord:
-    """One host as the leader knows it, there or lost."""
+    """What the leader knows of one host, which is connected or lost."""
 
     epoch: int
     capabilities: Mapping[str, int]
     is_there: bool = True
     since_s: float = 0.0
-    """Since when it is there and gets work, or is lost."""
+    """The moment since which the host gets work, or is lost."""
     sessions: int = 0
-    """How often it was connected; the number of the session now."""
+    """How many sessions the host has had, with the present one."""
     losses: int = 0
     losses_in_row: int = 0
     work_at_s: float = 0.0
-    """Before this moment it gets no work (backoff)."""
+    """The moment before which the host gets no work (backoff)."""
     circuit: Circuit = field(default_factory=Circuit)
     reason: str = ""
-    """Why it was lost last."""
+    """Why the host was lost the last time."""
 
     def is_quarantined(self, now_s: float) -> bool:
         return self.circuit.state is CircuitState.OPEN and now_s < self.circuit.open_until_s
 
     def free_at_s(self) -> float:
-        """The moment from which it may get work."""
+        """The moment from which the host may get work, after backoff and quarantine."""
         is_open = self.circuit.state is CircuitState.OPEN
         return max(self.work_at_s, self.circuit.open_until_s if is_open else 0.0)
 
     def state(self, now_s: float) -> ActorState:
-        """As the state of a child: `running` gets work, `stopped` is lost."""
+        """The host's state in the words for children: `running` gets work, `stopped` is lost."""
         if self.is_quarantined(now_s):
             return ActorState.QUARANTINED
         if not self.is_there:
@@ -272,7 +273,7 @@ class HostRecord:
         return ActorState.BACKOFF if now_s < self.free_at_s() else ActorState.RUNNING
 
     def why_aside(self, now_s: float) -> str:
-        """Why it gets no work though it is there; empty when it does."""
+        """Why the host gets no work although it is connected; empty when it gets work."""
         wait_s = self.free_at_s() - now_s
         if wait_s <= 0:
             return ""
@@ -283,19 +284,20 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One actor on one host."""
+    """The placement of one actor on one host."""
 
     host: str
     number: int
     is_up: bool = False
-    """The host said that it was started."""
+    """Whether the host has reported that the actor was started."""
 
 
 @dataclass(slots=True)
 class PlacementCore:
-    """Who carries what. Tell it what happened; `decide` answers with what to do. Not thread-safe; one owner.
+    """Which host carries which actor. Report each event; `decide` returns what to do.
 
-    Events only change the books, so that the loss of a hundred hosts is one decision.
+    Events only change the state, so the loss of a hundred hosts leads to one decision. Not thread-safe; one
+    owner.
     """
 
     last_number: int = 0
@@ -306,13 +308,13 @@ class PlacementCore:
     carried: dict[str, Carried] = field(default_factory=dict)
     unplaced: dict[str, str] = field(default_factory=dict)
     late: int = 0
-    """Answers from an earlier epoch or placement; they changed nothing."""
+    """The number of reports about an earlier epoch or placement, which changed nothing."""
     _ending: dict[str, CallOff] = field(default_factory=dict)
-    """Called off, and not known to have ended: started nowhere meanwhile, or there might be two."""
+    """By name, actors that were called off and may still run. Until they end, none is started elsewhere."""
     _barred: dict[tuple[str, str], float] = field(default_factory=dict)
-    """(actor, host) that refused, and until when it is not tried again."""
+    """By (actor, host), the moment until which a host that refused an actor is not tried again for it."""
     _repeated: set[tuple[str, str]] = field(default_factory=set)
-    """(actor, host) that was tried again at once under a higher number, which is done once."""
+    """(actor, host) pairs that were tried again at once under a higher number, which is done only once."""
     _orders: list[PlacementAction] = field(default_factory=list)
     _is_undecided: bool = False
     _aside: set[str] = field(default_factory=set)
@@ -321,12 +323,12 @@ class PlacementCore:
     # ---- what is wanted ----
 
     def wanted(self, spec: PlacedSpec) -> None:
-        """Carry this actor from now on. A name that is carried already is left as it is."""
+        """Place this actor from now on. Nothing changes if an actor of the name is placed already."""
         self.specs.setdefault(spec.name, spec)
         self._is_undecided = True
 
     def unwanted(self, name: str) -> None:
-        """Carry it no more."""
+        """Stop this actor, and place it no more."""
         self.specs.pop(name, None)
         self.unplaced.pop(name, None)
         carried = self.carried.pop(name, None)
@@ -336,7 +338,7 @@ class PlacementCore:
     # ---- hosts ----
 
     def host_up(self, host: str, epoch: int, capabilities: Mapping[str, int], now_s: float) -> None:
-        """A host is connected. It carries nothing: what it carried in an earlier epoch it has stopped."""
+        """Note that a host has connected. It carries no actor: it has stopped those of its earlier epoch."""
         known = self.hosts.get(host)
         if known is not None and epoch <= known.epoch:
             self.late += 1
@@ -350,9 +352,9 @@ class PlacementCore:
         self._is_undecided = True
 
     def host_down(self, host: str, epoch: int, now_s: float, reason: str, *, is_failure: bool = True) -> None:
-        """A host is lost: what it carried goes elsewhere.
+        """Note that a host is lost. Its actors are placed on other hosts.
 
-        is_failure   False: the leader itself gave up the connection, which says nothing about the host
+        is_failure   False if the leader itself gave up the connection; the host then need not wait for work
         """
         known = self.hosts.get(host)
         if known is None or known.epoch != epoch or not known.is_there:
@@ -376,11 +378,11 @@ class PlacementCore:
     # ---- what hosts answer ----
 
     def is_ending(self, order: CallOff) -> bool:
-        """Whether the host still has to say that it stopped the actor."""
+        """Whether the host has not reported yet that it stopped the actor."""
         return self._ending.get(order.name) == order
 
     def ended(self, order: CallOff) -> None:
-        """The host says that the actor does not run there any more."""
+        """Note the report of a host that it has stopped the actor."""
         if not self.is_ending(order):
             self.late += 1
             return
@@ -388,7 +390,7 @@ class PlacementCore:
         self._is_undecided = True
 
     def started(self, name: str, number: int) -> None:
-        """The host says that it runs the actor."""
+        """Note the report of a host that it runs the actor."""
         carried = self.carried.get(name)
         if carried is None or carried.number != number:
             self.late += 1
@@ -397,9 +399,12 @@ class PlacementCore:
         self._repeated.discard((name, carried.host))
 
     def refused(self, name: str, number: int, last_number: int, now_s: float) -> None:
-        """The host would not, or could not, start it: another one is tried first.
+        """Note that a host refused or failed to start the actor.
 
-        last_number   the highest placement of that name the host ever saw; ours is repeated above it
+        If the host has seen a higher number than this placement's, the actor is placed again at once under a
+        number above that, but only once. Otherwise this host is not tried again for RETRY_S.
+
+        last_number   the highest placement number of that name that the host has seen
         """
         carried = self.carried.get(name)
         if carried is None or carried.number != number:
@@ -415,7 +420,7 @@ class PlacementCore:
         self._is_undecided = True
 
     def unanswered(self, name: str, number: int, now_s: float) -> None:
-        """The host said nothing in time: it may run the actor after all, so that is called off first."""
+        """Note that a host did not answer in time. It may run the actor, so the placement is called off."""
         carried = self.carried.get(name)
         if carried is None or carried.number != number:
             self.late += 1
@@ -427,7 +432,7 @@ class PlacementCore:
     # ---- decisions ----
 
     def decide(self, now_s: float) -> list[PlacementAction]:
-        """What is to be done now, by all that has happened, and by the time that has passed."""
+        """Return the orders that follow from the events since the last call and from the passing of time."""
         self._let_time_pass(now_s)
         orders, self._orders = self._orders, []
         if self._is_undecided:
@@ -436,7 +441,7 @@ class PlacementCore:
         return orders
 
     def _let_time_pass(self, now_s: float) -> None:
-        """Hosts that refused are tried again, hosts that were put aside get work again."""
+        """Let hosts be tried again whose time is over, after a refusal, a backoff or a quarantine."""
         due = [pair for pair, until_s in self._barred.items() if until_s <= now_s]
         for pair in due:
             del self._barred[pair]

@@ -1,7 +1,8 @@
-"""Replacing a child that works: by age, by use, with or without a warm spare. Pure but for the child's state.
+"""Replaces a child that works, by age or use, with or without a warm spare. Changes only the child's state.
 
-Without a spare the child is asked to stop and started again. With one the replacement starts beside it; when
-it is ready it takes over the name, and the old process gets the child's shutdown time to finish its work.
+Without a spare, the child is asked to stop and is then started again. With a spare, the replacement starts
+while the old process runs. When the replacement is ready, it takes over the name. The old process then gets
+the child's shutdown time to finish its work.
 """
 
 import math
@@ -23,7 +24,7 @@ from supervision.backoff import backoff_s
 from supervision.child_spec import Retirement
 
 MIN_WAIT_S = 1.0
-"""Least time between attempts at a replacement; the old process works meanwhile."""
+"""The shortest wait after a failed replacement, in seconds; the old process works meanwhile."""
 
 
 def retire_at_s(policy: Retirement, now_s: float, draw: float) -> float:
@@ -103,7 +104,7 @@ def overdue(child: Child, now_s: float) -> list[Action]:
 
 
 def wake_s(child: Child) -> float:
-    """The moment at which this module has something to do even if nothing happens."""
+    """The moment at which this module must be called even if nothing happens; infinity for never."""
     sides = (side for side in (child.spare, child.retiring) if side is not None and not side.is_killed)
     if child.spare is not None or child.retiring is not None:
         return min((side.deadline_s for side in sides), default=math.inf)

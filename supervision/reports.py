@@ -32,7 +32,7 @@ _SHOWN = {
     "child_quarantined": "is in quarantine",
     "outage": "is one of many that fail",
 }
-"""What is printed of a report, by its context. Other contexts are no failures and are not printed."""
+"""The words that are printed for a report, by its context. Reports of other contexts are not printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class SupervisorReport:
     exit_code: int | None = None
     signal: str | None = None
     last_words: tuple[str, ...] = ()
-    """The end of the traceback that an exception left."""
+    """The last lines of the traceback, if the process ended by an exception."""
     log_lines: tuple[str, ...] = ()
     """The last lines of the child's log."""
     chain: tuple[str, ...] = ()
     """The reasons of the deaths below that led to this death, nearest first."""
     taken_along: tuple[str, ...] = ()
-    """The siblings that ended and were started again with the child, by the strategy."""
+    """The siblings that the strategy restarted along with the child."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def show(run_dir: Path, report: SupervisorReport) -> None:
 
 
 def _end_of_cut_line(file: IO[bytes]) -> bytes:
-    """A line break if the last line was cut by a full disk or a crash, so that the next one is whole."""
+    """A line break if a full disk or a crash cut the last line, so that the next line begins on its own."""
     if not file.seek(0, os.SEEK_END):
         return b""
     file.seek(-1, os.SEEK_END)

@@ -62,11 +62,13 @@ def supervised(
 ) -> Iterator[ActorSystem]:
     """Run children under a root supervisor while the block lasts; no process of theirs outlives it.
 
-    flags          of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
-    run_dir        where logs, reports and crash files stay; a temporary folder when left out
-    print_reports  whether a supervisor also prints to the standard error why a child ended
-    rows           of the board: how many actors there can be, those of other hosts included
-    When the block is left, also by an error or Ctrl-C, children are asked to stop and get `shutdown_s`.
+    flags             the root's flags; None: Elixir's defaults (one_for_one, 3 restarts in 5 s)
+    run_dir           directory for logs, reports and crash files; None: a temporary folder
+    start_deadline_s  seconds within which the children must be ready
+    print_reports     whether a supervisor also prints to the standard error why a child ended
+    rows              rows of the board: the largest number of actors, those of other hosts included
+
+    When the block is left, also by an error or Ctrl-C, children are asked to stop within their `shutdown_s`.
     Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s, and
     TreeGaveUp at the end of the block when the tree ended by itself before its work was done.
     """

@@ -49,7 +49,7 @@ def _refuse_unknown(plain: Mapping[str, Any], cls: type, prefix: str) -> None:
     known = [field.name for field in fields(cls)]
     for key in plain:
         if not isinstance(key, str):
-            raise InvalidChildSpec(f"{key!r} is no field of {cls.__name__}; names of fields are text")
+            raise InvalidChildSpec(f"{key!r} is no field of {cls.__name__}; the names of fields must be text")
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {prefix + near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"

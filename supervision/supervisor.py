@@ -76,7 +76,7 @@ REASON_LETTERS = 4000
 """The longest reason in an answer, because mail carries 64 KB. The whole reason is in the report."""
 
 ORPHANS_END_S = 5.0
-"""How long orphans are waited for. By then the kernel has killed them (invariant no-orphans)."""
+"""The longest wait for the end of orphans. By then the kernel has killed them (invariant no-orphans)."""
 
 
 def supervisor_spec(
@@ -84,8 +84,8 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A child spec whose child is itself a supervisor.
 
-    It may take as long to stop as its children together. OTP waits for ever, but a process that is
-    suspended never ends.
+    By default its `shutdown_s` is long enough for all its children to stop. OTP waits for ever instead, but a
+    process that is suspended never ends.
     """
     waits = [child.shutdown_s for child in children]
     shutdown_s = _in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
@@ -287,7 +287,7 @@ class Supervisor(Actor):
         act: Callable[[], management.Outcome],
         wait: Callable[[str], Future[Managed]],
     ) -> Managed:
-        """Carry out a management call, and answer when it is done. An invalid call is refused."""
+        """Carry out a management call, and return its answer once it is done. An invalid call is refused."""
         try:
             actions, refusal = act()
         except (SupervisionError, ActorError) as error:
@@ -375,7 +375,7 @@ class Supervisor(Actor):
         self._deaths.pop(id_, None)
 
     def _schedule_check(self) -> None:
-        """Have `_settle_turn` called once after the current turn."""
+        """Have reports written and states published once, after the current turn (`_settle_turn`)."""
         if self._check_at_s > self._now_s():
             self._check_at_s = self._now_s()
             self.after(0.0, self._settle_turn)

@@ -1,5 +1,6 @@
-"""The whole loop of a site: explore it, align a grounding policy to it, and train that policy on its tasks.
+"""Alignment: explores a site, aligns a grounding policy to it, and trains that policy on the site's tasks.
 
-Aligning a grounding model to an environment is GUI-Bee's idea (arXiv 2501.13896). `stages`, `mixing` and
-`report` are pure; `loop` runs the stages; `model_work` is what needs torch, in a process of its own.
+The idea of aligning a grounding model to an environment is from GUI-Bee (arXiv 2501.13896). `loop` runs the
+stages; `model_work` has the work that needs torch, for a process of its own; `stages`, `mixing` and `report`
+are pure.
 """

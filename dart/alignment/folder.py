@@ -5,8 +5,8 @@
     data.json        ... and so on                 align/            the aligned policy
     report.json      the closing report            train/            run directory of the training run
 
-A stage is finished when its result is there. A result is written at once, and after all else that its stage
-writes, so a stage that was killed never counts as finished.
+A stage is finished if its result file exists. The file is written atomically, after everything else that its
+stage writes, so a stage that was killed never counts as finished.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from dart.core.run_directory import ORPHANS_END_S, RunPaths, keep_config, make_p
 LOCK_POLL_S = 0.1
 
 Result = Mapping[str, Any]
-"""What a stage came to, as plain data."""
+"""The result of a stage, as JSON data."""
 
 
 class AlignmentFolder:
@@ -39,27 +39,27 @@ class AlignmentFolder:
         self.report = root / "report.json"
 
     def of(self, stage: AlignmentStage) -> Path:
-        """The folder of a stage."""
+        """Return the path of the folder of a stage."""
         return self.root / stage.value
 
     def run_of(self, stage: AlignmentStage) -> RunPaths:
-        """The run directory of a stage that is a run."""
+        """Return the paths of the run directory of a stage that is a run (explore, train)."""
         return RunPaths(self.of(stage))
 
     def keep_config(self, config_toml: str) -> None:
-        """Write the configuration, whose presence means that the folder holds an alignment."""
+        """Write the configuration. From then on the folder counts as that of an alignment."""
         keep_config(RunPaths(self.root), config_toml)
 
     def results(self) -> dict[AlignmentStage, Result]:
-        """The results of the finished stages. Raises DiskError for one that is damaged."""
+        """Return the results of the finished stages. Raises DiskError if one is damaged."""
         return {stage: _read(self._result(stage)) for stage in AlignmentStage if self._result(stage).exists()}
 
     def finish(self, stage: AlignmentStage, result: Result) -> None:
-        """Note that a stage is finished. Raises OSError."""
+        """Write the result of a stage, which marks the stage as finished. Raises OSError."""
         write_atomically(self._result(stage), _as_json(result), 0o644)
 
     def withdraw(self, stage: AlignmentStage) -> None:
-        """Note that a stage is to go on after all."""
+        """Delete the result of a stage, so that --resume continues the stage."""
         self._result(stage).unlink(missing_ok=True)
 
     def write_report(self, report: Result) -> None:
@@ -68,9 +68,10 @@ class AlignmentFolder:
 
     @contextlib.contextmanager
     def fresh(self, stage: AlignmentStage) -> Iterator[Path]:
-        """A path for the new folder of a stage, which gets its own name when the block ends without an error.
+        """Yield a temporary path, at which the block makes the folder of a stage.
 
-        What an earlier attempt at the stage left is deleted.
+        Earlier folders of the stage are deleted first. When the block ends without an error, the new folder
+        is renamed to `of(stage)`; after an error it is deleted.
         """
         made = self.root / f".{stage.value}.new"
         for left_over in (made, self.of(stage)):
@@ -87,10 +88,10 @@ class AlignmentFolder:
 
 @contextlib.contextmanager
 def claimed_alignment(root: Path, *, resume: bool) -> Iterator[AlignmentFolder]:
-    """Hold the run directory of a new alignment, or of one to resume, while the block lasts.
+    """Lock the run directory of an alignment while the block lasts; make the directory if it is missing.
 
-    Raises RunDirectoryError if it holds an alignment and `resume` is false, or none and `resume` is true, if
-    other files are in it, if it cannot be made, or if another process holds it.
+    Raises RunDirectoryError in these cases: `resume` is false, and the directory is not empty; `resume` is
+    true, and the directory has no alignment; the directory cannot be made; another process holds the lock.
     """
     folder = AlignmentFolder(root.resolve())
     refuse_unfit_folder(folder.root, resume=resume)
@@ -99,7 +100,7 @@ def claimed_alignment(root: Path, *, resume: bool) -> Iterator[AlignmentFolder]:
         lock_fd = os.open(folder.root, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise RunDirectoryError(
-            f"run directory {folder.root} cannot be made: {error.strerror}; choose another with --run-dir"
+            f"run directory {folder.root} cannot be made: {error.strerror}; choose another one with --run-dir"
         ) from error
     try:
         _lock(lock_fd, folder.root)
@@ -110,7 +111,10 @@ def claimed_alignment(root: Path, *, resume: bool) -> Iterator[AlignmentFolder]:
 
 
 def _lock(lock_fd: int, root: Path) -> None:
-    """Wait for the lock as long as processes of a killed alignment may hold it."""
+    """Take the lock. Wait up to ORPHANS_END_S, because processes of a killed alignment may still hold it.
+
+    Raises RunDirectoryError if another process still holds the lock then.
+    """
     patient = Retrying(
         retry=retry_if_exception_type(BlockingIOError),
         stop=stop_after_delay(ORPHANS_END_S),
@@ -121,18 +125,21 @@ def _lock(lock_fd: int, root: Path) -> None:
         patient(fcntl.flock, lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise RunDirectoryError(
-            f"run directory {root} is taken by another `dartrl align`; end that one, or choose another "
+            f"run directory {root} is taken by another `dartrl align`; end that command, or choose another "
             "directory with --run-dir"
         ) from error
 
 
 def refuse_unfit_folder(root: Path, *, resume: bool) -> None:
-    """Raise RunDirectoryError when no alignment can begin in this folder or, with `resume`, it holds none."""
+    """Raise RunDirectoryError if the folder is not usable.
+
+    With `resume`, it must have an alignment; without `resume`, it must be empty or must not exist.
+    """
     has_alignment = AlignmentFolder(root).config.is_file()
     if resume and not has_alignment:
         raise RunDirectoryError(
-            f"run directory {root} holds no alignment to resume; begin one without --resume, or name the "
-            "directory of one with --run-dir"
+            f"run directory {root} holds no alignment to resume; leave out --resume to begin one, or name "
+            "the directory of an alignment with --run-dir"
         )
     if resume or not root.exists():
         return
@@ -142,7 +149,7 @@ def refuse_unfit_folder(root: Path, *, resume: bool) -> None:
         what = "an alignment or another run" if has_alignment else f"files ({', '.join(found[:3])})"
         raise RunDirectoryError(
             f"run directory {root} holds {what} already; continue an alignment with --resume, or choose an "
-            "empty or a new one with --run-dir"
+            "empty or a new directory with --run-dir"
         )
 
 
@@ -151,7 +158,7 @@ def _read(path: Path) -> Result:
         found: Result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DiskError(
-            f"{path} is damaged: {error}; delete it, and --resume begins this stage again"
+            f"{path} is damaged: {error}; delete it, then --resume repeats this stage and all later ones"
         ) from error
     return found
 

@@ -1,4 +1,4 @@
-"""How `dartrl align` runs its stages one after another; each stage is a function of a few calls."""
+"""Runs the stages of `dartrl align` one after another."""
 
 import signal
 import time
@@ -26,36 +26,37 @@ from dart.run.exploration import explore as run_exploration
 from dart.run.listener import ConsoleListener
 
 MODEL_WORK_DEADLINE_S = 7 * 24 * 3600.0
-"""Longest time for training the grounding policy or for measuring it; a large one takes days."""
+"""Longest time in seconds for training or for measuring the grounding policy; a large policy takes days."""
 
-LATE = "train with fewer grounding.updates or less data, then go on with --resume"
+LATE = "train with fewer grounding.updates or less data, then continue with --resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentResult:
-    """How `align` ended."""
+    """The result of `align`: a report, or the signal that interrupted it."""
 
     report: AlignmentReport | None
-    """None if a signal ended it before."""
+    """The closing report; None if a signal ended the alignment before its end."""
     stopped_by: int = 0
-    """The signal that ended it; 0 if it ended by itself."""
+    """Number of the signal that ended the alignment; 0 if it came to its end."""
     stage: AlignmentStage | None = None
-    """The stage that the signal interrupted."""
+    """The stage that the signal interrupted; None without a signal."""
 
 
 class StageFailed(DartError):
-    """A stage failed; `cause` says what to do about it."""
+    """A stage of an alignment failed. `cause` is the error of the stage, which says what to do."""
 
     def __init__(self, stage: AlignmentStage, cause: DartError, root: Path) -> None:
         super().__init__(
             f"stage {numbered(stage)}: {cause}\n"
-            f"earlier stages are kept; after that go on with `dartrl align --resume --run-dir {root}`"
+            "the results of earlier stages are kept; when the cause is removed, continue with "
+            f"`dartrl align --resume --run-dir {root}`"
         )
         self.cause = cause
 
 
 class StageInterrupted(KeyboardInterrupt):
-    """SIGINT or SIGTERM ended the stage under way."""
+    """SIGINT or SIGTERM ended the current stage. `number` is the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -63,10 +64,13 @@ class StageInterrupted(KeyboardInterrupt):
 
 
 def align(config: Config, *, resume: bool, say: Callable[[str], None]) -> AlignmentResult:
-    """Run the stages that remain, show each as it begins and ends, and write the closing report.
+    """Run the unfinished stages, and write the closing report. A line says when a stage begins or ends.
 
-    A first SIGINT or SIGTERM ends the stage under way: an exploration and a training run after the actions
-    under way, the others at once. Raises RunDirectoryError, DiskError, and StageFailed when a stage fails.
+    The first SIGINT or SIGTERM ends the current stage: an exploration or a training run is drained, another
+    stage ends at once.
+
+    say      prints one line
+    raises   StageFailed if a stage fails; RunDirectoryError or DiskError
     """
     with claimed_alignment(config.run.dir, resume=resume) as folder:
         folder.keep_config(config.to_toml())
@@ -89,7 +93,7 @@ def align(config: Config, *, resume: bool, say: Callable[[str], None]) -> Alignm
 
 
 class _Stages:
-    """Runs one stage at a time."""
+    """Runs stages of one alignment, one at a time."""
 
     def __init__(self, config: Config, folder: AlignmentFolder, say: Callable[[str], None]) -> None:
         self._config, self._folder, self._say = config, folder, say
@@ -103,7 +107,7 @@ class _Stages:
         }
 
     def run(self, stage: AlignmentStage) -> None:
-        """Run a stage to its end, and note its result. Raises DartError, StageInterrupted."""
+        """Run a stage to its end, and write its result. Raises DartError or StageInterrupted."""
         self._say(f"{numbered(stage)}: {self._plan_line(stage)}")
         began_s = time.monotonic()
         result = self._of_stage[stage]()
@@ -147,7 +151,7 @@ class _Stages:
                 written = write_dataset_of_run(place, paths, exploration.tasks[0], exploration.seed)
                 _refuse_without(written, (Split.TRAIN, Split.TEST))
         except UsageError:
-            self._folder.withdraw(AlignmentStage.EXPLORE)  # so that --resume explores further
+            self._folder.withdraw(AlignmentStage.EXPLORE)  # so that --resume continues the exploration
             raise
         return {split.value: count for split, count in written.items()}
 
@@ -183,27 +187,31 @@ def _refuse_without(written: Mapping[Split, int], needed: tuple[Split, ...]) -> 
     if lacking:
         raise UsageError(
             f"the exploration found too few shapes for the split {' and '.join(lacking)}: expected at least "
-            "four shapes of screens with samples; explore with more --actions, and with "
-            "--set exploration.stops_when_flat=false if it ended before they were used up"
+            "four shapes of screens with samples; explore with more --actions, and also with "
+            "--set exploration.stops_when_flat=false if the exploration ended before all actions were used"
         )
 
 
 def _with_model(work: Callable[[], Result]) -> Result:
-    """Do work with torch in a process of its own. Raises its errors, TemporaryError if it was killed."""
+    """Call a function that uses torch in a process of its own, and return its result.
+
+    Raises the errors of the function, and TemporaryError if the process ended without a result.
+    """
     try:
         return in_fresh_process(work, deadline_s=MODEL_WORK_DEADLINE_S, remedy=LATE)
     except ChildTaskEnded as error:
         raise TemporaryError(
-            f"{error}; the reason is above; a process that was killed (-9) may have needed more memory "
+            f"{error}; the reason is above; if the process was killed (-9), it may have needed more memory "
             "than there is: lower grounding.batch"
         ) from error
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise StageInterrupted at the first SIGINT or SIGTERM; a second one does what it did before.
+    """While the block lasts, raise StageInterrupted at the first SIGINT or SIGTERM.
 
-    Explorations and training runs count these signals themselves while they run.
+    After the first signal, the handlers that were set before the block are restored. Explorations and
+    training runs set handlers of their own while they run.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

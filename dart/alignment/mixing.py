@@ -1,7 +1,7 @@
-"""Mixing data of a site with generic data, so that what the policy knew is not forgotten. Pure.
+"""Mixes data of a site with generic data, so that the policy does not forget other screens. Pure.
 
-A policy that is trained on one site alone gets worse elsewhere, which is the known problem of GUI-Bee's
-alignment (arXiv 2501.13896).
+A policy that is trained on one site alone gets worse on others. GUI-Bee's alignment (arXiv 2501.13896) has
+this problem.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 GENERIC_PERCENT = 30
-"""Least share of generic samples among those that are trained on, where there are any."""
+"""Smallest share, in percent, of generic samples in training, if there are any generic samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture(Generic[T]):
-    """Samples of a site and generic ones; each comes as often as the others of its kind."""
+    """Samples of a site and generic samples. Each is repeated `site_times` or `generic_times` times."""
 
     site: Sequence[T]
     generic: Sequence[T]
@@ -30,16 +30,17 @@ class Mixture(Generic[T]):
 
     @property
     def generic_share(self) -> float:
-        """The share of the generic samples."""
+        """The share of generic samples in `samples`, between 0 and 1."""
         generic, site = len(self.generic) * self.generic_times, len(self.site) * self.site_times
         return generic / (generic + site)
 
 
 def mixed(site: Sequence[T], generic: Sequence[T]) -> Mixture[T]:
-    """Mix samples of a site, at least one, with generic ones, of which at least GENERIC_PERCENT are there.
+    """Mix samples of a site with generic samples; at least GENERIC_PERCENT % of the mixture are generic.
 
-    The kind of which there are too few comes several times: generic samples until their share is reached, or
-    samples of the site as long as that share stays. Without generic samples, those of the site are all.
+    Too few generic samples are repeated until they have this share. If there are more generic samples, those
+    of the site are repeated as often as the share allows. Without generic samples, the mixture is the samples
+    of the site. At least one sample of the site must be given.
     """
     site_weight = GENERIC_PERCENT * len(site)
     generic_weight = (100 - GENERIC_PERCENT) * len(generic)

@@ -1,6 +1,7 @@
-"""What an alignment does with models. Imports torch when it is called.
+"""The work of an alignment that needs models: measuring and training the grounding policy.
 
-Each call has a process of its own, because the loop's process forks actors later, and torch owns threads.
+Call each function in a process of its own: the functions import torch, which starts threads, and the process
+of the alignment loop forks actors later.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,13 @@ from dart.core.screenspot import GroundingSample, read_screenspot
 
 
 def measure(checkpoint: Path, site: Path, held_out: str) -> dict[str, Any]:
-    """The accuracy of a checkpoint on the data of a site, and on held-out generic data if that is named.
+    """Measure the accuracy of a checkpoint, and return the reports as plain data.
 
-    Raises GroundingDataError, CheckpointError, UnsupportedCheckpoint.
+    The key `site` has the report on the data of the site, `generic` that on held-out generic data or None.
+
+    site       folder with data of the site
+    held_out   folder or annotation file with generic data; empty: none
+    raises     GroundingDataError, CheckpointError, UnsupportedCheckpoint
     """
     from dart.grounding.jobs import evaluate_job
 
@@ -31,10 +36,14 @@ def measure(checkpoint: Path, site: Path, held_out: str) -> dict[str, Any]:
 
 
 def train_aligned(settings: GroundingSettings, site: Path, out: Path) -> dict[str, Any]:
-    """Train the base policy on data of a site mixed with that of `grounding.data`, into the new folder `out`.
+    """Train the base policy on data of a site mixed with generic data (`grounding.data`).
 
-    Raises GroundingDataError, CheckpointError, UnsupportedCheckpoint, and ConfigurationError when training
-    diverges.
+    Returns the numbers of samples, the share of generic samples and the number of updates.
+
+    site     folder with data of the site
+    out      new folder for the aligned policy
+    raises   GroundingDataError, CheckpointError, UnsupportedCheckpoint, and ConfigurationError if training
+             diverges
     """
     from dart.grounding.jobs import train_on
 
@@ -52,5 +61,5 @@ def train_aligned(settings: GroundingSettings, site: Path, out: Path) -> dict[st
 
 
 def read_all(folders: Sequence[Path]) -> list[GroundingSample]:
-    """The samples of several folders. Raises GroundingDataError."""
+    """Return the grounding samples of several folders. Raises GroundingDataError."""
     return [sample for folder in folders for sample in read_screenspot(folder)]

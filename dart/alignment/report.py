@@ -1,7 +1,7 @@
-"""The closing report of an alignment: what was found, and accuracy and success before and after. Pure.
+"""The closing report of an alignment: what was explored, and accuracy and success before and after. Pure.
 
-Rates have 95 % intervals. Those of accuracies take samples as independent; samples of one screen are so only
-in part.
+Rates have 95 % intervals. The intervals of accuracies assume that samples are independent, which is only
+partly true for samples of the same screen.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,30 +21,30 @@ ALL = "all"
 """Name of the row over all samples of a data set."""
 
 QUERY = "query"
-"""Group of the rows by query kind in a report of accuracies."""
+"""Group of the rows that each have one kind of queries, in a report of accuracies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentReport:
-    """What an alignment came to."""
+    """The results of an alignment before and after its trainings."""
 
     site: str
     explored: Result
-    """Actions, screens and shapes."""
+    """Numbers of actions, screens and shapes."""
     samples: Mapping[str, int]
     """Number of samples by split."""
     generic_share: float
     """Share of generic samples in the training of the grounding policy."""
     accuracy: tuple[ReportRow, ...]
-    """On the test split: over all samples, then by query kind."""
+    """Accuracy of the base and the aligned policy on the test split: over all samples, then by query kind."""
     generic: ReportRow | None
-    """On held-out generic data; None where none was given."""
+    """Accuracy of both policies on held-out generic data; None if no such data were given."""
     success: tuple[ReportRow, ...]
-    """Of the site's tasks, sampled and greedily: of the aligned policy, and after reinforcement learning."""
+    """Success on the site's tasks, sampled and greedily, before and after reinforcement learning."""
 
 
 def alignment_report(site: str, results: Mapping[AlignmentStage, Result]) -> AlignmentReport:
-    """Summarise the results of all stages."""
+    """Return the closing report of an alignment from the results of all its stages."""
     base, aligned = results[AlignmentStage.MEASURE_BASE], results[AlignmentStage.MEASURE_ALIGNED]
     has_generic = base["generic"] and aligned["generic"]
     return AlignmentReport(
@@ -59,7 +59,10 @@ def alignment_report(site: str, results: Mapping[AlignmentStage, Result]) -> Ali
 
 
 def accuracy_rows_of(before: Result, after: Result) -> Iterator[ReportRow]:
-    """Yield the row over all samples of a data set, then one for each query kind."""
+    """Yield the row over all samples of a data set, then one row for each query kind.
+
+    before, after   reports of accuracies as plain data
+    """
     sides = [
         {
             one["name"]: Score(one["hits"], one["samples"])
@@ -84,7 +87,7 @@ def _success_rows(trained: Result) -> Iterator[ReportRow]:
 
 
 def success_of(table: Result) -> SuccessReport:
-    """The report of a run from its plain data (`dart.inspect.report.to_json`)."""
+    """Return a report of successes from its plain data, which `dart.inspect.report.to_json` made."""
     before, after = (
         EvaluationResult(
             {
@@ -141,7 +144,7 @@ def _add_rows(table: Any, title: str, rows: tuple[ReportRow, ...]) -> None:
 
 
 def result_line(stage: AlignmentStage, result: Result) -> str:
-    """What a finished stage came to, in one line."""
+    """Return the result of a finished stage as one line of text."""
     match stage:
         case AlignmentStage.EXPLORE:
             return explored_line(result)
@@ -158,12 +161,12 @@ def result_line(stage: AlignmentStage, result: Result) -> str:
 
 
 def explored_line(result: Result) -> str:
-    """What an exploration found, in one line."""
+    """Return what an exploration found as one line of text."""
     return f"{result['screens']} screens of {result['shapes']} shapes with {result['actions']} actions"
 
 
 def data_line(result: Result) -> str:
-    """How many samples each split has, in one line."""
+    """Return the number of samples of each split as one line of text."""
     return "samples: " + ", ".join(f"{count} {split}" for split, count in result.items())
 
 

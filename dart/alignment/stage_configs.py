@@ -1,4 +1,4 @@
-"""The configurations of the stages that are runs, and what an alignment cannot be configured to do."""
+"""The configurations of the stages that are runs, and the checks of an alignment's settings and files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +14,13 @@ from dart.preflight.requirements import damage_of, has_pointer
 from dart.run.exploration import refuse_without_pages
 
 DEFAULT_BASE = "base-policy-pointer"
-"""The bundled checkpoint that is aligned if the configuration names none."""
+"""Name of the bundled checkpoint that is aligned if `grounding.base` is empty."""
 
 
 def with_places(config: Config) -> Config:
-    """The configuration with a base policy and with paths that any working directory finds.
+    """Return the configuration with a base policy and with absolute paths.
 
-    The base policy is also `training.policy`, until the aligned one takes its place.
+    The base policy is also set as `training.policy`; the last stage replaces it by the aligned policy.
     """
     grounding = config.grounding
     base = Path(grounding.base or bundled_folder() / DEFAULT_BASE).absolute()
@@ -34,20 +34,23 @@ def with_places(config: Config) -> Config:
 
 
 def exploring(config: Config, folder: AlignmentFolder) -> Config:
-    """The configuration of the exploration, which has no time limit: `run.minutes` is for the training."""
+    """Return the configuration of the exploration. It has no time limit: `run.minutes` is for training."""
     run = config.run.model_copy(update={"dir": folder.of(AlignmentStage.EXPLORE), "minutes": 0.0})
     return config.model_copy(update={"run": run})
 
 
 def training(config: Config, folder: AlignmentFolder) -> Config:
-    """The configuration of the training run, which starts from the aligned policy."""
+    """Return the configuration of the training run, which starts from the aligned policy."""
     run = config.run.model_copy(update={"dir": folder.of(AlignmentStage.TRAIN)})
     started = config.training.model_copy(update={"policy": folder.of(AlignmentStage.ALIGN)})
     return config.model_copy(update={"run": run, "training": started})
 
 
 def refuse_unfit_settings(config: Config) -> None:
-    """Raise ConfigurationError for settings that an alignment cannot use, UsageError without pages."""
+    """Raise an error for settings that an alignment cannot use.
+
+    raises   UsageError if the screens of the task are not pages, ConfigurationError for other settings
+    """
     refuse_without_pages(config)
     if problems := [*_problems(config)]:
         raise ConfigurationError("\n".join(problems))
@@ -56,19 +59,19 @@ def refuse_unfit_settings(config: Config) -> None:
 def _problems(config: Config) -> Iterator[str]:
     if len(config.exploration.tasks) != 1:
         found = len(config.exploration.tasks)
-        yield f"exploration.tasks must name one site, got {found}: align to one after another"
+        yield f"exploration.tasks must name one site, got {found}: align to one site after the other"
     for key, given in (("record", config.run.record), ("blobs", config.run.blobs)):
         if given:
             yield f"run.{key} must be empty, got {given!r}: an alignment keeps its two runs in its folder"
     if config.grounding.head != "pointer":
         yield (
             f"grounding.head must be 'pointer', got {config.grounding.head!r}: reinforcement "
-            "learning goes on with the same head, which draws patches"
+            "learning continues with the same head, and only the pointer head can be trained so"
         )
 
 
 def refuse_unfit_files(config: Config) -> None:
-    """Raise UnavailableError if the base policy cannot be aligned, GroundingDataError for bad data."""
+    """Raise UnavailableError if the base policy cannot be aligned, GroundingDataError if data are invalid."""
     base = Path(config.grounding.base)
     remedy = "name another one with --set grounding.base=FOLDER"
     if not (base / "config.json").is_file():

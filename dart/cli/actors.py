@@ -69,19 +69,21 @@ def list_actors(
         str | None,
         typer.Option(
             help="Show only actors in this state: starting, running, backoff, quarantined, stopping, "
-            "stopped, failed; or unwell: every actor that cannot work now, also a suspended one."
+            "stopped, failed; or unwell: every actor that cannot work now, including suspended processes."
         ),
     ] = None,
     under: Annotated[
         str | None,
         typer.Option(
-            metavar="SUPERVISOR", help="Show only this actor and all below it.", autocompletion=offer_actors
+            metavar="SUPERVISOR",
+            help="Show only this supervisor and the actors below it.",
+            autocompletion=offer_actors,
         ),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every actor: state, restarts (in the window of the budget / in all), age, memory, what it
-    does, and why it ended the last time.
+    """Show every actor: state, restarts (within the window of the restart budget / in total), age, memory,
+    current activity, and the reason of its last end.
 
     **Examples**
 
@@ -102,7 +104,7 @@ def list_actors(
 @actors_app.command()
 @reads_run
 def show(name: ActorName, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show one actor: its vitals, its last events, and why it ended the last times.
+    """Show one actor: its vitals, its last 10 events, and the reasons of its last 3 ends.
 
     **Examples**
 
@@ -134,7 +136,9 @@ def logs(
     previous: Annotated[
         bool,
         typer.Option(
-            "--previous", "-p", help="Show the previous incarnation, and its last words if it crashed."
+            "--previous",
+            "-p",
+            help="Show the log of the previous incarnation, and its last words if it crashed.",
         ),
     ] = False,
     lines: Lines = 50,
@@ -167,13 +171,14 @@ def stack(
     name: ActorName,
     run_dir: RunDir = None,
     native: Annotated[
-        bool, typer.Option("--native", help="Show compiled functions, too, where py-spy can see them.")
+        bool, typer.Option("--native", help="Also show compiled functions, if py-spy can read them.")
     ] = False,
 ) -> None:
-    """Show where in its code an actor is. py-spy reads this out of the process, also while the actor hangs.
+    """Show the Python stack of an actor: what its code executes now. This works while the actor hangs,
+    because py-spy reads the stack from the memory of the process.
 
-    Needs py-spy (`pip install py-spy`), and the right to trace the process: the same user where the kernel
-    allows it (`kernel.yama.ptrace_scope` 0), else root.
+    Needs py-spy (`pip install py-spy`) and the right to trace the process. If `kernel.yama.ptrace_scope` is
+    0, the user of the run has this right; otherwise run the command as root.
 
     **Examples**
 
@@ -211,12 +216,14 @@ def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:
     kept = logs.previous_lines(logs.read_log(paths, name), row.incarnation)
     if not kept:
         end(
-            f"the log of {name!r} has no incarnation before the present one ({row.incarnation})",
+            f"the log of {name!r} has no line of an incarnation before the present one ({row.incarnation}); "
+            "leave out --previous",
             ExitCode.USAGE,
         )
     _print_lines(kept[-lines:], output)
     number = kept[0].incarnation
-    # Each start of the run counts from 1: words of the same number are those of the present incarnation.
+    # Incarnations count from 1 at each start of the run: last words under the present number are not those of
+    # the previous incarnation.
     words = logs.last_words(paths, name, number) if number != row.incarnation else ""
     if words and not output.is_data:
         say(words)

@@ -1,4 +1,4 @@
-"""`dartrl align`: the whole loop of a site as one command, from its exploration to a trained policy."""
+"""`dartrl align`: explore a site, align a policy to it and train it on the site's tasks, in one command."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dart.config.config import Config
 
 TRAINED_TASK = "easy"
-"""Kind of a site's tasks that are trained on by default: a policy that begins solves some of them."""
+"""Kind of a site's tasks that the last stage trains on by default. Even a policy that has not been trained on
+tasks solves some of them."""
 
 DEFAULT_CONFIGURATION = Path("align")
 
@@ -29,39 +30,47 @@ def align(
         ),
     ] = None,
     actions: Annotated[
-        int | None, typer.Option("--actions", "-n", min=1, help="Actions of the exploration.")
+        int | None,
+        typer.Option("--actions", "-n", min=1, help="Number of actions after which the exploration ends."),
     ] = None,
-    explorers: Annotated[int | None, typer.Option(min=1, help="Browsers of the exploration.")] = None,
+    explorers: Annotated[
+        int | None, typer.Option(min=1, help="Number of browsers that explore at the same time.")
+    ] = None,
     generic: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of generic data in ScreenSpot's format, against forgetting: at least 30 % of the "
-            "trained samples. May be repeated."
+            help="Folder of generic data in ScreenSpot's format, which keep the policy from forgetting other "
+            "screens: at least 30 % of the samples in training are generic. May be repeated."
         ),
     ] = None,
     held_out: Annotated[
         Path | None,
-        typer.Option(help="Held-out generic data: measured before and after, to show what was forgotten."),
+        typer.Option(
+            help="Generic data that are not trained on. The policy is measured on them before and after, "
+            "which shows what it forgot."
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help=f"{CONFIGURATION} Default: align.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the first stage that is not finished.")
+        bool,
+        typer.Option("--resume", help="Continue the alignment in --run-dir at its first unfinished stage."),
     ] = False,
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
 ) -> None:
     """Align a policy to a site: explore it, train the policy to find its elements, then to do its tasks.
 
-    The stages: **explore** the site; write grounding **data** of its screens; **measure** the base policy on
-    screens of shapes that are not trained on; **align** it, by training it to point at the elements of the
-    others; measure again; **train** it on the site's tasks by reinforcement learning. A report closes it:
-    accuracy and success before and after, with 95 % intervals.
+    The command has six stages. It **explores** the site; writes grounding **data** of the screens, where
+    screens of one shape are all in the training part or all in the test part; **measures** the base policy on
+    the test part; **aligns** the policy, by training it to point at elements of the training part; measures
+    the aligned policy; and **trains** that policy on the site's tasks by reinforcement learning. At the end
+    it prints a report: accuracy and success before and after, with 95 % intervals.
 
-    The run directory has a folder and a result for each stage. Ctrl-C ends the stage under way; `--resume`
-    goes on with it and repeats no finished one. Values that are set with it count for the stages to come.
-    `run.minutes` is the time of the last stage.
+    The run directory has a folder and a result for each stage. Ctrl-C ends the current stage; `--resume`
+    continues this stage and repeats no finished stage. Values that you change with `--resume --set` count for
+    the stages that are not finished. `run.minutes` is the time of the last stage.
 
     **Examples**
 
@@ -72,7 +81,8 @@ def align(
     """
     if site is None and not (resume and run_dir):
         end(
-            "name the site, as in `dartrl align sites/shop`, or with --resume the run directory",
+            "name the site, as in `dartrl align sites/shop`, or continue an alignment with --resume "
+            "--run-dir DIR",
             ExitCode.USAGE,
         )
     folder = run_dir or RUNS / f"align-{(site or '').replace('/', '-')}"
@@ -85,14 +95,14 @@ def align(
 
 
 def _refuse_late(actions: int | None, explorers: int | None, folder: Path) -> None:
-    """End the command if options would change an exploration that is finished."""
+    """End the command if --actions or --explorers is given and the exploration in `folder` is finished."""
     from dart.alignment.folder import AlignmentFolder
     from dart.alignment.stages import AlignmentStage
 
     if (actions or explorers) and AlignmentStage.EXPLORE in AlignmentFolder(folder).results():
         end(
             f"the exploration in {folder} is finished, and later stages build on it: leave out --actions and "
-            "--explorers, or begin again with another --run-dir",
+            "--explorers, or begin a new alignment with another --run-dir",
             ExitCode.USAGE,
         )
 
@@ -104,7 +114,10 @@ def _at(folder: Path) -> str:
 
 
 def _of_site(site: str | None) -> list[str]:
-    """The site as overrides of the configuration; none with --resume, where the run directory names it."""
+    """Return the overrides of the configuration that name the site.
+
+    Return none if `site` is None: with --resume, the configuration in the run directory names the site.
+    """
     from dart.config.layers import literal
 
     if site is None:
@@ -137,7 +150,7 @@ def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bo
     from dart.core.run_directory import RunPaths
 
     kept = RunPaths(folder).config
-    if resume and kept.is_file():  # else the claim of the folder says that there is nothing to resume
+    if resume and kept.is_file():  # else `refuse_unfit_folder` says that there is nothing to resume
         path = path or kept
     return with_places(load_config(path or DEFAULT_CONFIGURATION, overrides))
 

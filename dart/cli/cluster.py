@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
-    """Print who goes where, what lies on each GPU, and what the probes found; fails if a probe does.
+    """Print which node carries which actors, what each GPU holds, and the result of each probe.
 
-    raises   DoesNotFit, ConfigurationError or UnavailableError
+    If a probe fails, the command ends with exit code 69. For a cluster of Kubernetes pods nothing is probed.
+
+    gpu_gib   memory of each GPU in GiB; None: unknown, so the sums are shown without a limit
+    raises    DoesNotFit, ConfigurationError or UnavailableError
     """
     from dart.cluster.dry_run import plan_on_pods, probe_cluster
     from dart.cluster.manifests import head_address
@@ -26,7 +29,7 @@ def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     if engine.kubernetes.image:
         _show_plan(plan_on_pods(found))
         _show_gpus(found, plan_on_pods(found), gpu_gib)
-        say("the pods, the record and the blobs are probed by the job itself, once Kubernetes runs it")
+        say("nothing was probed: the job probes the pods, the record and the blobs when Kubernetes runs it")
         return
     plan, results = probe_cluster(found, head_address(engine))
     _show_plan(plan)
@@ -59,4 +62,4 @@ def _show_probes(results: "Sequence[ProbeResult]") -> None:
     failed = [result.name for result in results if not result.is_well]
     if failed:
         end(f"the cluster is not ready: {', '.join(failed)}", ExitCode.UNAVAILABLE)
-    say("everything it needs is there")
+    say("everything that the cluster needs is there")

@@ -22,8 +22,9 @@ def check(
     ],
     overrides: Overrides = None,
 ) -> None:
-    """Report every problem of every file at once; exit code 78 if there is one, 69 if a package is missing
-    that `tracking.writers` needs.
+    """Report every problem of every file at once.
+
+    Exit code 78 if a file has a problem, 69 if a package that `tracking.writers` needs is not installed.
 
     **Examples**
 
@@ -62,7 +63,7 @@ def show(
         ),
     ] = True,
 ) -> None:
-    """Print the resolved configuration as TOML, each value with its origin.
+    """Print the resolved configuration as TOML: every key with its value and the origin of the value.
 
     **Examples**
 
@@ -77,7 +78,7 @@ def show(
 
 @config_app.command()
 def schema() -> None:
-    """Print the JSON schema of a configuration file, with the meaning of every key, for editors.
+    """Print the JSON schema of a configuration file, with a description of every key. Editors can use it.
 
     **Examples**
 
@@ -96,8 +97,9 @@ def diff(
     after: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every key whose value differs between two configurations, defaults filled in. Exit code 0: the
-    same, 1: they differ.
+    """Show every key whose value differs between two configurations. A key that a file omits has its default.
+
+    Exit code 0: the configurations are the same, 1: they differ.
 
     **Examples**
 

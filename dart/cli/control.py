@@ -1,4 +1,4 @@
-"""Commands that change a running run: `dartrl pause`, `scale`, `actors restart`."""
+"""Commands that change a running run, such as `dartrl pause`, `dartrl scale` and `dartrl actors restart`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,8 @@ DrainWait = Annotated[
         min=0.0,
         max=600.0,
         show_default=False,
-        help="Wait up to this long, at most 600 s, until nothing runs; exit code 75 if something still runs. "
+        help="Wait at most this long, up to 600 s, until no episode and no update runs; exit code 75 if one "
+        "still runs then. "
         f"Default: {DRAIN_WAIT_S:g}.",
     ),
 ]
@@ -39,15 +40,17 @@ Wait = Annotated[
         metavar="SECONDS",
         min=0.0,
         max=600.0,
-        help="Wait up to this long until the change is done; exit code 75 if not. Default: do not wait.",
+        help="Wait up to this long until the change is done; exit code 75 if it is not done by then. "
+        "Default: do not wait.",
     ),
 ]
 
 
 def restart(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """End one actor, children first, and start it again. An actor that hangs is killed after `shutdown_s`.
+    """End one actor and start it again. A supervisor ends with all actors below it, its children first.
 
-    This costs no restart budget. An environment first plays on for a moment or parks its episode.
+    An actor that has not ended after its `shutdown_s` is killed. The restart spends no restart budget. An
+    environment first finishes its episode, if that takes only a moment, or parks it.
 
     **Examples**
 
@@ -58,7 +61,7 @@ def restart(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> Non
 
 
 def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """End one child of a pool and leave it down, until `dartrl actors restart` or the next start of the run.
+    """End one child of a pool. It stays down until `dartrl actors restart` or the next start of the run.
 
     **Examples**
 
@@ -69,9 +72,9 @@ def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """Begin no further episode or update. What runs continues to its end, and all actors stay up.
+    """Begin no new episode and no new update. Those under way continue to their end, and all actors stay up.
 
-    The pause lasts until `dartrl resume`, also over a restart of the run. The time budget keeps running.
+    The pause lasts until `dartrl resume`, even if the run is restarted. A pause uses up `run.minutes`, too.
 
     **Examples**
 
@@ -82,7 +85,7 @@ def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """Begin episodes and updates again after `dartrl pause` or `dartrl drain`.
+    """Let the run begin episodes and updates again after `dartrl pause` or `dartrl drain`.
 
     To continue a run that has ended, use `dartrl up` or `dartrl train --resume`.
 
@@ -95,9 +98,9 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
-    """Pause, and wait until no episode and no update runs, as before work on the machines.
+    """Pause, and wait until no episode and no update runs, for instance before you reboot a machine.
 
-    Exit code 75 if something still runs after `--wait`. All actors stay up; `dartrl resume` continues.
+    Exit code 75 if one still runs after `--wait`. All actors stay up; `dartrl resume` ends the pause.
 
     **Examples**
 
@@ -118,12 +121,13 @@ def scale(
     wait_s: Wait = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Change the number of environments or of engines.
+    """Change the number of environments, of engines, or of both.
 
-    Environments that are removed finish or park their episodes. Engines that are removed answer first what
-    they were asked. New engines are refused where the GPUs do not suffice.
+    Environments that are removed finish or park their episodes. Engines that are removed first answer the
+    requests that they have. If the engines do not fit on the GPUs, the command changes nothing and fails.
 
-    The run's configuration keeps the numbers, until `dartrl up` is given or reloads a configuration file.
+    The new numbers are written to the configuration in the run directory. They hold until `dartrl up` starts
+    the run with a configuration file or reloads that file.
 
     **Examples**
 
@@ -150,7 +154,7 @@ QUARANTINE_COLUMNS: "tuple[Column[Quarantined], ...]" = (
 
 @quarantine_app.command("list")
 def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show which environments are in quarantine, why, and when each is tried again.
+    """Show which environments are in quarantine, why, and when each is started again.
 
     **Examples**
 
@@ -165,7 +169,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
 
 @quarantine_app.command()
 def release(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """Start an environment in quarantine, or one that waits for a restart, and forget its failures.
+    """Start an actor that is in quarantine or waits for a restart, and forget its earlier failures.
 
     **Examples**
 
@@ -193,7 +197,10 @@ def _carry_out(do: str, run_dir: NamedRun, wait_s: float | None, **fields: str |
 
 
 def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
-    """Return the exit code of an answer. A request still under way is a failure only with `--wait`."""
+    """Return the exit code of an answer to a request.
+
+    was_waited_for   whether --wait was given: then a request that is still under way gives TEMPORARY, not OK
+    """
     from dart.run.control_protocol import ControlOutcome
 
     return {
@@ -205,7 +212,7 @@ def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
 
 
 def _sizes(what: Sequence[str]) -> dict[str, int]:
-    """Return the numbers in texts such as `environments=24`. Raises UsageError for any other text."""
+    """Return the counts in texts such as `environments=24`, by name. Raises UsageError for any other text."""
     from dart.core.errors import UsageError
 
     sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""`dartrl demo`: one task learned before your eyes."""
+"""`dartrl demo`: train a small policy on one task in about 90 seconds, and print its progress."""
 
 import os
 from functools import partial
@@ -31,12 +31,14 @@ def demo(
 ) -> None:
     """Watch a small policy learn one task in about 90 seconds, on two processor cores and without a GPU.
 
-    Nothing is scripted: four browsers play the MiniWoB++ page enter-text, a base policy that mostly fails
-    samples every answer, and GRPO updates it every few seconds. You see the success of the newest rollouts,
-    a web page of the run, a rollout step by step before and after, and both evaluations on held-out seeds.
+    Nothing is scripted. Four browsers play the MiniWoB++ task enter-text. The policy samples every answer. It
+    mostly fails at first, and GRPO updates it every few seconds. You see the success rate of the newest
+    rollouts, a web page of the run, one rollout step by step before and one after training, and the
+    evaluations on held-out seeds before and after.
 
-    The run stays in its directory, `runs/demo` or the next free number. Ctrl-C ends it: episodes in progress
-    end, and what was learned is kept. The configuration is the bundled `demo` (`dartrl config show demo`).
+    The run directory is kept: `runs/demo`, or `runs/demo-2` and so on if that exists. Ctrl-C ends the run:
+    episodes in progress end, and the trained versions are kept. The configuration is the bundled `demo`
+    (`dartrl config show demo`).
 
     **Examples**
 
@@ -56,7 +58,7 @@ def demo(
 
 
 def free_directory(runs: Path) -> Path:
-    """Return the folder `demo` in `runs`, or `demo-2` and so on if there are such folders already."""
+    """Return the first of the paths `demo`, `demo-2`, `demo-3` and so on in `runs` that does not exist."""
     names = (CONFIGURATION if number == 1 else f"{CONFIGURATION}-{number}" for number in count(1))
     return next(runs / name for name in names if not (runs / name).exists())
 

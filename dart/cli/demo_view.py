@@ -1,7 +1,8 @@
-"""What `dartrl demo` prints: success every few seconds, and a rollout step by step before and after.
+"""What `dartrl demo` prints: the success rate every few seconds, and a rollout before and one after training.
 
-The rollouts that are shown are not chosen for their result: they have the result that most of the rollouts
-beside them have, and the view says how many that are.
+The two rollouts, printed step by step, are typical and not chosen for success. One is of the first rollouts
+and one of the newest. Each has the result, success or failure, that most of the compared rollouts have, and
+the heading says how many have it.
 """
 
 import shutil
@@ -33,10 +34,10 @@ from dart.web.trajectory_pages import EpisodePage
 LINE_EVERY_S = 3.0
 
 RECENT = 40
-"""How many of the newest rollouts a printed success rate is computed over."""
+"""Number of newest rollouts over which a printed success rate is computed."""
 
 EXAMPLE_OF = 24
-"""How many rollouts an example has to be typical of: the first ones, and the newest."""
+"""Number of first, or of newest, rollouts among which a typical example is chosen."""
 
 BAR_WIDTH = 30
 
@@ -49,18 +50,22 @@ PHASES: Mapping[RunPhase, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A rollout with the result that most rollouts beside it have."""
+    """A rollout with the result, success or failure, that most of the compared rollouts have."""
 
     rollout_id: int
     is_success: bool
     alike: int
     """Number of rollouts with this result, itself included."""
     among: int
-    """Number of rollouts that were looked at."""
+    """Number of compared rollouts."""
 
 
 def typical(rows: Sequence[TrajectorySummary], success_above: float) -> Example | None:
-    """Return the first rollout with the most frequent result, of a tie failure; None without rollouts."""
+    """Return the first rollout with the more frequent result, success or failure. In a tie, failure wins.
+
+    success_above   a rollout with a reward above this value is a success
+    Returns None if `rows` is empty.
+    """
     won = sum(row.reward > success_above for row in rows)
     is_success = 2 * won > len(rows)
     found = next((row for row in rows if (row.reward > success_above) is is_success), None)
@@ -69,13 +74,16 @@ def typical(rows: Sequence[TrajectorySummary], success_above: float) -> Example 
 
 
 def bar(rate: float | None, width: int = BAR_WIDTH) -> str:
-    """Draw a rate from 0 to 1 as a bar of `width` letters."""
+    """Draw a rate from 0 to 1 as a bar of `width` characters. None is drawn as 0."""
     filled = round((rate or 0.0) * width)
     return "█" * filled + "░" * (width - filled)
 
 
 def step_lines(views: Sequence[StepView], screenshots: BlobStore, ending: str) -> Iterator[str]:
-    """Yield a line for each step: the action, and what it changed on the screen or, at last, the ending."""
+    """Yield a line for each step: its number, its action, and the area of the screen that the action changed.
+
+    ending   text in place of the area for the last step
+    """
     following: list[StepView | None] = [*views[1:], None]
     width = max((len(_action(view)) for view in views), default=0)
     for view, after in zip(views, following, strict=True):
@@ -84,7 +92,7 @@ def step_lines(views: Sequence[StepView], screenshots: BlobStore, ending: str) -
 
 
 def _action(view: StepView) -> str:
-    """Describe the action in words; an answer that is no action is shown as it is."""
+    """Describe the action of a step in words; return an answer that contains no valid action unchanged."""
     return view.overlay.caption if view.overlay.is_action else view.step.answer
 
 
@@ -100,7 +108,10 @@ def _effect(before: StepView, after: StepView, screenshots: BlobStore) -> str:
 
 
 def example_lines(run: RunView, example: Example, whose: str) -> Iterator[str]:
-    """Yield an example step by step. `whose` names the rollouts that it is typical of."""
+    """Yield a heading and one line for each step of an example.
+
+    whose   name of the compared rollouts for the heading, such as "The base policy, first rollouts"
+    """
     episode = EpisodePage(run, example.rollout_id)
     played = episode.trajectory
     assert played is not None, "only finished episodes are listed"
@@ -116,7 +127,11 @@ Opener = subprocess.Popen[bytes]
 
 
 def open_page(address: str, environment: Mapping[str, str]) -> Opener | None:
-    """Open an address in the user's browser; None if there is no display or nothing that opens it."""
+    """Open an address in the user's browser with xdg-open, and return the process.
+
+    environment   environment variables, of which DISPLAY or WAYLAND_DISPLAY has to be set
+    Returns None if there is no display, or xdg-open is missing or does not start.
+    """
     program = shutil.which("xdg-open")
     if program is None or not (environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")):
         return None
@@ -127,7 +142,7 @@ def open_page(address: str, environment: Mapping[str, str]) -> Opener | None:
 
 
 class DemoListener(RunListener):
-    """Prints the demo's lines on standard output. What cannot be printed is left out; the run goes on."""
+    """Prints the lines of the demo. If standard output fails, a line is lost and the run continues."""
 
     serves_page = True
 
@@ -138,7 +153,11 @@ class DemoListener(RunListener):
         open_in_browser: Callable[[str], Opener | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """open_in_browser   called once, with the address of the page; None if nothing could be opened"""
+        """
+        say               prints one line
+        open_in_browser   called once with the address of the page; returns None if it could open no browser
+        clock             returns seconds that never run backwards
+        """
         super().__init__()
         self._paths, self._say_line, self._clock = paths, say, clock
         self._open_in_browser = open_in_browser
@@ -183,7 +202,7 @@ class DemoListener(RunListener):
             self._say_line(one_line(text))
 
     def _say_once(self, clock: str, progress: str) -> None:
-        """Print the progress unless it is that of the last line."""
+        """Print the time and the progress, unless the progress equals the one that was printed last."""
         if progress != self._progress:
             self._progress = progress
             self._say(f"{clock}{progress}")
@@ -220,7 +239,11 @@ class DemoListener(RunListener):
         self._show_example("after", "The trained policy, newest rollouts")
 
     def _show_example(self, side: str, whose: str) -> None:
-        """Print an example of the first or of the newest rollouts, once."""
+        """Print a typical rollout, at most once for each side.
+
+        side    "before" for the first rollouts, "after" for the newest
+        whose   the heading's name for these rollouts
+        """
         if side in self._examples:
             return
         with RunView(self._paths) as run:
@@ -259,7 +282,11 @@ def _evaluation_progress(snapshot: RunSnapshot) -> str:
 
 
 def _rows(run: RunView, side: str) -> list[TrajectorySummary]:
-    """Return the first rollouts, all of the base policy, or the newest ones; each in the order of playing."""
+    """Return the rollouts that are compared for one side, at most `EXAMPLE_OF`.
+
+    For "before": the first rollouts that only the base policy (version 0) played, oldest first. For "after":
+    the newest rollouts of trained versions, newest first.
+    """
     if side == "after":
         newest = run.store.trajectory_page(TrajectoryFilter(), EXAMPLE_OF)
         return [row for row in newest if row.oldest_version > 0]
@@ -268,7 +295,7 @@ def _rows(run: RunView, side: str) -> list[TrajectorySummary]:
 
 
 def verdict_lines(result: TrainResult) -> Iterator[str]:
-    """Say whether success on held-out seeds rose and, if that was not measured, what to do."""
+    """Yield the success on held-out seeds before and after training, and advice if no rise could be shown."""
     if not result.snapshot.updates:
         yield "no update was made in this time; give it more with --set run.minutes=10"
         return
@@ -278,4 +305,7 @@ def verdict_lines(result: TrainResult) -> Iterator[str]:
             change = f"{percent(mean.before.rate)} -> {percent(mean.after.rate)}"
             yield f"held-out seeds, {answers}: {change} ({mean.verdict})"
     if not any(mean.verdict is ChangeVerdict.IMPROVED for _, mean in means):
-        yield "so few episodes can miss a change; try --seed 1, or longer: --set training.updates=40"
+        yield (
+            "no rise in success could be shown: with so few episodes, a change can be missed; try another "
+            "seed with --seed 1, or train longer with --set training.updates=40"
+        )

@@ -1,4 +1,4 @@
-"""`dartrl setup` and `doctor`: install what a run needs; check this machine and the data of a run."""
+"""`dartrl setup` installs what a run needs; `dartrl doctor` checks this machine and the data of a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,11 +26,11 @@ def setup(
         bool, typer.Option("--check", help="Install nothing; only say what is missing.")
     ] = False,
 ) -> None:
-    """Install what a configuration needs beside Python packages: the browser and the MiniWoB++ pages.
+    """Install what a configuration needs besides Python packages: the browser and the MiniWoB++ pages.
 
-    The browser comes through apt where this user may do that, the pages through the pip of this Python. Every
-    command is printed before it runs. Exit code 69 if something is missing in the end; each line says what to
-    do.
+    The browser is installed through apt, if this user is root or can become root by sudo without a password.
+    The pages are installed with the pip of this Python. Every command is printed before it runs. Exit code 69
+    if something is still missing afterwards; the message has a line with a remedy for each missing thing.
 
     **Examples**
 
@@ -52,7 +52,7 @@ def setup(
 def doctor(
     data: Annotated[
         bool,
-        typer.Option("--data", help="Check only the data of a run: record, screenshots and checkpoints."),
+        typer.Option("--data", help="Check only the data of a run: its record, screenshots and checkpoints."),
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="With --data: read every screenshot and checkpoint.")
@@ -86,7 +86,11 @@ def doctor(
 
 
 def _target(run_dir: NamedRun, file: Path | None, ports: list[int]) -> "CheckTarget":
-    """Return what to check: a configuration, ports, and the named run or else the newest run in runs/."""
+    """Return what to check: a configuration, ports, and the named run or else the newest run in runs/.
+
+    If there is no run, the target has no paths. Without `file`, the configuration is that of the run, or the
+    built-in values if there is no run.
+    """
     from dart.config.config import load_config
     from dart.preflight.doctor import CheckTarget
 
@@ -108,7 +112,7 @@ def _check_all(target: "CheckTarget", output: Format) -> None:
 
 
 def columns() -> "list[Column[CheckResult]]":
-    """Columns of the list of check results."""
+    """Return the columns of the table of check results."""
     from rich.text import Text
 
     from dart.preflight.doctor import CheckVerdict
@@ -147,7 +151,7 @@ def _check_data(run_dir: NamedRun, *, full: bool, output: Format) -> None:
 
 
 def _books(paths: "RunPaths") -> "Conservation | None":
-    """Return the number of rollouts by fate; None if the record is too damaged to read."""
+    """Return the number of rollouts by fate; None if the record cannot be read."""
     from dart.store.errors import StoreUnavailable
     from dart.store.reader import StoreReader
 

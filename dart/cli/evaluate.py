@@ -1,4 +1,4 @@
-"""`dartrl eval`: measure a checkpoint, apart from training."""
+"""`dartrl eval`: measure a checkpoint on held-out seeds, outside of any training run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from dart.run.evaluation import Measurement
 
 NO_VERIFIER = (
-    "no verifier can choose the best of {n} episodes: it would have to judge whole episodes, and none does. "
-    "evaluation.verifier judges where a click goes; it chooses among the proposals of a grounding model "
-    "(dartrl ground eval). Leave --best-of out and ask for --episodes {n}: pass@{n} says how often at least "
-    "one of {n} episodes succeeds, and no verifier does better"
+    "--best-of is not possible: no verifier can choose the best of {n} episodes, because no verifier judges "
+    "whole episodes. evaluation.verifier only judges where a click goes, for the grounding model in `dartrl "
+    "ground eval`. Give --episodes {n} instead of --best-of: pass@{n}, the probability that at least one of "
+    "{n} episodes succeeds, is the most that any verifier could reach"
 )
 
 
@@ -46,25 +46,24 @@ def evaluate(
     ] = None,
     best_of: Annotated[
         int | None,
-        typer.Option(min=2, help="Let a verifier choose the best of so many episodes; refused without one."),
+        typer.Option(min=2, help="Not possible: refused, because no verifier chooses among whole episodes."),
     ] = None,
     run_dir: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep the evaluation in this new directory. Default: nothing is kept but the output."
-        ),
+        typer.Option(help="New directory in which the evaluation is kept. Default: it is only printed."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the evaluation in --run-dir.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the evaluation in --run-dir.")] = False,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Measure a checkpoint on held-out seeds: success by task, pass@1 and pass@k, with intervals.
+    """Measure a checkpoint on held-out seeds: success by task, pass@1 and pass@k, with 95 % intervals.
 
-    Answers are sampled, and for some seeds also the most likely ones (evaluation.greedy_seeds_per_task). An
-    episode without a result is left out of the rates and counted below the table.
+    Each seed is played with sampled answers. The first seeds of each task, as many as
+    `evaluation.greedy_seeds_per_task`, are also played with the most likely answers. An episode that ends
+    without a reward is left out of the rates and counted below the table.
 
-    `dartrl eval rescore RUN` judges the stored episodes of a run of OSWorld by other evaluators. For a
-    checkpoint in a folder of this name, write `./rescore`.
+    `dartrl eval rescore RUN` scores the stored episodes of an OSWorld run again with other evaluators. If
+    your checkpoint is in a folder named `rescore`, write `./rescore`.
 
     **Examples**
 
@@ -77,7 +76,7 @@ def evaluate(
         end(NO_VERIFIER.format(n=best_of), ExitCode.USAGE)
     if resume != (checkpoint is None) or (resume and run_dir is None):
         end(
-            "name a checkpoint to measure, or an evaluation to go on with: --resume --run-dir DIR",
+            "name either a checkpoint to measure, or an evaluation to continue with --resume --run-dir DIR",
             ExitCode.USAGE,
         )
     settings = _settings(checkpoint, config, run_dir, _chosen(tasks or (), episodes, overrides or ()))
@@ -95,7 +94,7 @@ def evaluate(
 
 
 def _chosen(tasks: Sequence[str], episodes: int | None, overrides: Sequence[str]) -> list[str]:
-    """Return the settings of the configuration that the command line changes."""
+    """Return the overrides of the configuration that follow from the options of the command line."""
     from dart.config.layers import literal
     from dart.config.task_sets import tasks_named
 
@@ -111,7 +110,11 @@ def _chosen(tasks: Sequence[str], episodes: int | None, overrides: Sequence[str]
 def _settings(
     checkpoint: Path | None, config: Path | None, run_dir: Path | None, chosen: Sequence[str]
 ) -> "Config":
-    """Return the configuration of the evaluation: a new one of a checkpoint, or that of the one to resume."""
+    """Return the configuration of the evaluation.
+
+    checkpoint   None: resume the evaluation in `run_dir` with the configuration that it has
+    chosen       overrides of the configuration
+    """
     from dart.config.config import load_config
     from dart.config.layers import literal
     from dart.core.run_directory import RunPaths

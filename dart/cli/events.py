@@ -56,7 +56,7 @@ def events(
         str | None, typer.Option(metavar="TIME", help="Only events at most this old: 90s, 10m, 1h30m, 2d.")
     ] = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="Show the N newest.")
+        int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="Show the newest N events.")
     ] = 50,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
@@ -64,11 +64,10 @@ def events(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what happened in a run: events of the record and failures that supervisors reported, oldest first.
+    """Show what happened in a run, oldest first: events in its record, and failures that supervisors report.
 
-    Routine events are left out without `--kind`: the load of actors, and engines that load a version and
-    become healthy again.
-    Kinds and fields: docs/reference/events.md.
+    Without `--kind`, routine events are left out: those of the load of actors, and of engines that load a
+    version and become healthy again. docs/reference/events.md describes the kinds and their fields.
 
     **Examples**
 
@@ -93,7 +92,7 @@ def events(
         return
     show = partial(_print, output=line_by_line(output))
     with until_interrupted() as ended:
-        follower = event_history.EventFollower(read)  # it reads, too
+        follower = event_history.EventFollower(read)  # reads all events up to now
         found = read(since_s, lines)
         show(found)
         follower.has_shown(found)
@@ -106,16 +105,16 @@ def why(
     actor: ActorName,
     run_dir: RunDir = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show the N newest ends.")
+        int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show the last N ends of the actor.")
     ] = 5,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show why an actor ended the last times: how its process ended, what it printed last, and, if it
-    did not fail itself, which other actor's failure ended it.
+    """Show why an actor ended, for its last ends: how the process ended, what it printed last, and, if the
+    actor was ended because another one failed, which actor that was.
 
-    This is read from the supervisors' reports and the actor's log, so it works while the actor hangs and
-    after the run. For a run that is named by the address of its record, and whose control node does not
-    answer, it shows the events of the record about the actor.
+    The command reads the supervisors' reports and the actor's log, so it works while the actor hangs and
+    after the run has ended. If you name the run by the address of its record and its control node does not
+    answer, the command shows the events about the actor in the record instead.
 
     **Examples**
 
@@ -137,7 +136,7 @@ def why(
 
 
 def _why_by_record(place: Path, actor: str, lines: int, output: Format) -> NoReturn:
-    """Show the events of the record about an actor, and end the command with the reason that this is all."""
+    """Show the events of the record about an actor, then end the command and say why reports are missing."""
     from dart.core.run_directory import RunPaths
     from dart.inspect.event_history import read_events
 

@@ -1,7 +1,8 @@
 """What the exit code of every command means, and which error ends a command with which code.
 
-The codes are from sysexits.h where one fits, and from the LSB's codes for `status`. A service manager should
-restart after 75 and must not after 2 and 78.
+The codes of `status` are those that the LSB (Linux Standard Base) defines for it. The others are from
+sysexits.h where a code of it fits. A service manager should restart a run after code 75, and must not restart
+it after 2 and 78.
 """
 
 import errno
@@ -32,8 +33,9 @@ class ExitCode(IntEnum):
     OK = 0, "done; for `status`: running and healthy; for `doctor`: sound"
     FAILED = (
         1,
-        "failed; a run in which no episode was played has failed, too; for `status`: running, but some part "
-        "is down or starves; for `doctor`: something is wrong; for `config diff`: they differ",
+        "failed; a run in which no episode was played has failed, too; for `status`: running, but degraded: "
+        "an actor is down or not ready, or a stall, an alarm or a pause stands; for `doctor`: something is "
+        "wrong; for `config diff`: the configurations differ",
     )
     USAGE = 2, "the command line is wrong, or names a task or a demonstration that does not exist"
     NOT_RUNNING = 3, "the run is not running"
@@ -41,7 +43,7 @@ class ExitCode(IntEnum):
         4,
         "cannot tell: the run holds its lock but does not show its state, or does not answer a request",
     )
-    UNAVAILABLE = 69, "something needed is missing: a browser, a package, a usable checkpoint"
+    UNAVAILABLE = 69, "something needed is missing, such as a browser, a package or a usable checkpoint"
     CANNOT_CREATE = (
         73,
         "the run directory cannot be created, exists already, or is taken by another run",
@@ -49,8 +51,8 @@ class ExitCode(IntEnum):
     IO_ERROR = 74, "reading or writing failed, such as a full disk; what was stored before is kept"
     TEMPORARY = (
         75,
-        "failed now and may succeed the next time, for instance because a restart budget was spent; "
-        "or the request is under way and was not done within `--wait`",
+        "failed, and may succeed if tried again, for instance because a restart budget was spent; "
+        "or a request was not done within `--wait` and is still being carried out",
     )
     CONFIGURATION = 78, "the configuration or the installation is wrong; trying again will not help"
     INTERRUPTED = 130, "ended by SIGINT before it was done"
@@ -70,28 +72,31 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
 }
 
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors for a path that no file can have: a name that is too long, or links that lead in a circle."""
+"""Error numbers for a path that no file can have: a name is too long, or symbolic links form a loop."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-"""Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
+"""Error numbers for failures of the machine's storage. An OSError that is in neither tuple and is no
+PermissionError counts as a defect and keeps its traceback."""
 
 ENDS = (typer.Exit, typer.Abort, typer.BadParameter)
-"""Errors by which a command ends on purpose."""
+"""Exceptions by which a command ends on purpose."""
 
 
 def exit_code_of(error: errors.DartError) -> ExitCode:
-    """Return the exit code of an error: that of its class, or of the nearest base class that has a code."""
+    """Return the exit code of the error's class or, if the class has none, of its nearest base class."""
     return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)
 
 
 @contextmanager
 def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """End the command with one message and its exit code for every error a person can do something about.
+    """End the command with one message and an exit code if the block raises an error that a user can fix.
 
-    place    where the command writes; the message names it if the disk fails and the error names no file
-    damage   returns a description of damage of the data that the command reads, or an empty text
-    Any error can come from damaged data, so `damage` is called for each error that is not one of those above.
-    If it finds no damage, the error is a defect: it propagates with its traceback, and the exit code is 1.
+    These are DartError, Ctrl-C, a missing permission, an impossible path and a failing disk. Another OSError
+    propagates. Any other exception can come from damaged data, so `damage` is called: if it describes damage,
+    the command ends with this description and code 74; if not, the exception is a defect and propagates.
+
+    place    where the command writes; messages name it if the error names no file
+    damage   returns a description of the damage of the data that the command reads; empty if there is none
     """
     somewhere = place or "the run directory"
     try:
@@ -103,20 +108,21 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
     except PermissionError as error:
         end(
             f"{error.strerror}: {error.filename or somewhere}; only the user who started a run can use it: "
-            "run this as that user, or name another place",
+            "run this command as that user, or name another folder",
             ExitCode.IO_ERROR,
         )
     except OSError as error:
         if error.errno in WRONG_PATHS:
             end(
-                f"{error.strerror}: {str(error.filename or somewhere)[:200]}; name another place",
+                f"{error.strerror}: {str(error.filename or somewhere)[:200]}; name another path",
                 ExitCode.CANNOT_CREATE,
             )
         if error.errno not in DISK_ERRORS:
             raise
         end(
             f"{error.strerror} at {error.filename or somewhere}; everything stored before is kept: "
-            "make room, then go on with --resume, or begin again if nothing was stored yet",
+            "free some space or repair the disk, then continue with --resume, or begin again if nothing was "
+            "stored yet",
             ExitCode.IO_ERROR,
         )
     except Exception as error:
@@ -126,12 +132,12 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
 
 
 def end(message: str, code: ExitCode) -> NoReturn:
-    """Print one message on stderr and end the command."""
+    """Print a message on standard error, each line after "error: ", and end the command with this code."""
     for line in printable(message).splitlines():
         typer.echo(f"error: {line}", err=True)
     raise typer.Exit(code)
 
 
 def code_of_signal(number: int) -> ExitCode:
-    """The exit code of a run that was ended by a signal."""
+    """Return the exit code of a run that this signal ended before it was done."""
     return ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED

@@ -1,4 +1,4 @@
-"""`dartrl explore`: find the screens of a site, with progress on the terminal."""
+"""`dartrl explore`: explore a site, print the progress, and write grounding data of the screens found."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dart.config.config import Config
 
 EXPLORE_TASK = "explore"
-"""Kind of a site's task in which nothing is asked for: `sites/shop` means `sites/shop/explore`."""
+"""Kind of a site's task that is explored and has no goal: `sites/shop` means `sites/shop/explore`."""
 
 
 def explore(
@@ -27,26 +27,34 @@ def explore(
     ] = None,
     actions: Annotated[
         int | None,
-        typer.Option("--actions", "-n", min=1, help="Actions after which no walk begins, resets included."),
+        typer.Option(
+            "--actions",
+            "-n",
+            min=1,
+            help="Number of actions after which no explorer gets another screen; a reset counts as one.",
+        ),
     ] = None,
-    explorers: Annotated[int | None, typer.Option(min=1, help="Number of browsers.")] = None,
+    explorers: Annotated[
+        int | None, typer.Option(min=1, help="Number of browsers that explore at the same time.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help=CONFIGURATION)] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the exploration in the run directory.")
+        bool, typer.Option("--resume", help="Continue the exploration in the run directory.")
     ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder to write grounding data of the explored screens to, in ScreenSpot's format."
+            help="Afterwards, write grounding data of the explored screens to this folder, in ScreenSpot's "
+            "format."
         ),
     ] = None,
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
 ) -> None:
-    """Explore a site: find its screens and what leads from one to another.
+    """Explore a site: find its screens and the actions that lead from one to another.
 
-    Ctrl-C ends it after the actions under way; `--resume` goes on. The page of the run (`dartrl web`) shows
-    the graph.
+    Ctrl-C ends the exploration after the actions under way; `--resume` continues it. The page of the run
+    (`dartrl web`) shows the exploration graph.
 
     **Examples**
 
@@ -66,7 +74,7 @@ def explore(
 
 
 def _chosen(site: str | None, actions: int | None, explorers: int | None, run_dir: Path | None) -> list[str]:
-    """The options as overrides of the configuration."""
+    """Return the overrides of the configuration that follow from the options of the command line."""
     from dart.config.layers import literal
 
     chosen = []
@@ -85,8 +93,11 @@ def _chosen(site: str | None, actions: int | None, explorers: int | None, run_di
 
 
 def task_of(site: str, named: str) -> str:
-    """The task of a site that has this name, where the site has one: `sites/shop` and `easy` is
-    `sites/shop/easy`; else the site itself, which then is a task. Ends the command for an unknown site."""
+    """Return the id of the task `named` of a site: `sites/shop/easy` for `sites/shop` and `easy`.
+
+    If the site has no such task, `site` is a task id itself and is returned. An unknown site ends the
+    command.
+    """
     from dart.config.config import Config, known_tasks
     from dart.config.environment_kinds import KINDS
     from dart.core.suggestions import did_you_mean, near
@@ -137,7 +148,7 @@ def _explore(config: "Config", *, resume: bool) -> None:
 
 
 def _write_data(config: "Config", folder: Path) -> None:
-    """Write grounding data of every explored task, a folder for each if there are several."""
+    """Write grounding data of every explored task to `folder`; if several, to one subfolder each."""
     from dart.core.run_directory import RunPaths
     from dart.exploration.dataset_files import write_dataset_of_run
 

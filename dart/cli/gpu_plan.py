@@ -1,4 +1,4 @@
-"""The GPUs of a plan, for `dartrl up --dry-run`: who has which, and what lies there."""
+"""Lines of `dartrl up --dry-run` about GPUs: which actors use which GPU, and what takes its memory."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,9 +11,10 @@ GIB = 2**30
 
 
 def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str]:
-    """Return what lies on each GPU of this machine, or that the configuration names; empty without any.
+    """Return lines that say, for each GPU of this machine or of the configuration, what takes its memory.
 
-    gpu_gib   memory of a GPU in GiB; None: as this machine's driver says
+    gpu_gib   memory of each GPU in GiB; None: as this machine's driver says
+    Returns no line if the run uses no GPU.
     """
     from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
     from dart.core.errors import DartError
@@ -27,9 +28,9 @@ def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str
     try:
         policy, dimensions = counted(settings)
     except FileNotFoundError as missing:
-        return [f"GPUs  {dealt}", f"  what lies there cannot be estimated before {missing.filename} exists"]
+        return [f"GPUs  {dealt}", f"  their memory use cannot be estimated before {missing.filename} exists"]
     except (OSError, ValueError, DartError) as error:
-        return [f"GPUs  {dealt}", f"  what lies there cannot be estimated: {error}"]
+        return [f"GPUs  {dealt}", f"  their memory use cannot be estimated: {error}"]
     return [
         f"GPUs  {dealt}",
         *gpu_lines(on_gpus(settings, policy, dimensions, assignment, gpu_bytes), gpu_bytes),
@@ -37,7 +38,10 @@ def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str
 
 
 def lines_of_nodes(settings: "Config", nodes: "tuple[NodePlan, ...]", gpu_gib: float | None) -> Iterator[str]:
-    """Yield what lies on each GPU of a cluster's nodes."""
+    """Yield lines that say, for each GPU of a cluster's nodes, what takes its memory.
+
+    gpu_gib   memory of each GPU in GiB; None: unknown, so the sums are shown without a limit
+    """
     from dart.config.gpus import GpuAssignment
     from dart.core.errors import DartError
     from dart.preflight.gpu_memory import counted, gpu_lines, on_gpus
@@ -46,7 +50,7 @@ def lines_of_nodes(settings: "Config", nodes: "tuple[NodePlan, ...]", gpu_gib: f
     try:
         policy, dimensions = counted(settings)
     except (OSError, ValueError, DartError) as error:
-        yield f"what lies on the GPUs cannot be estimated: {error}"
+        yield f"the use of the GPUs' memory cannot be estimated: {error}"
         return
     yield "GPUs"
     for node in nodes:

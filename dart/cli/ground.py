@@ -23,17 +23,20 @@ ground_app = typer.Typer(
 @ground_app.command()
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help=f"{CONFIGURATION} Its section [grounding] counts.")
+        Path | None, typer.Argument(help=f"{CONFIGURATION} Only its section [grounding] is used.")
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder to write the checkpoint to; it must not exist.")
     ] = Path("runs/grounding"),
     verifier: Annotated[
-        bool, typer.Option("--verifier", help="Train a verifier on the same data instead.")
+        bool, typer.Option("--verifier", help="Train a verifier instead of a policy, on the same data.")
     ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Train a policy on boxes: first its head and the rows of new tokens, then everything.
+    """Train a policy to find elements, on screenshots with the boxes of the elements.
+
+    With `grounding.base`, a warm-up first trains only the head and the embedding rows of new tokens; then all
+    weights are trained.
 
     **Examples**
 
@@ -64,23 +67,32 @@ def evaluate(
     data: Annotated[Path, typer.Argument(help="ScreenSpot annotation file, or a folder of them.")],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help=f"{CONFIGURATION} evaluation.verifier names a verifier."),
+        typer.Option(
+            "--config", "-c", help=f"{CONFIGURATION} Its key evaluation.verifier can name a verifier."
+        ),
     ] = None,
     images: Annotated[
         Path | None, typer.Option(help="Folder of the screenshots. Default: beside the annotations.")
     ] = None,
     head: Annotated[
         Literal["pointer", "attention", "coordinates"] | None,
-        typer.Option(help="Head to ground with. Default: the one that was trained."),
+        typer.Option(help="Head that grounds. Default: the head with which the checkpoint was trained."),
     ] = None,
-    k: Annotated[int, typer.Option("--top", min=1, help="Number of regions that count for hits of k.")] = 3,
-    zoom: Annotated[bool, typer.Option("--zoom", help="Ground again in a crop around the answer.")] = False,
+    k: Annotated[
+        int,
+        typer.Option(
+            "--top", min=1, help="The last row counts a sample as hit if any of the first K regions is right."
+        ),
+    ] = 3,
+    zoom: Annotated[
+        bool, typer.Option("--zoom", help="Ground a second time, in a crop around the first answer.")
+    ] = False,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Measure how often a checkpoint points into the right box, by kind and size of the element.
 
-    The output names the prompt and the sizes of the images: accuracies are comparable only where they agree.
+    The output names the prompt and the sizes of the images. Compare accuracies only if both are the same.
 
     **Examples**
 
@@ -114,7 +126,7 @@ def evaluate(
 
 
 def show(report: "AccuracyReport", output: Format) -> None:
-    """Print a report as a table, with what is needed to measure it again below."""
+    """Print a report as a table, and below it the settings that are needed to repeat the measurement."""
     print_list([*report.rows, report.hits_of_k], columns(), output)
     lines = [
         f"head {report.head}, screenshots {', '.join(report.screen_sizes_px)} shown as "
@@ -130,7 +142,7 @@ def show(report: "AccuracyReport", output: Format) -> None:
 
 
 def columns() -> "list[Column[AccuracyRow]]":
-    """Columns of a report."""
+    """Return the columns of the table of accuracies."""
     return [
         Column("group", lambda row: row.group),
         Column("name", lambda row: row.name),

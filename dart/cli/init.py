@@ -30,9 +30,9 @@ def init(
         str, typer.Option("--from", metavar="NAME", help="Bundled configuration to begin with.")
     ] = "laptop",
 ) -> None:
-    """Write a project to start from: a configuration with comments, and a README.
+    """Write a project to start from: train.toml, a configuration with comments, and README.md.
 
-    Nothing is overwritten: exit code 73 if one of the two files is there already.
+    Nothing is overwritten: if one of the two files exists already, none is written and the exit code is 73.
 
     **Examples**
 

@@ -1,4 +1,4 @@
-"""`dartrl status`, `tree` and `top`: a run seen from outside, even while everything in it hangs."""
+"""`dartrl status`, `tree` and `top`: show a run without asking its actors, even while all of them hang."""
 
 import contextlib
 from typing import Annotated
@@ -18,7 +18,10 @@ def status(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show how a run is doing. Exit code 0: healthy, 1: degraded, 3: not running, 4: cannot tell.
+    """Show the state of a run: its health, its progress and its notices.
+
+    Exit code 0: healthy; 1: degraded; 3: not running; 4: the state cannot be read, for instance because the
+    run is just starting or its machine does not answer.
 
     **Examples**
 
@@ -54,8 +57,8 @@ def tree(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the supervision tree: of each actor its state, restarts in the window of the budget and in all,
-    last reason, and what it does now and for how long.
+    """Show the supervision tree: for each actor its state, its restarts (within the window of the restart
+    budget / in total), the reason of its last end, what it does now, and for how long.
 
     **Examples**
 
@@ -86,8 +89,10 @@ def top(
         float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two readings.")
     ] = TOP_EVERY_S,
 ) -> None:
-    """Watch a run: unwell actors first, then those that use the processors most. q or Ctrl-C ends the view,
-    not the run. Without a terminal, the view is printed once.
+    """Watch a run in a view that is redrawn continuously. Actors that cannot work now come first, then those
+    that use the processors most.
+
+    q or Ctrl-C ends the view, not the run. Without a terminal, the view is printed once.
 
     **Examples**
 
@@ -108,11 +113,14 @@ def top(
     with followed(paths.root), SnapshotReader(paths, load_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
-            # Of a run that has ended, engines that do not run are no news.
+            # The view would warn of engines that are down, which is normal after the end of a run.
             snapshot = snapshot if pid else replace(snapshot, engines=())
             console.print(Printable(view.screen(snapshot, {}, rows_max=len(snapshot.actors))))
         else:
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
                 view.watch(reader.read, console, wait, every_s)
     if pid is None:
-        end(f"the run in {paths.title} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)
+        end(
+            f"the run in {paths.title} is not running; the view shows its state at its end",
+            ExitCode.NOT_RUNNING,
+        )

@@ -1,7 +1,7 @@
-"""`dartrl`: all its commands, and where their errors become messages and exit codes.
+"""The program `dartrl`: registers all commands and turns their errors into messages and exit codes.
 
-Every command is thin: read the options, call one function of the training system, show what it returns.
-Functions import heavy modules themselves, so that help and checks are quick.
+Every command is thin: it reads the options, calls one function of the training system and shows the result.
+Commands import heavy modules in their functions, so that help and checks are quick.
 """
 
 from typing import Annotated, Any
@@ -36,10 +36,13 @@ from dart.core.import_guard import require_own_supervision
 
 
 class AllCommands(TyperGroup):
-    """The group of all commands. An error that a person can fix ends with one message and an exit code."""
+    """The group of all commands. An error that a user can fix becomes a message and an exit code."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read `--json` as `--output=json`, in every command that has this option, and names of two words."""
+        """Parse the command line, after joining command names of two words and replacing `--json`.
+
+        `--json` becomes `--output=json` for every command that has the option `--output`.
+        """
         return super().parse_args(ctx, _with_output(self, with_name(self, args)))
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
@@ -48,7 +51,10 @@ class AllCommands(TyperGroup):
 
 
 def with_name(commands: TyperGroup, words: list[str]) -> list[str]:
-    """Join the words of a name that begins with the name of another command: `eval` and `eval rescore`."""
+    """Join the first two words if they are the name of a command, such as `eval rescore`.
+
+    Otherwise click would take `rescore` for an argument of the command `eval`.
+    """
     name = " ".join(words[:2])
     return [name, *words[2:]] if len(words) > 1 and name in commands.commands else words
 
@@ -89,7 +95,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options of `dartrl` itself, before the name of a command."""
 
 
 app.command()(init)
@@ -130,6 +136,6 @@ app.add_typer(config_app, name="config")
 
 
 def main() -> None:
-    """Run `dartrl`. Ends with a message if another package of the name `supervision` hides this project's."""
+    """Run `dartrl`. Ends with a message if another package named `supervision` hides that of this project."""
     require_own_supervision()
     app()

@@ -1,7 +1,7 @@
-"""Options that several commands share, what the shell offers for them, and the run that a command is about.
+"""Options that several commands share, their completion in the shell, and finding the run of a command.
 
-When Tab is pressed, names of actors and tasks are read from the board and the configuration of the run,
-without asking an actor. Names that take longer than `COMPLETION_S` to read are not offered.
+When Tab is pressed, the names of actors are read from the board of the run and those of tasks from its
+configuration, without asking an actor. If that takes longer than `COMPLETION_S`, no name is offered.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 COMPLETION_S = 0.3
-"""Longest time that Tab may take to offer names; after a longer wait a shell looks broken."""
+"""Longest time in seconds that Tab may take to offer names; after a longer wait the shell seems to hang."""
 
 
 def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = COMPLETION_S) -> list[str]:
-    """Return the names that begin with `incomplete`.
+    """Return those of the names that `names()` reads which begin with `incomplete`.
 
     If reading the names fails or takes longer than `limit_s`, no name is offered: a shell that completes a
     word must show no error.
@@ -67,7 +67,10 @@ def offer_tasks(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _named_run(context: typer.Context) -> Path:
-    """Return the run directory that the command line names. Raises UsageError for that of another machine."""
+    """Return the run directory that the command line names, by default the running or newest run in runs/.
+
+    Raises UsageError for the address of a record, because the directory is then on another machine.
+    """
     return chosen_here(context.params.get("run_dir"))
 
 
@@ -83,10 +86,10 @@ RunDir = Annotated[
         "-r",
         metavar="DIR|ADDRESS",
         help="Directory of the run, or the address of its record (postgresql://HOST/DATABASE). "
-        "Default: the running, or the newest, run in runs/.",
+        "Default: the run in runs/ that is running, or else the newest.",
     ),
 ]
-"""The run that a command is about; `chosen` makes it a folder."""
+"""Option that names the run of a command, by folder or by address; `chosen` returns the folder of the run."""
 
 ActorName = Annotated[
     str,
@@ -95,25 +98,34 @@ ActorName = Annotated[
     ),
 ]
 
-OfTask = Annotated[str | None, typer.Option(help="Show only those of this task.", autocompletion=offer_tasks)]
+OfTask = Annotated[
+    str | None, typer.Option(help="Show only what belongs to this task.", autocompletion=offer_tasks)
+]
 
 
 def _refuse_address(folder: Path | None) -> Path | None:
-    """Return the folder for a run. Raises typer.BadParameter for the address of a record."""
+    """Return `folder` unchanged. Raises typer.BadParameter if it is the address of a record."""
     if folder is not None and str(folder).partition(":")[0] in ("postgresql", "postgres"):
-        raise typer.BadParameter("a run needs a folder; the address of its record is the key run.record")
+        raise typer.BadParameter(
+            "expected the folder of the run, got the address of a record; name a folder here, and the record "
+            "with --set run.record=ADDRESS"
+        )
     return folder
 
 
 NewRunDir = Annotated[
     Path | None,
-    typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).", callback=_refuse_address),
+    typer.Option(
+        "--run-dir", "-r", help="Directory of the run; sets the key run.dir.", callback=_refuse_address
+    ),
 ]
 
-Lines = Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Show the N newest; 0: all.")]
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", min=0, metavar="N", help="Show the newest N lines; 0: all.")
+]
 
 ID_MOST = 10**18 - 1
-"""Largest number of a rollout or a demonstration; the record counts in 64 bits."""
+"""Largest id of a rollout or a demonstration that a command takes; every id of a record fits in 64 bits."""
 
 RUNS = Path("runs")
 """The folder in which a run is looked for if the command line names none."""
@@ -123,7 +135,11 @@ CONFIGURATION = "TOML file, or the name of a bundled configuration such as `lapt
 
 
 def reads_run(command: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a command with the option `run_dir`: its errors then name the run and damage of its data."""
+    """Decorate a command that has the option `run_dir`: its errors become messages and exit codes.
+
+    After an unexpected error, the data of the run are checked, and damage is described in the message. The
+    data of a run that is named by the address of its record are not checked.
+    """
 
     @wraps(command)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -136,18 +152,18 @@ def reads_run(command: Callable[P, None]) -> Callable[P, None]:
 
 
 NamedRun = str | Path | None
-"""A run as the command line names it, or its folder once that is chosen."""
+"""A run as the command line names it: a folder, an address, or None for the default."""
 
 
 def is_address(run: NamedRun) -> bool:
-    """Whether a run is named by the address of its record."""
+    """Return whether a run is named by the address of its record."""
     return isinstance(run, str) and "://" in run
 
 
 def chosen(run: NamedRun) -> Path:
-    """Return the folder of a run; if it is None, that of the running, or else of the newest, run in runs/.
+    """Return the folder of a run. For None, it is the run in runs/ that is running, or else the newest.
 
-    The folder of a run that is named by the address of its record is a mirror (`dart.run.mirror`).
+    For the address of a record, it is a new mirror of the run (`dart.run.mirror`).
     """
     from dart.core.run_directory import latest_run
 
@@ -170,21 +186,25 @@ def _mirrored(address: str) -> Path:
 
 
 def chosen_here(run: NamedRun) -> Path:
-    """Return the directory of a run on this machine. Raises UsageError for the address of a record."""
+    """Return the directory of a run on this machine, as `chosen` does.
+
+    Raises UsageError for the address of a record.
+    """
     from dart.core.errors import UsageError
 
     if is_address(run):
         raise UsageError(
-            "this needs the files of the run directory: run it on the control node of the run, with the "
-            "directory in --run-dir"
+            "this command needs the files of the run directory, so it takes no address of a record: run it "
+            "on the control node of the run, and name the directory with --run-dir"
         )
     return chosen(run)
 
 
 def with_blobs(run: NamedRun) -> Path:
-    """Return the folder of a run whose steps and screenshots this machine can read.
+    """Return the folder of a run, if this machine can read the run's steps and screenshots.
 
-    raises   UsageError for the address of a record if the blobs are in the run directory there
+    raises   UsageError if the run is named by the address of its record and its blobs are not in object
+             storage, but in the run directory on the other machine
     """
     from dart.core.run_directory import RunPaths
     from dart.store.run_blobs import blobs_address
@@ -194,9 +214,10 @@ def with_blobs(run: NamedRun) -> Path:
 
 
 def trouble_in(place: Path) -> tuple[str, ExitCode]:
-    """Return why a mirror can show only what the record knows, with the exit code that says so.
+    """Return why only the record of a run can be read, and the exit code for this reason.
 
-    The text is empty for a run directory of this machine, and for a mirror that shows everything.
+    This happens to a mirror if the run has ended or its control node does not answer. For a run directory on
+    this machine, and for a complete mirror, the reason is empty and the code is OK.
     """
     from dart.core.run_directory import RunPaths
 
@@ -211,7 +232,7 @@ def trouble_in(place: Path) -> tuple[str, ExitCode]:
 
 
 def with_actors(run: NamedRun) -> Path:
-    """Return the folder of a run whose actors can be read; else end the command and say why not."""
+    """Return the folder of a run. If its actors cannot be read, end the command with the reason."""
     place = chosen(run)
     trouble, code = trouble_in(place)
     if trouble:
@@ -220,7 +241,10 @@ def with_actors(run: NamedRun) -> Path:
 
 
 def with_log(run: NamedRun, actor: str) -> Path:
-    """Return the folder of a run with the log of an actor; else end the command and say why not."""
+    """Return the folder of a run, after fetching the log of an actor if the folder is a mirror.
+
+    If the actors of the run cannot be read, the command ends with the reason.
+    """
     from dart.core.run_directory import RunPaths
 
     place = with_actors(run)
@@ -233,7 +257,7 @@ def with_log(run: NamedRun, actor: str) -> Path:
 
 @contextlib.contextmanager
 def followed(place: Path) -> Iterator[None]:
-    """While the block lasts, keep a mirror up to date; a run directory of this machine is so anyway."""
+    """While the block lasts, keep a mirror up to date. For a run directory of this machine, do nothing."""
     from dart.core.run_directory import RunPaths
 
     if not RunPaths(place).mirror_of.exists():
@@ -248,10 +272,10 @@ def followed(place: Path) -> Iterator[None]:
 def recorded(run: NamedRun) -> "RunPaths":
     """Return the paths of the run that a command is about. The run may be running or have ended.
 
-    If only the record can be shown, a message says so, and the command goes on.
+    If only the record can be shown, a note on standard error says so, and the command continues.
 
-    The command ends with a message if the run has nothing to show, or is running and has no record yet. A run
-    that has ended without a record is damaged; reading its record says so.
+    The command ends with a message if the run has no configuration, or is running and has no record yet. A
+    run that has ended without a record is damaged: the paths are returned, and opening the record fails.
     """
     from dart.core.run_directory import RunPaths, holder
 
@@ -266,11 +290,11 @@ def recorded(run: NamedRun) -> "RunPaths":
 
 
 def shown(run: NamedRun) -> "RunPaths":
-    """Return the paths of the run that a command is about, if a snapshot of the run can be read.
+    """Return the paths of the run that a command is about, if its current state can be read from its files.
 
-    The command ends with a message if data are missing, or while the run starts or ends: the board then still
-    shows the actors of an earlier start. The pid of the main process is in processes.json only while the run
-    has actors.
+    The command ends with a message if a file is missing, or while the run is starting or ending, because the
+    board then shows the actors of an earlier start. The run has actors of its own only while processes.json
+    names the pid of its main process.
     """
     from actors.orphans import launcher_of
     from dart.core.run_directory import holder
@@ -288,10 +312,17 @@ def shown(run: NamedRun) -> "RunPaths":
 
 
 def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
-    """End the command with a message if one of the `needed` files is missing."""
+    """End the command with a message if one of the `needed` files is missing.
+
+    pid   process id of the run's main process; None if the run is not running
+    """
     missing = next((path for path in needed if not path.exists()), None)
     if missing and pid is None:
-        end(f"the run in {paths.title} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+        end(
+            f"the run in {paths.title} is not running and left nothing to show; "
+            "name another run with --run-dir",
+            ExitCode.NOT_RUNNING,
+        )
     if missing:
         end(
             f"the run in {paths.title} is running as process {pid} and does not show its state yet "

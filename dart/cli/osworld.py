@@ -1,4 +1,4 @@
-"""`dartrl osworld`: OSWorld's machines."""
+"""`dartrl osworld check`: test machines that serve OSWorld's guest protocol before a run uses them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,8 @@ osworld_app = typer.Typer(help="Machines that serve OSWorld's guest protocol.", 
 @osworld_app.command()
 def check(
     config: Annotated[
-        Path | None, typer.Argument(help=f"{CONFIGURATION} Its section [environments.osworld] counts.")
+        Path | None,
+        typer.Argument(help=f"{CONFIGURATION} Only its section [environments.osworld] is used."),
     ] = None,
     addresses: Annotated[
         str,
@@ -36,18 +37,22 @@ def check(
     deadline_s: Annotated[
         float,
         typer.Option(
-            "--deadline", min=1.0, help="Longest wait, in seconds, of a setup, script or judgement."
+            "--deadline",
+            min=1.0,
+            help="Longest time, in seconds, that the setup of a task, its script or its judgement may take.",
         ),
     ] = 300.0,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check machines before a run uses them: the guest server answers, the screen has its size, clipboard and
-    desktop work, and a task of each application is set up, judged 0, played by its script where there is one,
-    judged 1, and reverted.
+    """Check machines before a run uses them: whether the guest server answers, the screen has the configured
+    size, and clipboard and desktop work.
 
-    It changes the machines: without environments.osworld.revert_command what the tasks did stays there.
-    Exit code 0: all is well, 1: something is wrong; each finding says what to do.
+    Then one task of each application is tested. It is set up and has to score 0. If there is a script that
+    solves it, the script is played and the task has to score 1. At the end the machine is reverted.
+
+    The check changes the machines: without environments.osworld.revert_command, what the tasks did stays
+    there. Exit code 0: all is well; 1: something is wrong. Each finding says what to do.
 
     **Examples**
 
@@ -76,14 +81,17 @@ def check(
 
 
 def _chosen(settings: "OSWorldSettings", addresses: str) -> "OSWorldSettings":
-    """Return the settings with the addresses of the command line. Ends the command when there is none."""
+    """Return the settings with the machines of --addresses or, without this option, of the configuration.
+
+    Ends the command if no machine is named, or if an address is not HOST:PORT.
+    """
     from dart.config.machine_address import parse_address
 
     named = [word.strip() for word in addresses.split(",") if word.strip()] or settings.addresses
     if not named:
         end(
-            "no machine is named: name some with --addresses HOST:PORT,..., or a configuration with "
-            "environments.osworld.addresses",
+            "no machine is named: name machines with --addresses HOST:PORT,..., or name a configuration that "
+            "sets environments.osworld.addresses",
             ExitCode.USAGE,
         )
     for address in named:
@@ -102,7 +110,7 @@ def _say_progress(result: "MachineCheckResult") -> None:
 
 
 def columns() -> "list[Column[MachineCheckResult]]":
-    """Columns of the list of results: the machine, and those of `dartrl doctor`."""
+    """Return the columns of the table: the machine, then the columns of `dartrl doctor`."""
     from dart.cli import doctor
 
     verdict, topic, found = doctor.columns()

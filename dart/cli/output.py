@@ -1,7 +1,7 @@
-"""How every command prints what it found: a table for people, JSON for programs.
+"""How every command prints its result: a table for people, JSON for programs.
 
-JSON is stable: its keys are the fields of what the command read, with their units in their names. Tables may
-change. Standard output holds the result and nothing else.
+The form of JSON is stable: its keys are the names of the result's fields, which include their units. The form
+of tables may change. A command writes only its result to standard output.
 """
 
 import json
@@ -39,7 +39,7 @@ class Format(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """Whether the format is meant for programs."""
+        """Whether the format is meant for programs: JSON or JSONL."""
         return self in (Format.JSON, Format.JSONL)
 
 
@@ -48,14 +48,14 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="table: fitted to the screen; wide: every column, nothing cut; "
-        "json (or --json): everything as one value; jsonl: one object per line.",
+        help="table: fitted to the width of the terminal; wide: every column, nothing shortened; "
+        "json (or --json): the whole result as one value; jsonl: one object per line.",
     ),
 ]
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text for a person. Control characters become visible, so that they cannot steer the terminal."""
+    """Print text for a person. Control characters become visible, so they have no effect on the terminal."""
     typer.echo(printable(text), err=err)
 
 
@@ -64,7 +64,7 @@ def print_list(
 ) -> None:
     """Print records: as a table with one row each, or as JSON with one object each.
 
-    empty   printed instead of a table without rows
+    empty   text that is printed if there are no records; "": print the header of the table
     """
     if output.is_data:
         print_data(records, output)
@@ -75,7 +75,7 @@ def print_list(
 
 
 def print_data(value: Any, output: Format) -> None:
-    """Print one JSON value, or for JSONL a line for each element of a list."""
+    """Print a value as one line of JSON or, in the format JSONL, each element of a list as one line."""
     if output is Format.JSONL and isinstance(value, Sequence) and not isinstance(value, str):
         for one in value:
             typer.echo(as_json(one))
@@ -84,7 +84,7 @@ def print_data(value: Any, output: Format) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as one line of JSON. A dataclass becomes an object, a type that JSON lacks a text."""
+    """Return a value as one line of JSON. Dataclasses become objects; other unknown types become strings."""
     return json.dumps(value, default=_plain)
 
 
@@ -95,7 +95,10 @@ def _plain(value: Any) -> Any:
 
 
 def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None:
-    """Print a table in the terminal's width; without a terminal, or in the wide format, in its full width."""
+    """Print a table, fitted to the width of the terminal.
+
+    Without a terminal, and in the wide format, the table has its full width.
+    """
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -108,9 +111,9 @@ def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None
 
 @contextmanager
 def until_interrupted() -> Iterator[Event]:
-    """Yield an event that Ctrl-C sets while the block lasts.
+    """Yield an event that Ctrl-C sets while the block lasts, instead of raising KeyboardInterrupt.
 
-    Ctrl-C is caught as a signal: a library might swallow an exception that is raised inside it.
+    A library in which KeyboardInterrupt is raised might swallow the exception.
     """
     ended = Event()
     before = signal.signal(signal.SIGINT, lambda *_: ended.set())
@@ -126,12 +129,12 @@ def follow_up(
     show: Callable[[Sequence[T]], None],
     every_s: float = FOLLOW_EVERY_S,
 ) -> None:
-    """Read and show new items every `every_s` seconds until `ended` (`until_interrupted`)."""
+    """Every `every_s` seconds, read new items and show them, until `ended` is set (`until_interrupted`)."""
     while not ended.wait(every_s):
         if new := read_new():
             show(new)
 
 
 def line_by_line(output: Format) -> Format:
-    """Return the format for a list without end: for JSON, one value on each line."""
+    """Return the format for a list that is printed piece by piece: JSONL instead of JSON, else `output`."""
     return Format.JSONL if output is Format.JSON else output

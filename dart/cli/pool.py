@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dart.store.store import Store
 
 pool_app = typer.Typer(
-    help="Successes from outside the run, for groups in which every rollout failed.", no_args_is_help=True
+    help="The experience pool: successes that were not played by a rollout of the run, for groups in which "
+    "every rollout failed.",
+    no_args_is_help=True,
 )
 
 PoolId = Annotated[
@@ -33,14 +35,14 @@ def import_folder(
     folder: Annotated[Path, typer.Argument(help="Folder with a demonstrations.jsonl and its screenshots.")],
     run_dir: RunDir = None,
 ) -> None:
-    """Add every success in a folder to the pool; what the pool has already is not added twice.
+    """Add the successes in a folder to the pool. One that the pool has already is not added again.
 
-    A step holds an `action`, or the whole `answer` as the policy writes it, or its `token_ids` and, if they
-    are known, their `logprobs`.
-    The output says how many demonstrations lack the thought that the policy writes before an action.
+    In demonstrations.jsonl, each step has an `action`, or the whole `answer` as the policy writes it, or the
+    answer's `token_ids`, with their `logprobs` if these are known. The output says how many demonstrations
+    lack the thoughts that the policy writes before actions.
 
-    The run must not be running: end it, import, continue with `dartrl train --resume`. Or name the folder in
-    `curation.experience_pool.folders`, and every start imports it.
+    The run must not be running: end it, import, and continue it with `dartrl train --resume`. Or name the
+    folder in `curation.experience_pool.folders`; then every start of the run imports it.
 
     **Examples**
 
@@ -55,7 +57,7 @@ def import_folder(
     with _held(paths, "import") as store:
         from dart.policy.prompt_spec import (
             prompt_spec_of,
-        )  # takes seconds; a run that is running is refused before
+        )  # the import takes seconds; `_held` refuses a running run before that
         from dart.store.run_blobs import blobs_of
         from dart.training.demonstration_import import import_demonstrations
 
@@ -65,7 +67,7 @@ def import_folder(
             store.add_demonstrations, folder, config.training.policy, blobs.screenshots, prompt_spec
         )
         held = [one for one in store.demonstrations() if not one.dropped]
-    say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
+    say(f"{added} demonstrations added from {folder}, {known} were in the pool; {len(held)} are in use")
     for line in about_pool(held, config):
         say(line)
 
@@ -77,8 +79,8 @@ def list_pool(
     task: OfTask = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every demonstration: its task, who played it, its steps, how many groups it was added to, and
-    whether it lacks the thoughts that the policy writes.
+    """Show every demonstration: its task, its number of steps, the number of groups that it was added to, its
+    origin, and whether it lacks the thoughts that the policy writes.
 
     **Examples**
 
@@ -129,7 +131,9 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
 @pool_app.command()
 @reads_run
 def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
-    """Take a demonstration out of use. Groups that have it keep it; importing it again brings it back.
+    """Take a demonstration out of use: no further group gets it.
+
+    Groups that have the demonstration keep it. To use it again, import it again.
 
     **Examples**
 
@@ -146,7 +150,7 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 
 def columns() -> "list[Column[DemonstrationSummary]]":
-    """Columns of the list of demonstrations."""
+    """Return the columns of the table of demonstrations."""
     from dart.inspect.task_reports import remarks
 
     return [
@@ -162,18 +166,20 @@ def columns() -> "list[Column[DemonstrationSummary]]":
 
 @contextmanager
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
-    """Open the record of a run for writing; while it is open, the run cannot be started.
+    """Open the record of a run for writing. Until the block ends, the run cannot be started.
 
-    what   what the user can do once the run has ended, such as `import`, for the message if it is running
+    If the run is running, the command ends with a message.
+
+    what   verb for this message, such as "import": what the user can do after the run has ended
     """
     from dart.core.run_directory import claimed, holder
 
     if (pid := holder(paths.root)) is not None:
         end(
-            f"the run in {paths.root} is running as process {pid} and alone writes its record: end it "
+            f"the run in {paths.root} is running as process {pid}, and only it may write its record: end it "
             f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume --run-dir "
-            f"{paths.root}`. A folder can also be named in curation.experience_pool.folders: "
-            "every start and --resume imports it",
+            f"{paths.root}`. You can also name a folder in curation.experience_pool.folders; "
+            "every start and every --resume imports it",
             ExitCode.CANNOT_CREATE,
         )
     from dart.store.run_blobs import blobs_of

@@ -1,4 +1,4 @@
-"""`dartrl eval rescore`: judge stored episodes of OSWorld again, by other evaluators."""
+"""`dartrl eval rescore`: score stored episodes of OSWorld again, with other evaluators."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,32 +16,34 @@ if TYPE_CHECKING:
 
 
 def rescore(
-    run: Annotated[Path, typer.Argument(help="Run directory with judgements of OSWorld's evaluators.")],
+    run: Annotated[
+        Path, typer.Argument(help="Directory of a run of OSWorld that has judgements (folder judgements/).")
+    ],
     tasks: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with the task files, or a set of them. Default: environments.osworld.tasks of "
-            "the run."
+            help="Folder with the task files, or a file with a set of tasks. Default: "
+            "environments.osworld.tasks of the run."
         ),
     ] = None,
     evaluators: Annotated[
         Path | None,
         typer.Option(
-            help="Virtual environment with the evaluators to judge by. Default: "
+            help="Virtual environment of the evaluators that give the new scores. Default: "
             "environments.osworld.evaluators of the run."
         ),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Judge the stored episodes of a run again, by the OSWorld evaluators that are installed now.
+    """Score the stored episodes of a run again, with the OSWorld evaluators that are installed now.
 
-    A run keeps what each evaluation read of its machine, so no machine is needed, and nothing of the run
-    changes. The table has the score that counted, with its evaluators, beside the new one. An episode that
-    cannot be judged again has the reason in its place: the new evaluators ask what was not read, pages of a
-    browser were read, rules of the task name days from today, the task's file has changed, or what was read
-    is lost.
+    No machine is needed, because a run keeps what each evaluation read of its machine. Nothing in the run
+    changes. For each episode, the table has the score that counted and the new score, each with the version
+    of its evaluators. If there is no new score, the table has the reason: the new evaluators read something
+    that was not kept, or pages of a browser; a rule of the task depends on today's date; the file of the task
+    has changed; or kept data are lost.
 
-    Exit code 0: some episodes were judged again, also when scores differ; 1: none could be.
+    Exit code 0: at least one episode has a new score, equal or not; 1: none has.
 
     **Examples**
 
@@ -66,7 +68,8 @@ async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "
     config = RunPaths(run).config
     if not config.is_file():
         end(
-            f"{run} is no run directory, it has no {config.name}: name the directory of a run", ExitCode.USAGE
+            f"{run} is not a run directory, because it has no {config.name}: name the directory of a run",
+            ExitCode.USAGE,
         )
     from dart.environments.osworld.rescore import judgements_of, require_tasks, rescore
     from dart.environments.osworld.scoring_environment import find_evaluators
@@ -89,7 +92,7 @@ def _change(one: "Rescored") -> str:
 
 
 def columns() -> "list[Column[Rescored]]":
-    """Columns of the list: the task, what counted, and what the other evaluators say."""
+    """Return the columns of the table: the task, the score that counted, and the new score or the reason."""
     return [
         Column("task", lambda one: one.task_id),
         Column("seed", lambda one: one.seed, is_number=True, is_wide=True),
@@ -108,7 +111,10 @@ def _or_none(score: float | None) -> str | None:
 
 
 def summary(found: "Sequence[Rescored]") -> str:
-    """Return one line: how many scores differ, and the mean before and after of those judged again."""
+    """Return one line: how many episodes have a new score, how many scores differ, and both mean scores.
+
+    The means are of the episodes with a new score.
+    """
     again = [(one.score, one.new_score) for one in found if one.new_score is not None]
     text = (
         f"{counted(len(again), 'episode')} judged again, {sum(old != new for old, new in again)} differently"

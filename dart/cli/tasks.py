@@ -1,4 +1,4 @@
-"""`dartrl tasks`: what the curator knows of each task, what it decided and why."""
+"""`dartrl tasks`: show what the curator knows about each task, and its decisions with their reasons."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from dart.inspect.task_reports import TaskReport
 
 tasks_app = typer.Typer(
-    help="What is known of each task, what was decided about it and why.", no_args_is_help=True
+    help="What the curator knows about each task, and its decisions with their reasons.",
+    no_args_is_help=True,
 )
 
 
 @tasks_app.command("list")
 @reads_run
 def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show every task: success, N and step cap of its next group, pool, quarantine, drops by reason.
+    """Show every task: its success rate, N and the step cap of its next group, its demonstrations in the
+    experience pool, its dropped rollouts by reason, and whether it is in quarantine.
 
-    Works on a running run and on one that has ended.
+    The run may be running or have ended.
 
     **Examples**
 
@@ -55,7 +57,7 @@ def show(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show one task and the history of what was decided about it, each with its reason.
+    """Show one task, and the history of the curator's decisions about it, each with its reason.
 
     **Examples**
 
@@ -77,12 +79,15 @@ def show(
     if output.is_data:
         print_data({**asdict(report), "decisions": decisions}, output)
         return
-    lines = task_reports.history(decisions) or ["nothing was decided: the task runs as configured"]
+    lines = task_reports.history(decisions) or ["no decision was made: the task is played as configured"]
     say("\n".join([*task_reports.about(report), "", *lines]))
 
 
 def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
-    """Columns of the list of tasks. If all ids share the part before the slash, only the header shows it."""
+    """Return the columns of the table of tasks.
+
+    If all ids begin with the same part before the slash, only the header shows that part.
+    """
     from dart.inspect.report import family_of
 
     family = family_of(one.task_id for one in reports)

@@ -1,6 +1,7 @@
-"""`dartrl train` and `pretrain`: make a policy, with the terminal as the view."""
+"""`dartrl train` and `dartrl pretrain`: train a policy and show the progress on the terminal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,13 +21,12 @@ def train(
         Path | None,
         typer.Argument(help=f"{CONFIGURATION} Default: the built-in values; with --resume, the run's own."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the run directory.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")] = False,
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
 ) -> None:
-    """Train a policy until its time or its updates are used up, and show its success before and after.
+    """Train a policy for `run.minutes` or `training.updates`, whichever ends first, and show its success on
+    held-out seeds before and after.
 
     **Examples**
 
@@ -44,7 +44,9 @@ def training_config(
 ) -> "Config":
     """Return the configuration of a new run, or of the run to resume.
 
-    raises    ConfigError, NotRunningError
+    path      None: the built-in values; with `resume`, the configuration in the run directory
+    run_dir   None: with `resume` and without `path`, the run in runs/ that is running or newest
+    raises    ConfigError; NotRunningError if there is no run to resume
     """
     from dart.config.config import load_config
     from dart.config.layers import literal
@@ -82,34 +84,37 @@ def pretrain(
         Path,
         typer.Option("--out", "-o", help="Folder to write the checkpoint to; it must not hold a checkpoint."),
     ],
-    seed: Annotated[int, typer.Option(help="Seed of weights, demonstrations and batches.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the initial weights, the demonstrations and the batches.")
+    ] = 0,
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Optimizer updates; more make a better policy.")
+        int | None, typer.Option(min=1, help="Number of optimizer steps; more make a better policy.")
     ] = None,
     task: Annotated[
         list[str] | None,
         typer.Option(
-            help="A task of MiniWoB++ or a site to imitate, as `sites/mail/easy`; repeatable. Default: the "
-            "tasks of the laptop job."
+            help="A task of MiniWoB++ or of a site to imitate, such as `sites/mail/easy`; may be repeated. "
+            "Without it the policy of the configuration `laptop` is made, mostly from other tasks."
         ),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Demonstrations of each task that are imitated.")
+        int | None, typer.Option(min=1, help="Number of demonstrations of each task.")
     ] = None,
     coordinates: Annotated[
         Coordinates,
-        typer.Option(help="How the policy writes points: as bins, or by a pointer head as patches."),
+        typer.Option(help="How the policy writes points: as coordinate bins, or as patches (pointer head)."),
     ] = "bins",
     demonstrations: Annotated[
-        Path | None, typer.Option(help="Folder of demonstrations made before. Default: the oracles play now.")
+        Path | None,
+        typer.Option(help="Folder with data made before. Default: oracles play new data in a browser."),
     ] = None,
 ) -> None:
-    """Make a small base policy, such as that of the laptop job, by imitating scripted demonstrations.
+    """Train a small base policy, such as that of `dartrl train laptop`, by imitation of scripted solutions.
 
     **Examples**
 
     * `dartrl pretrain --out runs/base-policy`
-    * `dartrl pretrain --out runs/better-base --updates 400 --demonstrations runs/base-policy/demonstrations`
+    * `dartrl pretrain --out runs/better-base --updates 4000 --demonstrations runs/base-policy/demonstrations`
     * `dartrl pretrain --out runs/mail-policy --task sites/mail/easy --episodes 48`
     """
     if (out / "config.json").exists():
@@ -120,8 +125,8 @@ def pretrain(
     require_installation(Config(), checks=(missing_packages, missing_browser))
     import dart.imitation.pretrain as job
 
-    given: dict[str, Any] = {"tasks": tuple(task or ()), "episodes_per_task": episodes, "updates": updates}
-    chosen = job.PretrainConfig(
-        seed=seed, coordinates=coordinates, **{name: value for name, value in given.items() if value}
-    )
-    job.main_job(chosen, out, demonstrations, say)
+    recipe = job.PretrainConfig(tasks=tuple(task)) if task else job.laptop_base()
+    given: dict[str, Any] = {"episodes_per_task": episodes, "updates": updates}
+    chosen = {name: value for name, value in given.items() if value}
+    config = replace(recipe, seed=seed, coordinates=coordinates, **chosen)
+    job.main_job(config, out, demonstrations, say)

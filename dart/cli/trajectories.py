@@ -1,4 +1,4 @@
-"""`dartrl trajectories`: what was played, step by step."""
+"""`dartrl trajectories`: list the finished episodes of a run, show one step by step, or export it as HTML."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from dart.store.browse_queries import TrajectorySummary
 
 trajectories_app = typer.Typer(
-    help="What was played: list it, look at one step by step, export it.", no_args_is_help=True
+    help="The finished episodes of a run: list them, show one step by step, export one.",
+    no_args_is_help=True,
 )
 
 RolloutId = Annotated[
@@ -51,12 +52,16 @@ def list_trajectories(
     result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
     before: Annotated[
         int | None,
-        typer.Option(help="Only rollouts below this number, as for the next page.", min=0, max=ID_MOST),
+        typer.Option(
+            help="Only rollouts with an id below this one; the last id of a list gives the next page.",
+            min=0,
+            max=ID_MOST,
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 20,
+    limit: Annotated[int, typer.Option(help="Largest number of episodes.", min=1, max=10_000)] = 20,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show finished episodes, newest first: outcome, reward, steps, policy version, and what became of them.
+    """Show finished episodes, newest first: outcome, reward, steps, oldest policy version, time and fate.
 
     **Examples**
 
@@ -80,9 +85,9 @@ def show(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show one episode: each step's answer, its policy version and probability, and how the episode ended.
+    """Show one episode: the answer of each step with its policy version and probability, and how it ended.
 
-    A rollout that was not finished shows why, and the steps that were kept.
+    Of a rollout that was not finished, show why, and the steps that are in the record.
 
     **Examples**
 
@@ -106,7 +111,7 @@ def export(
     html: Annotated[Path, typer.Option("--html", help="File to write; it contains the screenshots.")],
     run_dir: RunDir = None,
 ) -> None:
-    """Write one episode as a page that needs no other file: screenshots with actions, answers, reward.
+    """Write one episode to an HTML file that needs no other file: screenshots with actions, answers, reward.
 
     **Examples**
 

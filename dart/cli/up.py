@@ -1,4 +1,4 @@
-"""`dartrl up` and `dartrl down`: a run as a daemon."""
+"""`dartrl up` and `dartrl down`: start and end a run as a daemon."""
 
 import contextlib
 import os
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from dart.run.site import RunSite
 
 UP_DEADLINE_S = 180.0
-"""Longest wait of `--detach` until the run is up; the run continues to start after that."""
+"""Longest time in seconds that `--detach` waits until the run is up. A slower run continues to start."""
 
 DOWN_DEADLINE_S = 120.0
-"""Longest wait of `down` until the run has drained, its data are checked and it has ended."""
+"""Longest time in seconds that `down` waits until the run has drained, checked its data and ended."""
 
 POLL_S = 0.1
 
@@ -43,8 +43,8 @@ def up(
         bool,
         typer.Option(
             "--resume",
-            help="Only continue a run. If its record is on a server, any machine can: it makes a run "
-            "directory for a run whose machine is lost.",
+            help="Continue a run; never begin one. If the machine of a run is lost and its record is on a "
+            "server, another machine can continue the run and makes a run directory for it.",
         ),
     ] = False,
     detach: Annotated[
@@ -52,7 +52,8 @@ def up(
         typer.Option(
             "--detach",
             "-d",
-            help="Return when the run is up; the run logs into logs/daemon.jsonl of its directory.",
+            help="Start the run in the background and return when it is up. Its log is logs/daemon.jsonl in "
+            "the run directory.",
         ),
     ] = False,
     log_file: Annotated[
@@ -60,8 +61,8 @@ def up(
         typer.Option(
             "--log",
             metavar="FILE",
-            help="Log into this file, one JSON object per line, instead of standard error. At "
-            "`telemetry.daemon_log_bytes` the file is renamed to FILE.1 and a new file begins.",
+            help="Log to this file, one JSON object per line, instead of standard error. When the file "
+            "reaches `telemetry.daemon_log_bytes`, it is renamed to FILE.1 and a new file begins.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -74,18 +75,21 @@ def up(
     gpu_gib: Annotated[
         float | None,
         typer.Option(
-            min=1.0, help="With --dry-run: memory of a GPU in GiB, to plan for another machine than this one."
+            min=1.0,
+            help="With --dry-run: memory of each GPU in GiB, to plan for another machine than this one.",
         ),
     ] = None,
 ) -> None:
     """Run as a daemon: continue the run in the run directory, or begin one there.
 
-    Logs on standard error, as JSON where that is no terminal. SIGTERM or Ctrl-C drains: nothing new begins,
-    episodes end or are parked, exit code 0; a second one ends at once. Closing the terminal drains, too,
-    unless the daemon was started with `nohup`. SIGHUP reloads the configuration.
+    The daemon logs to standard error; if that is not a terminal, each line is a JSON object.
 
-    After a crash, the same command continues the run. If its machine is lost, give `--resume` on another one,
-    with the same file.
+    SIGTERM or Ctrl-C drains the run: nothing new begins, episodes end or are parked, and the exit code is 0.
+    A second signal ends the run at once. Closing the terminal also drains, unless the daemon was started with
+    `nohup`. Any other SIGHUP reloads the configuration.
+
+    After a crash, the same command continues the run. If the machine of the run is lost and its record is on
+    a server, give the same file and `--resume` on another machine.
 
     **Examples**
 
@@ -125,9 +129,9 @@ def down(
     now: Annotated[bool, typer.Option("--now", help="Do not drain: end everything at once.")] = False,
     run_dir: RunDir = None,
 ) -> None:
-    """End a run and wait for its end: drained, or at once with `--now`. Nothing that was stored is lost.
+    """Drain a run, end it and wait until it has ended. With `--now`, end it without draining.
 
-    Exit code 75 if it still runs after two minutes.
+    Nothing that was stored is lost. Exit code 75 if the run has not ended after two minutes.
 
     **Examples**
 
@@ -157,7 +161,7 @@ def down(
 
 
 def _down_elsewhere(root: Path, *, now: bool) -> None:
-    """End the run whose directory on another machine is mirrored in `root`."""
+    """End the run on another machine whose mirror is the folder `root`."""
     from dart.core.run_directory import RunPaths
     from dart.run.mirror import mirror_in
 
@@ -195,7 +199,7 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
         from dart.cluster.engine_start import write_job_file
 
         file = write_job_file(found, RunPaths(found.run.run.dir))
-        say(f"start the run in the cluster with: kubectl apply -f {file}")
+        say(f"nothing was started; start the run in the cluster with: kubectl apply -f {file}")
         return
     require_ray()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a run on a cluster does not end with its terminal
@@ -207,7 +211,7 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
 
 
 def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
-    """Refuse a start that would fail at once; with `resume`, take over a run whose machine is lost."""
+    """Raise an error if the start would fail at once. With `resume`, take over a run with a lost machine."""
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.run.other_control_node import is_taken_over, refuse_running_elsewhere, take_over
 
@@ -225,7 +229,7 @@ def _up(
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
 
-    # SIGHUP reloads the configuration; it must not end the process before and after the tree.
+    # The daemon handles SIGHUP only while the tree is up; before and after, it must not end the process.
     outlives_terminal = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
     _begin_or_continue(settings, resume=resume)
     fetch_if_allowed(settings, say)
@@ -260,7 +264,7 @@ def _run_daemon(
 
 
 def _end(result: "TrainResult") -> None:
-    """End the command with the exit code of the result; a run that was drained has succeeded."""
+    """End the command with an exit code if the run failed, or ended by a signal before it was drained."""
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None and not result.is_drained:
@@ -271,7 +275,8 @@ def _end(result: "TrainResult") -> None:
 
 
 class _StandardError:
-    """Standard error as the log of a daemon. A closed terminal or a full disk loses only the line."""
+    """Standard error as the file of a daemon's log. If a write fails (closed terminal, full disk), the line
+    is lost and the daemon continues."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -279,11 +284,15 @@ class _StandardError:
             sys.stderr.flush()
 
     def flush(self) -> None:
-        """Do nothing: `write` flushes."""
+        """Do nothing, because `write` flushes each line."""
 
 
 def _log(file: Path | None, limit_bytes: int) -> Any:
-    """Configure structured logging into a file or on standard error, for the whole process."""
+    """Configure structured logging for the whole process, and return a logger.
+
+    file          None: log to standard error
+    limit_bytes   size at which the file is renamed and a new one begins
+    """
     import structlog
 
     from actors.log import log_to, to_json
@@ -322,7 +331,10 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
 
 
 def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = False) -> str:
-    """Say what a start would do. Raises RunDirectoryError or DiskError if it would fail at once."""
+    """Return one line that says what a start would do: begin a run, or continue one.
+
+    Raises RunDirectoryError or DiskError if the start would fail at once.
+    """
     from dart.core.run_directory import refuse_at_once
     from dart.run.other_control_node import is_taken_over, refuse_nothing_to_take_over
     from dart.run.run_record import is_interrupted_start, refuse_without_record
@@ -334,13 +346,13 @@ def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = F
     refuse_at_once(paths, resume=is_resumed)
     if is_resumed:
         refuse_without_record(settings, paths)
-    elif settings.run.record:  # a file is in the directory, which is looked at above
+    elif settings.run.record:  # a record on a server; `refuse_at_once` has checked one in the directory
         is_interrupted_start(paths.record_at(settings.run.record), paths)
     return f"would {'continue the run in' if is_resumed else 'begin a run in'} {paths.root}"
 
 
 def _tree_lines(settings: "Config") -> list[str]:
-    """Return the tree as indented lines, with one line for all children of a pool."""
+    """Return the supervision tree as indented lines, with one line for all children of a pool."""
     from dart.config.environment_kinds import KINDS
     from dart.run.definition import supervisors
     from dart.run.tree import root_spec
@@ -377,9 +389,10 @@ def _detach(
     resume: bool = False,
     is_local: bool = True,
 ) -> None:
-    """Start the command without --detach, and wait until the run is up.
+    """Start `dartrl up` with these arguments in a process of its own, and wait until the run is up.
 
-    is_local   whether this machine carries all of it and needs what the run needs
+    arguments   words of the command line after `up`, without --detach and --log
+    is_local    whether the whole run is on this machine, so that what the run needs is checked here
     """
     import subprocess
 
@@ -429,10 +442,11 @@ def _arguments(
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
-    """Wait until the root supervisor answers and return None, or until the process ends and return its code.
+    """Wait until the root supervisor answers, or until the process of the run ends.
 
-    poll   returns the exit code of the process, None while it runs
-    Raises TemporaryError if neither happens within UP_DEADLINE_S.
+    poll   returns the exit code of the process; None while it runs
+    Returns None if the supervisor answers, else the exit code of the process. Raises TemporaryError if
+    neither happens within UP_DEADLINE_S.
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_protocol import ControlOutcome, Ping
@@ -444,7 +458,7 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
             if request(root, Ping()).outcome is ControlOutcome.DONE:
                 return None
         except (NotRunningError, SilentError):
-            pass  # the endpoint is not up yet
+            pass  # the control endpoint is not up yet
         if time.monotonic() > give_up_s:
             raise TemporaryError(
                 f"the run in {root} is not up after {UP_DEADLINE_S:g} s and is still starting; "
@@ -458,9 +472,10 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
 
 def _end_process(root: Path, pid: int, *, now: bool) -> bool:
-    """Send SIGTERM to the main process of a run, with `now` twice, and return whether it ended in time.
+    """Ask the main process of a run to end, and return whether it ended within DOWN_DEADLINE_S.
 
-    A pidfd tells when it ended, because the pid stays in use until the parent collects the exit code.
+    The process gets SIGTERM, with `now` a second time. The end is read from a pidfd, because the pid stays in
+    use until the parent of the process collects its exit code.
     """
     import select
 

@@ -1,4 +1,4 @@
-"""`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what is kept."""
+"""`dartrl policy`: list the versions of a run, or fetch a policy; `dartrl checkpoints`: list checkpoints."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +12,14 @@ from dart.inspect.tables import Column
 if TYPE_CHECKING:
     from dart.inspect.policy_versions import CheckpointRow, VersionRow
 
-policy_app = typer.Typer(help="The policy versions that a run made.", no_args_is_help=True)
+policy_app = typer.Typer(
+    help="List the policy versions that a run made, or fetch a policy from the hub.", no_args_is_help=True
+)
 checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_is_help=True)
 
 
 FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}
-"""Figures of an update that the table shows, with their number of decimals; JSON has all figures."""
+"""Metrics of an update that the table shows, with their number of decimals. JSON has all metrics."""
 
 
 def _figure(name: str, digits: int) -> "Column[VersionRow]":
@@ -49,7 +51,7 @@ def versions(
     lines: Lines = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show policy versions: when each was made, which engines serve it now, and the figures of its update.
+    """Show policy versions: when each was made, the metrics of its update, and which engines serve it now.
 
     **Examples**
 
@@ -65,16 +67,17 @@ def versions(
 @policy_app.command()
 def fetch(
     address: Annotated[
-        str, typer.Argument(metavar="hf://OWNER/NAME@REVISION", help="A checkpoint on the hub.")
+        str, typer.Argument(metavar="hf://OWNER/NAME@REVISION", help="A checkpoint on the Hugging Face hub.")
     ],
     only_config: Annotated[
-        bool, typer.Option("--only-config", help="Fetch config.json alone, for `dartrl up --dry-run`.")
+        bool,
+        typer.Option("--only-config", help="Fetch only config.json, enough for `dartrl up --dry-run`."),
     ] = False,
 ) -> None:
-    """Fetch a policy from the Hugging Face hub into models/hub, and check every file by its hash.
+    """Fetch a policy from the Hugging Face hub into a folder in models/hub, and check every file by its hash.
 
-    A branch or tag is resolved to its commit, which hub.json in the folder keeps. HF_ENDPOINT names a mirror,
-    HF_TOKEN a token for gated checkpoints.
+    A branch or tag is resolved to a commit, which is written to hub.json in the folder. The environment
+    variable HF_ENDPOINT can name a mirror of the hub, and HF_TOKEN an access token for gated checkpoints.
 
     **Examples**
 
@@ -96,9 +99,9 @@ def fetch(
 @checkpoints_app.command("list")
 @reads_run
 def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show every checkpoint folder: its version, its size, and whether it was written to its end.
+    """Show every checkpoint folder: its version, its size, and whether it was written completely.
 
-    `dartrl doctor --data --full` also compares every file with the hash kept beside it.
+    `dartrl doctor --data --full` also compares every file with its hash.
 
     **Examples**
 

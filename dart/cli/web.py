@@ -1,4 +1,4 @@
-"""`dartrl web` and `metrics`: a run in the browser, and its figures for Prometheus."""
+"""`dartrl web` shows a run in the browser; `dartrl metrics` gives its metrics to Prometheus."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,24 +17,28 @@ PORT = 8700
 def web(
     run_dir: RunDir = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; an address that other machines reach needs a token.")
+        str,
+        typer.Option(
+            help="Address to listen at. An address that other machines can reach needs --token-file."
+        ),
     ] = ("127.0.0.1"),
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 takes a free port.", min=0, max=65535)
-    ] = PORT,
+    port: Annotated[int, typer.Option(help="Port to listen at; 0: any free port.", min=0, max=65535)] = PORT,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that clients need (mode 0600); created if missing."),
+        typer.Option(help="File with the access token that clients need; created with mode 0600 if missing."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another host name of the page, such as a proxy's; may be repeated."),
+        typer.Option(
+            help="Another host name under which browsers may open the page, such as that of a proxy; may be "
+            "repeated."
+        ),
     ] = None,
 ) -> None:
     """Show a run in the browser: curves, the supervision tree, tasks, and every trajectory step by step.
 
-    Works on a running run and on one that has ended. With a token the page can also pause, resume and drain
-    a running one, restart actors and end quarantines. Ctrl-C ends the page, never the run.
+    The run may be running or have ended. With a token, the page can also pause, resume and drain a running
+    run, restart its actors and end quarantines. Ctrl-C ends the page, never the run.
 
     **Examples**
 
@@ -71,14 +75,15 @@ def metrics(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve /metrics, /livez and /readyz at this address until Ctrl-C; asks for no token.",
+            help="Serve /metrics, /livez and /readyz at this address until Ctrl-C, without a token.",
         ),
     ] = None,
 ) -> None:
-    """Print every metric of a run in Prometheus's format, or serve them with its health.
+    """Print every metric of a run in the format of Prometheus. With `--listen`, serve the metrics and the
+    health of the run over HTTP.
 
-    Each scrape reads the board and the record, so it works while actors hang. docs/reference/metrics.md says
-    what each metric means; contrib/grafana/dartrl.json is a dashboard.
+    Each scrape reads the board and the record, so it works while actors hang. docs/reference/metrics.md
+    describes each metric; contrib/grafana/dartrl.json is a dashboard.
 
     **Examples**
 
@@ -100,7 +105,9 @@ def metrics(
 def address_of(text: str) -> tuple[str, int]:
     """Split an address such as `127.0.0.1:9109` or `[::1]:9109` into host and port.
 
-    raises    typer.BadParameter for a text that is no such address
+    An empty host becomes 127.0.0.1.
+
+    raises    typer.BadParameter for any other text
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:

@@ -1,1 +1,1 @@
-"""A run on many machines, on Ray. Only modules of this package import Ray, each when it is used."""
+"""A run on many machines, connected by Ray. Only this package imports Ray, in the functions that need it."""

@@ -1,7 +1,7 @@
-"""The connection to a Ray cluster: refused unless the cluster asks for a token, or its network is trusted.
+"""The connection to a Ray cluster. A cluster that asks for no token is refused unless its network is trusted.
 
-Who reaches the ports of a Ray cluster can run any program on all its machines. Ray's token authentication
-(RAY_AUTH_MODE=token) keeps others out; it is off unless the cluster was started with it.
+Anyone who can reach the ports of a Ray cluster can run any program on all its machines. Ray's token
+authentication (RAY_AUTH_MODE=token) keeps others out; it is off unless the cluster was started with it.
 """
 
 import os
@@ -18,21 +18,21 @@ from dart.cluster.plan import ClusterNode
 from dart.core.errors import ConfigurationError, TemporaryError, UnavailableError
 
 NAMESPACE = "dartrl"
-"""Ray's namespace of the agents of all runs."""
+"""The namespace in Ray in which the agents of all runs have their names."""
 
 AUTO = "auto"
 
 REACH_S = 5.0
-"""Time for a connection to the port of the head."""
+"""Longest time in seconds to open a connection to the port of the cluster's head."""
 
 WITHOUT_TOKEN_S = 60.0
-"""Time for an attempt to use the cluster without a token; it starts a Python with Ray."""
+"""Longest time in seconds of an attempt to use the cluster without a token. It starts a Python with Ray."""
 
 UNTRUSTED = (
-    "the Ray cluster at {address} answers without a token: whoever reaches its ports can run any program on "
-    "all machines. Make a token with `ray get-auth-token --generate`, copy ~/.ray/auth_token to all of them, "
-    "and start Ray everywhere with RAY_AUTH_MODE=token; or say trusted_network = true in the cluster file if "
-    "only you reach these ports"
+    "the Ray cluster at {address} answers without a token: anyone who can reach its ports can run any "
+    "program on all its machines. Make a token with `ray get-auth-token --generate`, copy ~/.ray/auth_token "
+    "to all machines, and start Ray everywhere with RAY_AUTH_MODE=token; or set trusted_network = true in "
+    "the cluster file if only you can reach these ports"
 )
 
 
@@ -76,9 +76,9 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
 
 
 def living_nodes(known: Mapping[str, str] | None = None) -> list[ClusterNode]:
-    """The living nodes of the cluster to which this process is connected.
+    """Return the living nodes of the cluster to which this process is connected.
 
-    known   the names that nodes have had so far, by Ray's ids
+    known   names that nodes have already, by Ray's node ids; these nodes keep their names
     """
     import ray
 
@@ -86,9 +86,10 @@ def living_nodes(known: Mapping[str, str] | None = None) -> list[ClusterNode]:
 
 
 def answers_without_token(address: str) -> bool:
-    """Whether there is a cluster that serves a client without a token.
+    """Return whether the cluster at an address serves a client without a token.
 
-    Another process asks, because this one may have a token. Raises TemporaryError if that process hangs.
+    False also means that no cluster answers. A process of its own tries it, because this process may have a
+    token. Raises TemporaryError if that process takes longer than WITHOUT_TOKEN_S.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
@@ -104,13 +105,16 @@ def answers_without_token(address: str) -> bool:
     except subprocess.TimeoutExpired as error:
         raise TemporaryError(
             f"the Ray cluster at {address} did not answer a client without a token within "
-            f"{WITHOUT_TOKEN_S:g} s, so it is unknown whether it asks for one; try again"
+            f"{WITHOUT_TOKEN_S:g} s, so it is unknown whether the cluster asks for a token; try again"
         ) from error
     return ran.returncode == 0
 
 
 def _require_listener(address: str) -> None:
-    """Raise UnavailableError at once if nothing listens at an address; Ray itself would wait for a minute."""
+    """Raise UnavailableError if nothing listens at an address. Without this check, Ray waits for a minute.
+
+    Raises ConfigurationError if the address is neither "auto" nor host:port. Nothing is checked for "auto".
+    """
     if address == AUTO:
         return
     host, _, port = address.rpartition(":")
@@ -130,7 +134,8 @@ def _why_not_connected(address: str, error: Any) -> str:
     first = str(error).strip().splitlines()[:1]
     remedy = (
         "start Ray on this machine, with `ray start --head` for a new cluster or "
-        "`ray start --address=HEAD:PORT` for one that runs: the control node is a node of the cluster, too"
+        "`ray start --address=HEAD:PORT` for an existing cluster, because the control node has to be a node "
+        "of the cluster"
     )
     if "token" in str(error).lower():
         remedy = "put the cluster's token into ~/.ray/auth_token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"

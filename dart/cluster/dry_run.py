@@ -1,4 +1,4 @@
-"""What `dartrl up cluster.toml --dry-run` finds: the plan, and the probes of nodes, record and blobs."""
+"""The plan of a run on a cluster and the probes of nodes, record and blobs, for `dartrl up --dry-run`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class PlanRow:
 
 
 def probe_cluster(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[ProbeResult]]:
-    """Join the cluster, plan the run on its nodes, ask each of them, and try the record and the blobs.
+    """Join the cluster, plan the run on its nodes, and probe every node, the record and the blobs.
 
     raises   DoesNotFit, ConfigurationError or UnavailableError
     """
@@ -43,7 +43,7 @@ def plan_on_pods(found: ClusterFile) -> ClusterPlan:
 
 
 def plan_rows(nodes: Sequence[NodePlan]) -> Iterator[PlanRow]:
-    """The plan as lines, GPU by GPU."""
+    """Yield the lines of the plan: for each node its actors with their GPUs, then the GPUs that stay free."""
     for node in nodes:
         if node.is_control:
             yield PlanRow(node.node, "store, curator, weight_sync", "", "")

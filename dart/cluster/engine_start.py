@@ -13,15 +13,15 @@ from dart.core.run_directory import RunPaths, make_private
 SSH_FILE, JOB_FILE = "ray-cluster.yaml", "ray-job.yaml"
 
 START_S = 1800.0
-"""Longest time for `ray up`: it waits for machines to answer over SSH."""
+"""Longest time in seconds of `ray up`, which waits for the machines to answer over SSH."""
 
 SAID_CHARACTERS = 1000
 
 
 def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
-    """Have Ray start on the machines of `engine.ssh`; where it runs already, it goes on.
+    """Start Ray on the machines of `engine.ssh` with `ray up`. Where Ray runs already, it is not restarted.
 
-    raises   UnavailableError with what `ray up` said last
+    raises   UnavailableError with the last output of `ray up`
     """
     file = write_ssh_file(found, paths)
     command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", "--no-restart", str(file)]
@@ -30,14 +30,16 @@ def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise UnavailableError(f"`{' '.join(command)}` did not end within {START_S:g} s") from error
+        raise UnavailableError(
+            f"`{' '.join(command)}` did not end within {START_S:g} s; run it by hand to see what it waits for"
+        ) from error
     if ran.returncode:
         said = (ran.stdout + ran.stderr).strip()[-SAID_CHARACTERS:]
         raise UnavailableError(f"`{' '.join(command)}` ended with exit code {ran.returncode}: {said}")
 
 
 def write_ssh_file(found: ClusterFile, paths: RunPaths) -> Path:
-    """Write the file for `ray up` into the logs of the run, and return its path."""
+    """Write the configuration file for `ray up` to the folder logs/ of the run, and return its path."""
     make_private(paths.root, paths.logs)
     file = paths.logs / SSH_FILE
     text = local_provider_yaml(found.cluster.engine, trusted_network=found.cluster.trusted_network)
@@ -46,7 +48,7 @@ def write_ssh_file(found: ClusterFile, paths: RunPaths) -> Path:
 
 
 def write_job_file(found: ClusterFile, paths: RunPaths) -> Path:
-    """Write the manifests of the RayJob into the logs of the run, and return their path."""
+    """Write the Kubernetes manifests of the RayJob to the folder logs/ of the run, and return their path."""
     make_private(paths.root, paths.logs)
     file = paths.logs / JOB_FILE
     plain = found.cluster.model_dump(mode="json", exclude={"set"})

@@ -1,7 +1,8 @@
 """The actor system of a node that is not the control node: `python -m dart.cluster.follower`.
 
-The node's agent starts it with a `FollowerSpec` on standard input, and the kernel ends it with the agent. It
-carries what the control node places here. SIGTERM ends its tree, children first.
+The node's agent starts this process with a `FollowerSpec` on standard input; the kernel kills the process
+when the agent ends. The process runs the actors that the control node places on this node. SIGTERM ends its
+supervision tree, children first.
 """
 
 import json
@@ -25,11 +26,15 @@ from supervision.supervisor import supervisor_args
 POLL_S = 0.5
 
 MACHINE_RESTARTS, MACHINE_RESTARTS_WITHIN_S = 10, 60.0
-"""A node whose link fails more often ends its actor system, and the launcher starts it anew."""
+"""Restart budget of the connection to the control node. If it is spent, the actor system of the node ends,
+and the launcher starts a new one."""
 
 
 def main() -> int:
-    """Run to the end of the tree, and return the exit code."""
+    """Run the actor system until its tree has ended, and return the exit code.
+
+    The code is 75 (EX_TEMPFAIL) if the tree failed or its root hung; standard error then has the reason.
+    """
     spec = _spec_of(json.loads(sys.stdin.buffer.read()))
     die_with_parent(spec.agent_pid)
     paths = RunPaths(Path(spec.folder))
@@ -46,7 +51,7 @@ def main() -> int:
                 asked.clear()
                 system.stop()
             if system.root_beat_age_s() > ROOT_SILENT_S:
-                print(f"the root gave no sign of life for {ROOT_SILENT_S:g} s", file=sys.stderr)
+                print(f"the root supervisor gave no sign of life for {ROOT_SILENT_S:g} s", file=sys.stderr)
                 return os.EX_TEMPFAIL
         if failure := system.failure():
             print(failure, file=sys.stderr)
@@ -55,7 +60,10 @@ def main() -> int:
 
 
 def root_of(spec: FollowerSpec) -> RootSpec:
-    """The root of a node's tree: what joins it to the control node, and below that what is placed here."""
+    """Return the root of a node's tree.
+
+    Its only child connects the node to the control node; the actors placed here are below that child.
+    """
     machine = follower_spec(
         host=spec.host, leader=spec.leader, wire=Path(spec.wire), capabilities=spec.capabilities
     )

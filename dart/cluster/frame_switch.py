@@ -1,13 +1,13 @@
-"""Frames between the bridge of this node and the agents of other nodes. It knows no Ray.
+"""The switch that passes frames between the bridge of this node and the agents of other nodes, without Ray.
 
-The bridge connects to a unix SOCK_SEQPACKET socket. One packet is one byte n, n bytes with the name of a
-host, and one frame. To the switch it names the receiver, from the switch the sender; an empty frame from the
-switch says that this host is gone.
+The bridge connects to a unix SOCK_SEQPACKET socket. A packet is one byte n, then n bytes with the name of a
+host, then one frame. In a packet to the switch, the host is the receiver; in a packet from the switch, the
+sender. A packet from the switch with an empty frame says that this host is gone.
 
-Frames for one host leave in batches, one batch at a time, so their order holds. Both ways are bounded: when
-the bridge sends faster than a host takes, the switch stops reading, and the bridge notices by its own socket.
-When a batch fails or is not taken in time, everything that waits for that host is dropped and the bridge is
-told that the host is gone, so its session ends and no frame is missing in the middle of one.
+Frames for one host are sent in batches, one batch at a time, so they stay in order. Both directions have a
+bounded buffer. If the bridge sends faster than a host takes frames, the switch stops reading and the socket
+of the bridge fills up. If a batch fails or is not taken in time, the switch drops all frames that wait for
+that host and tells the bridge that the host is gone. This ends the session, so no session misses a frame.
 """
 
 import asyncio
@@ -20,42 +20,44 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST_BYTES_MOST = 255
-"""One byte holds the length of a name."""
+"""Largest length of a host's name, because one byte of a packet holds it."""
 
 PACKET_BYTES_MOST = 128 * 1024
-"""Longer than any packet: a name, and a frame of at most 64 KiB of mail with its head."""
+"""Size of the buffer for one packet. A packet is smaller: a name, and a frame with at most 64 KiB of mail."""
 
 BATCH_BYTES = 1 << 20
-"""A batch ends with the frame that reaches this size."""
+"""Size at which a batch is complete; its last frame can exceed this size."""
 
 WAITING_BYTES_MOST = 64 << 20
-"""Bytes that wait for all hosts together; above it the switch reads no more from the bridge."""
+"""Limit of the bytes that wait in one direction. At this limit the switch stops reading from the bridge, or
+`deliver` waits until the bridge has read."""
 
 PACKETS_PER_TURN = 256
-"""Packets read in one turn of the loop, before others get theirs."""
+"""Most packets that are read from the bridge before the asyncio loop runs other callbacks."""
 
 SEND_DEADLINE_S = 6.0
-"""Two leases of the actors' bridges: by then every session with a host that takes nothing has ended."""
+"""Longest time in seconds that a batch may take. It is twice the lease between hosts: every session with a
+host that takes no frames has ended by then."""
 
 Frames = list[bytes]
 Send = Callable[[str, Frames], Awaitable[None]]
-"""Passes frames to the agent of a host. Raises HostUnreachable."""
+"""Function (host, frames) that passes frames to the agent of a host. It can raise HostUnreachable."""
 
 
 class HostUnreachable(RuntimeError):
-    """There is no agent of that host, or it does not take frames."""
+    """A host has no agent, or its agent does not take frames."""
 
 
 @dataclass(slots=True)
 class WaitingFrames:
-    """What waits for one host."""
+    """The frames that wait to be sent to one host."""
 
     frames: deque[bytes] = field(default_factory=deque)
     waiting_bytes: int = 0
     is_sending: bool = False
 
     def batch(self) -> Frames:
-        """Take the next batch."""
+        """Remove and return the frames of the next batch; an empty list if no frame waits."""
         taken: Frames = []
         taken_bytes = 0
         while self.frames and taken_bytes < BATCH_BYTES:
@@ -67,7 +69,7 @@ class WaitingFrames:
 
 @dataclass(slots=True)
 class SwitchCounts:
-    """What passed through the switch since its start."""
+    """Numbers of frames and batches that passed through the switch since its start."""
 
     sent: int = 0
     """Frames that other hosts have taken."""
@@ -75,14 +77,18 @@ class SwitchCounts:
     """Frames handed to the bridge."""
     batches: int = 0
     dropped: int = 0
-    """Frames for or of hosts that were gone or unknown, and those that came while no bridge was connected."""
+    """Frames that were lost: to or from a host that is gone or unknown, or while no bridge was connected."""
 
 
 class FrameSwitch:
-    """Serves one bridge at a time. A second connection replaces the first. For one asyncio loop."""
+    """Passes frames for one bridge; a new connection replaces the earlier one. Use it in one asyncio loop."""
 
     def __init__(self, path: Path, send: Send, *, send_deadline_s: float = SEND_DEADLINE_S) -> None:
-        """path   where the socket is made; a file that is there is replaced"""
+        """
+        path              path of the unix socket; an existing file is replaced
+        send              sends a batch to a host
+        send_deadline_s   longest time in seconds that `send` may take
+        """
         self._send, self._send_deadline_s = send, send_deadline_s
         self._path = path
         self._loop = asyncio.get_running_loop()
@@ -108,7 +114,10 @@ class FrameSwitch:
         return self._bridge is not None
 
     async def deliver(self, host: str, frames: Frames) -> None:
-        """Hand frames of another host to the bridge, in order. Waits while the bridge takes no more."""
+        """Hand frames of another host to the bridge, in order. Waits while the buffer to the bridge is full.
+
+        Without a bridge, the frames are dropped.
+        """
         await self._has_room.wait()
         if self._bridge is None:
             self.counts.dropped += len(frames)
@@ -124,7 +133,7 @@ class FrameSwitch:
             self._enqueue([_head(host)])
 
     def close(self) -> None:
-        """End the connection, and take no other one."""
+        """Close the connection to the bridge, and accept no new one."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self._disconnect()
@@ -141,7 +150,7 @@ class FrameSwitch:
             self._read_on()
 
     def _disconnect(self) -> None:
-        """Forget the bridge and all that waits: it belongs to sessions of that bridge."""
+        """Close the connection and drop all waiting frames, which belong to sessions of that bridge."""
         self._to_bridge.clear()
         self._to_bridge_bytes = 0
         self._has_room.set()
@@ -154,7 +163,7 @@ class FrameSwitch:
             self._bridge, self._is_reading = None, False
 
     def _read_on(self) -> None:
-        """Read from the bridge if, and only if, there is room for what it sends."""
+        """Start or stop reading from the bridge, depending on whether its frames fit into the buffer."""
         waiting = sum(outbox.waiting_bytes for outbox in self._outboxes.values())
         may_read = self._bridge is not None and waiting < WAITING_BYTES_MOST
         if may_read and not self._is_reading:
@@ -180,7 +189,7 @@ class FrameSwitch:
         self._read_on()
 
     def _next_packet(self) -> bytes | None:
-        """The next packet of the bridge; None when there is none, or when the bridge has ended."""
+        """Return the next packet of the bridge; None if none has arrived or the bridge is gone."""
         if self._bridge is None:
             return None
         try:
@@ -205,7 +214,7 @@ class FrameSwitch:
             task.add_done_callback(self._sends.discard)
 
     async def _send_all(self, host: str, outbox: WaitingFrames) -> None:
-        """Send batch after batch until nothing waits, or the host turns out to be gone."""
+        """Send batches to a host until no frame waits or a batch fails; then the host counts as gone."""
         while frames := outbox.batch():
             try:
                 async with asyncio.timeout(self._send_deadline_s):
@@ -224,7 +233,7 @@ class FrameSwitch:
         self._read_on()
 
     def _drop(self, host: str) -> None:
-        """Drop what waits for a host; a batch that is under way ends by itself."""
+        """Drop the frames that wait for a host. A batch that is being sent is not interrupted."""
         outbox = self._outboxes.pop(host, None)
         if outbox is not None:
             self.counts.dropped += len(outbox.frames)
@@ -240,7 +249,7 @@ class FrameSwitch:
         self._writable()
 
     def _writable(self) -> None:
-        """Send what the bridge takes now, and come back when it takes more."""
+        """Send as many packets as the bridge takes now; the loop calls this again when it takes more."""
         bridge = self._bridge
         if bridge is None:
             return
@@ -250,7 +259,7 @@ class FrameSwitch:
                 self._to_bridge_bytes -= len(self._to_bridge.popleft())
         except BlockingIOError:
             self._loop.add_writer(bridge, self._writable)
-        except OSError:  # it has ended; the end is also read
+        except OSError:  # the bridge has closed its end
             self._disconnect()
             return
         else:
@@ -262,12 +271,12 @@ class FrameSwitch:
 
 
 def _head(host: str) -> bytes:
-    """The head of a packet: the length of a host's name, and the name."""
+    """Return the head of a packet: the length of a host's name, and the name."""
     name = os.fsencode(host)
     return bytes([len(name)]) + name
 
 
 def _parsed(packet: bytes) -> tuple[str, bytes]:
-    """The host and the frame of a packet."""
+    """Return the host and the frame of a packet."""
     end = 1 + packet[0]
     return os.fsdecode(packet[1:end]), packet[end:]

@@ -1,12 +1,14 @@
 """The agent of one node: passes frames between hosts by Ray calls, and runs the node's actor system.
 
-One agent per node, a Ray actor that needs no processor, bound to its node, and never restarted by Ray: the
-launcher starts a new one (`dart.cluster.launcher`). The actor system is a process of its own, because Ray's
-threads and the forks of a supervisor must not share one. The kernel ends it with the agent.
+Each node has one agent, a Ray actor that is bound to the node and reserves no processor. Ray never restarts
+an agent; the launcher starts a new one (`dart.cluster.launcher`). The actor system (`dart.cluster.follower`)
+is a process of its own, because a supervisor forks and a process with Ray's threads must not fork. The kernel
+kills that process when the agent ends.
 
-An agent ends itself, and its actor system with it, when its raylet is gone or its launcher is silent. It
-watches the raylet by a pidfd: Ray itself takes a dead raylet that its parent has not reaped for a living one.
-The launcher renews a lease: without Ray's head, nothing else says that the run is over.
+An agent ends itself, and with itself its actor system, in two cases. The first is the end of its raylet. The
+agent watches the raylet by a pidfd, because Ray considers a dead raylet alive until its parent has reaped it.
+The second is a launcher that no longer renews its lease at the agent: if Ray's head is lost, the agent has no
+other sign that the run is over.
 """
 
 import asyncio
@@ -25,38 +27,39 @@ from dart.config.gpus import VISIBLE, gpus_here
 from dart.core.run_directory import mail_dir, make_private
 
 LAST_WORDS_BYTES = 4000
-"""Bytes of a follower's last output that its end is reported with."""
+"""Number of bytes at the end of a follower's standard error that are reported with its end."""
 
 STOP_DEADLINE_S = 60.0
-"""Time for a follower to end its tree after SIGTERM; then it is killed."""
+"""Time in seconds in which a follower may end its tree after SIGTERM; then the follower is killed."""
 
 LAUNCHER_LEASE_TICKS = 6
 TICK_S = 1.0
-"""An agent that has not heard of its launcher for so many ticks ends. Ticks are counted, not time, so that an
-agent that was frozen has a moment to hear of it."""
+"""An agent ends if its launcher has not renewed the lease for `LAUNCHER_LEASE_TICKS` ticks of `TICK_S`
+seconds. Ticks are counted instead of time, so that an agent whose process was frozen does not end as soon as
+it runs again: it first gets the renewals that wait."""
 
 FOLLOWER = "dart.cluster.follower"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSpec:
-    """What the actor system of a node needs to start. It travels to the program on its standard input."""
+    """What the actor system of a node needs to start. The agent writes it to the process's standard input."""
 
     host: str
     leader: str
     """Name of the control node."""
     folder: str
-    """The node's part of the run directory."""
+    """The folder on this node that takes the place of the run directory."""
     wire: str
     capabilities: Mapping[str, int]
     engine_gpus: tuple[str, ...]
-    """GPUs that engines may have there."""
+    """Names of the GPUs of this node that engines may use."""
     config_toml: str
-    """The run's configuration."""
+    """The run's configuration as TOML."""
     rows: int
-    """Rows of the board."""
+    """Number of rows of the node's board."""
     agent_pid: int = 0
-    """Process that the actor system ends with; the agent fills it in."""
+    """Process id of the agent, with which the actor system ends. The agent fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,9 @@ class FollowerEnd:
     """How an actor system ended."""
 
     code: int
-    """Exit code; negative: a signal."""
+    """Exit code; if negative, the number of the signal that ended the process."""
     words: str
-    """The end of what it wrote on standard error."""
+    """The last part of its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,55 +78,62 @@ class ListeningAgent:
 
     pid: int
     wire: str
-    """Path of its socket."""
+    """Path of the agent's socket for the bridge."""
     gpus: tuple[str, ...]
     """The GPUs of its node, as CUDA_VISIBLE_DEVICES names them."""
 
 
 def wire_path(folder: Path) -> Path:
-    """The socket of the agent of a node, beside the sockets of its actors."""
+    """Return the path of the agent's socket. It is in a folder beside that of the actors' sockets.
+
+    folder   the node's part of the run directory
+    """
     mail = mail_dir(folder)
     return mail.with_name(f"{mail.name}.wire") / "wire"
 
 
 def gpus_of_raylet() -> tuple[str, ...]:
-    """The GPUs of the raylet, the parent of this process. Ray hides them from a worker that asks for none."""
+    """Return the names of the GPUs that the raylet, the parent of this process, can see.
+
+    The raylet is asked because Ray hides all GPUs from a worker that reserves none.
+    """
     content = Path(f"/proc/{os.getppid()}/environ").read_bytes()
     pairs = (entry.decode(errors="replace").partition("=") for entry in content.split(b"\0") if entry)
     return gpus_here({name: value for name, _, value in pairs})
 
 
 def _without_rays_gpus(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what Ray hides: the actors of the node choose among all its GPUs."""
+    """Return environment variables without Ray's CUDA_VISIBLE_DEVICES, which hides GPUs of the node."""
     return {name: value for name, value in environment.items() if name != VISIBLE}
 
 
 def _errors_of(folder: Path) -> Path:
-    """The file with the standard error of a node's actor system."""
+    """Return the path of the file with the standard error of a node's actor system; makes its folder."""
     make_private(folder)
     return folder / "follower.stderr"
 
 
 class HostAgent:
-    """Made a Ray actor by `dart.cluster.ray_agents`. All methods run in one asyncio loop."""
+    """The agent of one node, made a Ray actor by `dart.cluster.ray_agents`. It runs in one asyncio loop."""
 
     def __init__(self) -> None:
         self._host = ""
         self._name = ""
-        """Its own name in Ray."""
+        """Name of this agent in Ray."""
         self._names: dict[str, str] = {}
-        """Names of the agents of other hosts, in Ray."""
+        """Names in Ray of the agents of other hosts, by host."""
         self._handles: dict[str, Any] = {}
         self._switch: FrameSwitch | None = None
         self._process: asyncio.subprocess.Process | None = None
-        """The actor system of this node."""
+        """The process with the actor system of this node; None while there is none."""
         self._ticks_left: int | None = None
         """Ticks until the launcher's lease ends; None before its first renewal."""
 
     async def listen(self, name: str, host: str, folder: str) -> ListeningAgent:
         """Open the socket for the bridge of this node.
 
-        name     of this agent in Ray
+        name     name of this agent in Ray
+        host     name of this node
         folder   the node's part of the run directory
         """
         self._name, self._host = name, host
@@ -135,18 +145,18 @@ class HostAgent:
         return ListeningAgent(os.getpid(), str(wire), gpus_of_raylet())
 
     async def renew(self) -> None:
-        """Begin the launcher's lease, or renew it."""
+        """Begin the launcher's lease, or renew it for another `LAUNCHER_LEASE_TICKS` ticks."""
         self._ticks_left = LAUNCHER_LEASE_TICKS
 
     async def know(self, names: Mapping[str, str]) -> None:
-        """Learn the names of other hosts' agents in Ray; one that has changed belongs to a new agent."""
+        """Learn the names in Ray of other hosts' agents, by host. A changed name is that of a new agent."""
         for host, name in names.items():
             if self._names.get(host) != name:
                 self._names[host] = name
                 self._handles.pop(host, None)
 
     async def gone(self, host: str) -> None:
-        """Take the news that a host is gone, and tell the bridge."""
+        """Forget the agent of a host that is gone, and tell the bridge that the host is gone."""
         self._names.pop(host, None)
         self._handles.pop(host, None)
         if self._switch is not None:
@@ -155,10 +165,11 @@ class HostAgent:
     async def deliver(self, sender: str, host: str, frames: Frames) -> None:
         """Take frames of another host for the bridge of this node.
 
-        sender   the name in Ray of that host's agent
+        sender   name in Ray of the agent that sends them
+        host     host of that agent
 
-        Frames of an agent that is gone, or not known yet, are dropped: no answer could reach it. A node that
-        Ray has given up for dead can still send when it is back, until its agent is ended.
+        If the sender is not the agent that is known for this host, the frames are dropped, because no answer
+        could reach it. So a node that Ray considered dead and that comes back is not heard.
         """
         if self._switch is None:
             return
@@ -168,13 +179,13 @@ class HostAgent:
             self._switch.counts.dropped += len(frames)
 
     async def counts(self) -> SwitchCounts:
-        """What has passed through this agent."""
+        """Return the numbers of frames that have passed through this agent."""
         return self._switch.counts if self._switch else SwitchCounts()
 
     async def run(self, spec: FollowerSpec, environment: Mapping[str, str]) -> FollowerEnd:
-        """Run the actor system of this node to its end.
+        """Run the actor system of this node in a new process, wait for its end, and return how it ended.
 
-        environment   variables such as passwords, which are added to those of the node unless it has them
+        environment   environment variables such as passwords; a variable that the node has already is kept
         """
         errors = _errors_of(Path(spec.folder))
         with errors.open("wb") as stderr:
@@ -190,7 +201,7 @@ class HostAgent:
             )
         self._process = process
         assert process.stdin is not None
-        with contextlib.suppress(ConnectionError):  # it has ended already; its exit code says why
+        with contextlib.suppress(ConnectionError):  # the process has ended already; its exit code says why
             process.stdin.write(json.dumps(asdict(spec) | {"agent_pid": os.getpid()}).encode())
             await process.stdin.drain()
             process.stdin.close()
@@ -200,7 +211,7 @@ class HostAgent:
         return FollowerEnd(code, words)
 
     async def stop(self) -> None:
-        """End the actor system of this node: its tree ends children first, or is killed at the deadline."""
+        """End the actor system of this node, children first. After STOP_DEADLINE_S it is killed."""
         process = self._process
         if process is None:
             return
@@ -228,7 +239,7 @@ class HostAgent:
             raise HostUnreachable(f"{host}: {error}") from error
 
     async def _found(self, host: str) -> Any:
-        """The agent of a host. Raises HostUnreachable if there is none."""
+        """Return Ray's handle of the agent of a host. Raises HostUnreachable if there is none."""
         import ray
 
         name = self._names.get(host)
@@ -242,12 +253,12 @@ class HostAgent:
         return handle
 
     def _watch_raylet(self) -> None:
-        """End with the raylet, which is the parent of Ray's workers."""
+        """Have this process end when the raylet, its parent, ends."""
         parent = os.pidfd_open(os.getppid())
         asyncio.get_running_loop().add_reader(parent, self._end)
 
     def _tick(self) -> None:
-        """Count the launcher's lease down, and end with it."""
+        """Take one tick from the launcher's lease, and end this process if none is left."""
         if self._ticks_left is not None:
             self._ticks_left -= 1
             if self._ticks_left <= 0:

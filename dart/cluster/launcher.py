@@ -1,11 +1,12 @@
 """The process of a run that is connected to Ray: `python -m dart.cluster.launcher`.
 
-`dartrl up` starts it and it ends with `dartrl up`; when it ends, by whatever signal, Ray ends all agents, and
-with each agent ends its node's actor system. It starts an agent on every node, watches which nodes Ray calls
-alive, and starts agents on nodes that join later.
+The launcher starts an agent on every node, watches which nodes Ray reports as alive, and starts agents on
+nodes that join later. `dartrl up` starts the launcher, and the kernel kills it when `dartrl up` ends. When
+the launcher ends, for whatever reason, Ray ends all agents, and with each agent the actor system of its node
+ends, a *follower* of the control node.
 
-standard input    a `LaunchJob` as one line of JSON; then its end, at which the followers are stopped
-standard output   one line of JSON: `Joined`, or the error that a person can fix
+standard input    a `LaunchJob` as one line of JSON; when the input is closed, the followers are stopped
+standard output   one line of JSON: a `Joined`, or an error that a user can fix
 """
 
 import json
@@ -36,20 +37,20 @@ from dart.config.layers import to_toml
 from dart.core.errors import DartError, UnavailableError
 
 LOOK_S = 0.5
-"""How often Ray is asked which nodes live."""
+"""Interval in seconds at which Ray is asked which nodes are alive."""
 
 RENEW_S = 1.0
-"""How often the launcher renews its lease at the agents."""
+"""Interval in seconds at which the launcher renews its lease at the agents."""
 
 STOP_S = 75.0
-"""Longest wait for the followers to stop; longer than an agent gives its own."""
+"""Longest wait in seconds for the followers to stop; longer than an agent waits for its follower."""
 
 ROWS_LEAST = 1024
 ROWS_PER_ACTOR = 3
-"""Rows of a board for each actor of the cluster: itself, its replacement, and room."""
+"""Rows of a board for each actor of the cluster: for the actor, for its replacement, and a spare one."""
 
 NODES_S = 240.0
-"""Longest wait until Ray runs on all machines of `engine.ssh`."""
+"""Longest wait in seconds until Ray runs on all machines of `engine.ssh`."""
 
 LOG_BYTES = 16 * 2**20
 
@@ -59,7 +60,7 @@ SECRET_PREFIXES = ("AWS_",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchJob:
-    """What the launcher starts from."""
+    """The input of the launcher: which run to start on which cluster."""
 
     cluster: Mapping[str, Any]
     """The cluster file as plain data."""
@@ -68,32 +69,32 @@ class LaunchJob:
     run_dir: str
     """The run directory on the control node."""
     run_id: str
-    """Names the run among all runs of the cluster."""
+    """Name of the run that is unique among all runs of the cluster."""
     parent_pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The cluster as it was joined."""
+    """The launcher's answer when all agents have started: the nodes, and the agent of the control node."""
 
     nodes: tuple[ClusterNode, ...]
     wire: str
-    """Socket of the control node's agent."""
+    """Path of the socket of the control node's agent."""
     gpus: tuple[str, ...]
     """GPUs of the control node, as CUDA_VISIBLE_DEVICES names them."""
 
 
 def rows_of(run: Config, nodes: int) -> int:
-    """The rows of a board that shows all actors of a run."""
+    """Return the number of rows of a board that can show all actors of a run on this many nodes."""
     actors = run.rollout.count + run.environments.count + nodes
     return max(ROWS_LEAST, ROWS_PER_ACTOR * actors)
 
 
 def forwarded(run: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every node gets from the control node unless it has its own: credentials, addresses.
+    """Return the environment variables that are passed to every node: credentials and the like.
 
-    They travel in a call between processes of the cluster and in the environment of a node's actor system,
-    never in a command line, a file or a log.
+    A node keeps its own value of a variable. The variables are passed in a Ray call and in the environment of
+    the node's actor system, never in a command line, a file or a log.
     """
     names = {*SECRETS, run.environments.osworld.pool.token_variable}
     return {
@@ -105,7 +106,7 @@ def forwarded(run: Config, environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Launcher:
-    """Keeps an agent on every node. For the thread that is connected to Ray."""
+    """Keeps an agent running on every node. Use it in the thread that is connected to Ray."""
 
     job: LaunchJob
     log: Any
@@ -114,12 +115,12 @@ class Launcher:
     control: Agent = field(init=False)
     plan: ClusterPlan = field(init=False)
     agents: dict[str, Agent] = field(default_factory=dict)
-    """By host, the control node's included."""
+    """The running agents by host, including that of the control node."""
     _names: dict[str, str] = field(default_factory=dict)
-    """Of the living nodes, by Ray's ids. A node has one name as long as it lives."""
+    """Names of the living nodes by Ray's node ids. A node keeps its name as long as it lives."""
     _membership: Membership = field(default_factory=Membership)
     _ends: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """By host: the number of its agent, and Ray's reference to the end of its actor system."""
+    """By host, the number of its agent, and Ray's reference to the future `FollowerEnd` of its follower."""
     _starting: dict[str, tuple[StartAgent, "Future[list[Agent]]"]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
@@ -128,7 +129,7 @@ class Launcher:
         self.run = Config.model_validate(self.job.run)
 
     def join(self, nodes: list[ClusterNode]) -> Joined:
-        """Probe the nodes, start all agents and followers, and describe the cluster.
+        """Probe the nodes, start all agents and followers, and return a description of the cluster.
 
         raises   DoesNotFit, UnavailableError or TemporaryError
         """
@@ -151,7 +152,7 @@ class Launcher:
         return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
 
     def look(self) -> None:
-        """See who has come, gone or ended, and do what is due."""
+        """Find nodes that joined or are gone and agents that ended; start agents, and report lost ones."""
         now_s = time.monotonic()
         living = living_nodes(self._names)
         self._names = {node.node_id: node.name for node in living}
@@ -169,7 +170,7 @@ class Launcher:
     def renew_leases(self) -> None:
         """Renew the lease at every agent, until the process ends.
 
-        It is called in a thread of its own, because it needs no head of Ray, for which `look` may wait.
+        Call this in a thread of its own: `look` may wait for Ray's head, but the leases must be renewed.
         """
         while True:
             for agent in list(self.agents.values()):
@@ -177,7 +178,7 @@ class Launcher:
             time.sleep(RENEW_S)
 
     def stop(self) -> None:
-        """Stop all followers, their children first. Waits for them, at most STOP_S."""
+        """Stop all followers, their children first, and wait for them, at most STOP_S."""
         import ray
 
         stops = [self.agents[host].handle.stop.remote() for host in self._ends if host in self.agents]
@@ -194,10 +195,12 @@ class Launcher:
             if agent.node.gpus > len(agent.place.gpus)
         ]
         if wrong:
-            raise UnavailableError("; ".join(wrong) + "; start Ray there with the right --num-gpus")
+            raise UnavailableError(
+                "; ".join(wrong) + "; start Ray there with --num-gpus set to the number of visible GPUs"
+            )
 
     def _folder(self, node: ClusterNode) -> str:
-        """The node's part of the run directory; that of the control node is the run directory itself."""
+        """Return the folder on a node for its part of the run; on the control node, the run directory."""
         if node.is_control:
             return self.job.run_dir
         return str(self.cluster.engine.node_dir / self.job.run_id / node.name)
@@ -217,7 +220,7 @@ class Launcher:
         self._ends[agent.node.name] = number, agent.handle.run.remote(spec, forwarded(self.run, os.environ))
 
     def _say_joined(self, agent: Agent) -> None:
-        """Log where the logs and reports of a node's actors are."""
+        """Log that a node has joined, with the folder that has the logs and reports of its actors."""
         node = agent.node
         self.log.info("node_joined", host=node.name, address=node.address, folder=self._folder(node))
 
@@ -235,7 +238,10 @@ class Launcher:
         self._starting[order.node.name] = order, started
 
     def _collect_starts(self) -> list[tuple[str, int, str]]:
-        """Put new agents to work; return those that did not start."""
+        """Have agents that have started run their actor systems.
+
+        Return the host, the number and the reason of each agent that failed to start.
+        """
         failed = []
         for host, (order, starting) in list(self._starting.items()):
             if not starting.done():
@@ -255,7 +261,7 @@ class Launcher:
         return failed
 
     def _collect_ends(self) -> list[tuple[str, int, str]]:
-        """The actor systems that have ended, and why."""
+        """Return the host, the number of the agent and the reason of each actor system that has ended."""
         import ray
 
         running = {reference: host for host, (_, reference) in self._ends.items()}
@@ -267,7 +273,10 @@ class Launcher:
 
 
 def _why_ended(reference: Any) -> str:
-    """Why the actor system ended for whose end Ray has the reference."""
+    """Return why an actor system ended.
+
+    reference   Ray's reference to its `FollowerEnd`
+    """
     import ray
 
     try:
@@ -278,14 +287,17 @@ def _why_ended(reference: Any) -> str:
 
 
 def _kill(agent: Agent) -> None:
-    """End an agent, and by that its actor system, if it still lives. A dead node's may: Ray reaps late."""
+    """Kill an agent if it still runs; its actor system ends with it.
+
+    Even the agent of a node that Ray reports as dead can still run for a while.
+    """
     import ray
 
     ray.kill(agent.handle)
 
 
 def main() -> int:
-    """Run until standard input ends; return the exit code."""
+    """Join the cluster, run until standard input is closed, stop the followers, and return the exit code."""
     job = LaunchJob(**json.loads(sys.stdin.readline()))
     die_with_parent(job.parent_pid)
     log_to(Path(job.run_dir) / "logs" / "cluster.jsonl", LOG_BYTES)
@@ -307,7 +319,10 @@ def main() -> int:
 
 
 def _nodes_when_there(count: int) -> list[ClusterNode]:
-    """The living nodes, once there are `count`, or NODES_S later. Raises UnavailableError."""
+    """Wait until `count` nodes are alive, and return the living nodes.
+
+    Raises UnavailableError if this takes longer than NODES_S.
+    """
     give_up_s = time.monotonic() + NODES_S
     while len(nodes := living_nodes()) < count:
         if time.monotonic() > give_up_s:

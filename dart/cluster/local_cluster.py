@@ -13,13 +13,13 @@ from typing import Any
 from dart.cluster.node_names import NAME_LABEL
 
 STORE_BYTES = 80_000_000
-"""Size of the object store of each node; frames between hosts need little of it."""
+"""Size of the object store of each node in bytes; frames between hosts need little of it."""
 
 CPUS = 2
 
 
 class LocalCluster:
-    """Some nodes, each with a raylet of its own; the first one is the head."""
+    """The nodes of a Ray cluster on this machine. Each has its own raylet; the first node is the head."""
 
     def __init__(self, names: tuple[str, ...], resources: dict[str, int]) -> None:
         from ray.cluster_utils import Cluster
@@ -36,17 +36,17 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """The address at which clients join."""
+        """The address at which clients join the cluster."""
         return str(self._cluster.address)
 
     def join(self, name: str) -> None:
-        """Start one more node."""
+        """Start another node with this name."""
         self._nodes[name] = self._cluster.add_node(**self._common, labels={NAME_LABEL: name})
 
     def kill(self, name: str, *, reaps: bool = True) -> None:
-        """SIGKILL the raylet of a node, as the loss of a machine would.
+        """Kill the raylet of a node with SIGKILL, to simulate the loss of a machine.
 
-        reaps   whether the dead process is reaped, as an init does, or stays a zombie
+        reaps   whether the dead process is reaped, as init would do; otherwise it stays a zombie
         """
         raylet: subprocess.Popen[bytes] = self._nodes[name].all_processes["raylet"][0].process
         os.kill(raylet.pid, signal.SIGKILL)
@@ -54,24 +54,26 @@ class LocalCluster:
             threading.Thread(target=raylet.wait, daemon=True).start()
 
     def kill_machine(self, name: str) -> None:
-        """SIGKILL all of Ray on a node, of the head the cluster's own services too."""
+        """Kill all processes of Ray on a node with SIGKILL; on the head, also the cluster's services."""
         for processes in self._nodes[name].all_processes.values():
             for one in processes:
                 os.kill(one.process.pid, signal.SIGKILL)
                 one.process.wait()
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         self._cluster.shutdown()
 
 
 @contextmanager
 def local_cluster(*names: str, needs_token: bool = True, **resources: int) -> Iterator[LocalCluster]:
-    """A cluster with a node for each name, while the block lasts; clients find its token in the environment.
+    """Run a Ray cluster with a node for each name while the block lasts.
+
+    The token of the cluster is in the environment variables, where clients find it. Ray reads the mode of
+    authentication when it is imported, so one process can use this with one value of `needs_token` only.
 
     needs_token   whether clients need a token
-    resources     custom resources of every node but the head
-    Ray reads its mode of authentication when it is imported, so a process has clusters of one mode only.
+    resources     custom resources of every node except the head
     """
     before = dict(os.environ)
     os.environ |= {"RAY_AUTH_MODE": "token" if needs_token else "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -90,5 +92,5 @@ def local_cluster(*names: str, needs_token: bool = True, **resources: int) -> It
 
 @cache
 def _token() -> str:
-    """The token of all clusters of this process: Ray keeps the first one that it has read."""
+    """Return the token of all clusters of this process. It never changes, because Ray reads it only once."""
     return secrets.token_hex(32)

@@ -1,6 +1,6 @@
-"""The files that start a Ray cluster: Ray's cluster YAML for machines with SSH, KubeRay's RayJob. Pure.
+"""The files that start a Ray cluster: the file of `ray up` for machines with SSH, and KubeRay's RayJob. Pure.
 
-Both are YAML; JSON is YAML, too, and needs no library that one machine lacks.
+Both files are YAML. They are written as JSON, which is valid YAML and needs no library.
 """
 
 import json
@@ -14,24 +14,28 @@ RAY_PORT = 6379
 RAYJOB_VERSION = "ray.io/v1"
 
 CONFIG_FOLDER = "/etc/dartrl"
-"""Where the pods find cluster file and run file."""
+"""Folder in the pods with the cluster file and the run file."""
 
 RUN_DIR = "/var/tmp/dartrl/run"
-"""Run directory in the head pod; what must last is in the record and the blobs."""
+"""Run directory in the head pod. It is lost with the pod; record and blobs are on servers."""
 
 NICENESS = "RAY_worker_niceness"
-"""Ray starts its workers, and with them the actor systems of nodes, with nice 15; 0 gives them a share."""
+"""Environment variable for the nice value of Ray's workers, which their actor systems inherit. Ray's default
+of 15 would starve them, so 0 is set."""
 
 START = f"ulimit -c unlimited; {NICENESS}=0 RAY_AUTH_MODE=token ray start"
 
 
 def head_address(engine: EngineSettings) -> str:
-    """The address at which `dartrl up` joins the cluster."""
+    """Return the address, `host:port` or "auto", at which `dartrl up` joins the cluster."""
     return f"{engine.ssh[0]}:{RAY_PORT}" if engine.ssh else engine.address
 
 
 def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str:
-    """The file for `ray up` that starts Ray on the machines of `engine.ssh`, the first one as the head."""
+    """Return the text of the file for `ray up` that starts Ray on the machines of `engine.ssh`.
+
+    The first machine becomes the head. Unless `trusted_network` is true, clients need a token.
+    """
     start = "ulimit -c unlimited; ray start" if trusted_network else START
     head, *workers = engine.ssh
     auth = {"ssh_user": engine.ssh_user, "ssh_private_key": engine.ssh_key}
@@ -58,14 +62,15 @@ def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str
 
 
 def _each(setup: tuple[str, ...], command: str) -> list[str]:
-    """One shell line, because each command of Ray's file gets a shell of its own."""
+    """Join the setup commands and a command into one shell line, because each line has its own shell."""
     return [" && ".join([*setup, command])]
 
 
 def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str) -> str:
-    """The manifests of a ConfigMap with both files and of a RayJob that runs `dartrl up` in the head pod.
+    """Return the manifests of a ConfigMap with both files and of a RayJob that runs `dartrl up`.
 
-    cluster_toml   the cluster file as the head pod shall read it: with `engine.address = "auto"`
+    cluster_toml   the cluster file for the head pod, in which `engine.address` is "auto"
+    run_toml       the run file
     """
     pods = cluster.engine.kubernetes
     name = "dartrl"
@@ -102,7 +107,7 @@ def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str) -> str:
 
 
 def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
-    """The template of a pod. Passwords come from the Secret, as environment variables."""
+    """Return the template of a pod. Its environment variables, such as passwords, come from a Secret."""
     pods = cluster.engine.kubernetes
     amounts: dict[str, Any] = {"cpu": str(pods.cpus), "memory": pods.memory}
     if pods.gpus:

@@ -1,4 +1,4 @@
-"""Which nodes of a cluster have an agent, and which are to get one. Pure; `dart.cluster.launcher` acts."""
+"""Decides which nodes of a cluster get an agent, and when. Pure; `dart.cluster.launcher` carries this out."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from dart.cluster.plan import ClusterNode
 
 FIRST_WAIT_S, MOST_WAIT_S = 1.0, 60.0
-"""Wait before an agent whose actor system ended is started anew; it doubles with each end in a row."""
+"""Shortest and longest wait in seconds before an agent whose actor system ended is started again. The wait
+doubles with each failure in a row."""
 
 STEADY_S = 120.0
-"""An agent that lasted so long ends the row of failures."""
+"""Time in seconds after which an agent that ends begins a new row of failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartAgent:
-    """Start an agent on a node.
+    """An order to start an agent on a node.
 
-    number   tells apart the agents of the same start of a node
+    number   counts, from 1, the agents that are started on the node while Ray runs there without a break
     """
 
     node: ClusterNode
@@ -25,7 +26,7 @@ class StartAgent:
 
 @dataclass(frozen=True, slots=True)
 class ReportGone:
-    """Tell the control node that a host is gone."""
+    """An order to tell the control node that a host is gone."""
 
     host: str
     reason: str
@@ -36,7 +37,7 @@ MembershipAction = StartAgent | ReportGone
 
 @dataclass(slots=True)
 class _Member:
-    """A host, whether it has an agent now or not."""
+    """A living node other than the control node; `is_up` says whether it has an agent now."""
 
     node: ClusterNode
     number: int
@@ -48,17 +49,17 @@ class _Member:
 
 @dataclass(slots=True)
 class Membership:
-    """The hosts beside the control node."""
+    """The nodes other than the control node, and the state of their agents."""
 
     _members: dict[str, _Member] = field(default_factory=dict)
 
     def started(self, nodes: Iterable[ClusterNode], now_s: float) -> None:
-        """Note the agents that the launch has started."""
+        """Note that agents were started on these nodes when the cluster was joined."""
         for node in nodes:
             self._members[node.name] = _Member(node, 1, now_s)
 
     def seen(self, living: Iterable[ClusterNode], now_s: float) -> Iterator[MembershipAction]:
-        """Take the nodes that Ray says are alive now, and yield what is to be done."""
+        """Compare the nodes that Ray reports as alive now with the known ones, and yield what to do."""
         here = {node.name: node for node in living if not node.is_control}
         for host, member in list(self._members.items()):
             now_there = here.get(host)
@@ -77,7 +78,7 @@ class Membership:
                 yield StartAgent(node, known.number)
 
     def expects(self, order: StartAgent) -> bool:
-        """Whether the agent of an order is still wanted: its node may have gone while the agent started."""
+        """Whether the agent of an order is still needed: its node may be gone since the order."""
         member = self._members.get(order.node.name)
         return (
             member is not None
@@ -86,7 +87,10 @@ class Membership:
         )
 
     def ended(self, host: str, number: int, reason: str, now_s: float) -> Iterator[MembershipAction]:
-        """Take the end of an agent, or of its actor system; it is started anew after a wait."""
+        """Note that an agent or its actor system ended, and yield what to do.
+
+        `seen` orders a new agent after a wait. The end of an agent that was replaced already changes nothing.
+        """
         member = self._members.get(host)
         if member is None or member.number != number or not member.is_up:
             return

@@ -1,4 +1,4 @@
-"""What a node says of itself before a run: its clock, its versions, what it lacks. Runs on that node."""
+"""The facts about a node that are probed before a run: clock, versions, missing parts. Runs on that node."""
 
 import hashlib
 import os
@@ -23,36 +23,36 @@ from dart.preflight.requirements import (
 )
 
 REACH_S = 5.0
-"""Time for a connection to a server that the node needs."""
+"""Longest time in seconds to open a connection to a server that the node needs."""
 
 OWN_PACKAGES = ("actors", "supervision", "dart")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """One node."""
+    """The facts about one node."""
 
     node: str
     user: int
-    """Number of the user as whom Ray runs there."""
+    """User id with which Ray runs on the node."""
     python: str
     source: str
-    """Version of dartrl and a hash of its source: two checkouts of one version differ."""
+    """Version of dartrl and a hash of its source, because two checkouts can have the same version."""
     packages: dict[str, str]
-    """Versions of what dartrl uses, by name."""
+    """Versions of the installed packages that dartrl uses, by name."""
     free_bytes: int
-    """Free space where the node keeps its part of the run."""
+    """Free bytes on the disk of the folder for the node's part of the run."""
     missing: tuple[str, ...] = ()
-    """What the node lacks for what it is to carry, each with its remedy."""
+    """What the node lacks for its roles, each with a remedy."""
     clock_offset_s: float = 0.0
-    """Its clock minus that of the control node."""
+    """The node's clock minus that of the control node."""
     clock_error_s: float = 0.0
-    """Half of the round trip in which the offset was measured."""
+    """Largest error of `clock_offset_s`: half of the round trip in which it was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
-    """What a node is to carry."""
+    """Which parts of a run a node is planned to carry, and what they need."""
 
     has_trainer: bool = False
     has_engines: bool = False
@@ -64,12 +64,13 @@ class Roles:
 
 
 class NodeProbe:
-    """Answers for its node. Made a Ray actor by `dart.cluster.probes`."""
+    """Collects the facts about its node. `dart.cluster.probes` makes it a Ray actor."""
 
     def facts(self, node: str, roles: Roles, folder: str) -> NodeFacts:
-        """Describe this node.
+        """Return the facts about this node, without those about its clock.
 
-        folder   where the node would keep its part of the run
+        node     name of the node
+        folder   folder in which the node would keep its part of the run
         """
         return NodeFacts(
             node=node,
@@ -82,17 +83,17 @@ class NodeProbe:
         )
 
     def unix_s(self) -> float:
-        """The time of this node's clock."""
+        """Return the Unix time of this node's clock in seconds."""
         return time.time()
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder if it exists, or else its nearest parent that exists."""
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def _missing(roles: Roles) -> Iterator[str]:
-    """What this node lacks for its roles."""
+    """Yield what this node lacks for its roles, each with a remedy."""
     config = Config.model_validate(roles.config)
     checks: list[Check] = []
     if roles.has_trainer or roles.has_engines:
@@ -106,13 +107,13 @@ def _missing(roles: Roles) -> Iterator[str]:
             socket.create_connection((host, port), REACH_S).close()
         except OSError as error:
             yield (
-                f"{host}:{port} cannot be reached ({error.strerror or error}); open the way from here, or "
-                "name the server by an address that all nodes reach"
+                f"{host}:{port} cannot be reached ({error.strerror or error}); allow connections from this "
+                "node, or name the server by an address that all nodes can reach"
             )
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """The versions of the packages that dartrl's own metadata name, and of the rest that a run uses."""
+    """Yield name and version of the installed packages that a run uses."""
     required = {split(r"[^A-Za-z0-9_.-]", one)[0].lower() for one in metadata.requires("dartrl") or ()}
     for name in sorted({*required, *TRAIN_PACKAGES, "ray", "vllm"} - {"dartrl"}):
         try:
@@ -122,7 +123,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def source_hash(packages: Collection[str] = OWN_PACKAGES) -> str:
-    """Twelve letters of a hash over all Python files of dartrl."""
+    """Return the first twelve hexadecimal digits of a sha256 over all Python files of these packages."""
     found = hashlib.sha256()
     for package in packages:
         spec = find_spec(package)

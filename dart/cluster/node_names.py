@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster under names that last, from what `ray.nodes()` returns. Pure."""
+"""Gives the nodes of a Ray cluster lasting names, computed from the result of `ray.nodes()`. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ NAME_LABEL = "dartrl-node"
 """Label of Ray that names a node: `ray start --labels dartrl-node=a`."""
 
 NAME_BYTES_MOST = 24
-"""Longest name of a host (`actors.link`)."""
+"""Longest name of a host in bytes, a limit of `actors.link`."""
 
 ID_LETTERS = 6
-"""Letters of Ray's node id that tell apart nodes of the same name."""
+"""Number of digits of Ray's node id that are appended to the names of nodes with equal names."""
 
 NOT_CUSTOM = ("CPU", "GPU", "memory", "object_store_memory")
-"""Resources of Ray's own; so are those with a colon, such as `node:10.0.0.1`."""
+"""Resources that Ray defines itself. Those with a colon, such as `node:10.0.0.1`, are Ray's own, too."""
 
 Described = Mapping[str, Any]
 """One entry of `ray.nodes()`."""
@@ -25,15 +25,16 @@ Described = Mapping[str, Any]
 def cluster_nodes(
     described: Sequence[Described], control_id: str, known: Mapping[str, str] | None = None
 ) -> list[ClusterNode]:
-    """The living nodes of a cluster.
+    """Return the living nodes of a cluster with their names.
 
+    A node is named by its label `dartrl-node`, or else by the host name of its machine. Both stay the same if
+    Ray is restarted on the machine, so a node that comes back has its earlier name. If several living nodes
+    have the same name, part of Ray's node id is appended to each. This happens to several nodes on one
+    machine, and to a node that was restarted before Ray noticed its end.
+
+    described    the result of `ray.nodes()`
     control_id   Ray's id of the node on which `dartrl up` runs
-    known        the names that nodes have had so far, by Ray's ids; they keep them
-
-    A node has the name of its label `dartrl-node`, or else that of its machine. Both stay the same when Ray
-    is started anew there, so a node that comes and goes is known again. Nodes of the same name, such as
-    several on one machine, get letters of their ids behind the name. So does a node that was started anew
-    before Ray noticed the end of the one before it.
+    known        names that nodes have already, by Ray's ids; these nodes keep their names
     """
     living = [one for one in described if one["Alive"]]
     names, known = Counter(_given_name(one) for one in living), known or {}

@@ -1,8 +1,8 @@
-"""Who goes where in a cluster, GPU by GPU. Pure: what the nodes have and what the run takes give the plan.
+"""The plan of a run on a cluster: which node carries which actors, and who has which GPU. Pure.
 
-The trainer is on the control node. Shards of engines and environments go where `supervision.placement.place`
-puts them, here and while the run runs. What does not fit is refused with the arithmetic before anything
-starts.
+The plan follows from what the nodes have and what the run needs. The trainer is on the control node.
+`supervision.placement.place` chooses the nodes of all shards, both for this plan and while the run is
+running. If the run does not fit on the cluster, the plan is refused before anything starts, with the numbers.
 """
 
 import heapq
@@ -28,7 +28,7 @@ from dart.run.tree import ROLLOUT_POOL
 from supervision.placement import PlacedSpec, place
 
 NODES_SHOWN = 8
-"""Number of nodes of which a refusal says what they have left."""
+"""Number of nodes for which the message of a refusal lists what they have."""
 
 
 class DoesNotFit(ConfigurationError):
@@ -40,27 +40,27 @@ class ClusterNode:
     """One machine of the cluster, as Ray describes it."""
 
     name: str
-    """Name in this run; unique in the cluster."""
+    """Name of the node in this run, unique in the cluster."""
     node_id: str = ""
-    """Ray's id of this start of the node."""
+    """Ray's id of the node; it changes when Ray is restarted on the machine."""
     address: str = ""
     gpus: int = 0
-    """Number of GPUs; they are called 0, 1 and so on."""
+    """Number of GPUs; a plan names them "0", "1" and so on."""
     resources: Mapping[str, int] = field(default_factory=dict)
-    """Custom resources, such as `vm_host`."""
+    """Amounts of the node's custom resources in Ray by name, such as `vm_host`."""
     is_control: bool = False
-    """Whether `dartrl up` runs there."""
+    """Whether `dartrl up` runs on this node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """What one node carries."""
+    """The part of a run that one node carries, with the GPUs of each actor."""
 
     node: str
     is_control: bool
     trainer_gpus: tuple[str, ...] = ()
     engines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """GPUs of each engine by its name."""
+    """The names of each engine's GPUs, by the name of the engine."""
     environments: tuple[str, ...] = ()
     """Names of the environments."""
     free_gpus: tuple[str, ...] = ()
@@ -74,16 +74,17 @@ class ClusterPlan:
     """The control node first, then the others by name."""
     shards: tuple[PlacedSpec, ...]
     capabilities: Mapping[str, Mapping[str, int]]
-    """What each node declares, by its name."""
+    """By node, the capabilities that it declares (`capabilities`)."""
     trainer_gpus: tuple[str, ...]
 
 
 def plan_cluster(
     nodes: Sequence[ClusterNode], where: PlaceSettings, run: Config, args: Mapping[str, Any] | None = None
 ) -> ClusterPlan:
-    """Place the run on the nodes. The order of the nodes changes nothing.
+    """Plan which nodes carry which parts of a run. The order of `nodes` does not matter.
 
-    args     arguments of every actor, as in `dart.run.tree`
+    where    the section [place] of the cluster file
+    args     arguments of every actor, as in `dart.run.tree`; None: none, for a plan that is only shown
     raises   DoesNotFit with a line for each part that does not fit
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
@@ -118,9 +119,9 @@ def plan_cluster(
 
 
 def trainer_gpus(where: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
-    """The number of GPUs of the trainer.
+    """Return the number of GPUs of the trainer: `place.trainer.gpus`, or by default one for each rank.
 
-    has_gpus   whether any node has a GPU
+    has_gpus   whether any node has a GPU; the default is 0 if none has
     """
     if where.trainer.gpus >= 0:
         return where.trainer.gpus
@@ -128,9 +129,12 @@ def trainer_gpus(where: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
 
 
 def capabilities(node: ClusterNode, where: PlaceSettings, *, reserved_gpus: int) -> dict[str, int]:
-    """What a node declares: how many engines and environments it may carry, its GPUs and its resources.
+    """Return the capabilities of a node, as amounts by name.
 
-    reserved_gpus   the GPUs that the trainer has there
+    These are its custom resources, the numbers of engines and of environments that it may carry, and its GPUs
+    for engines.
+
+    reserved_gpus   number of GPUs of this node that the trainer uses
     """
     return {
         **node.resources,
@@ -166,15 +170,15 @@ def _node_plan(
 
 
 def _gpus_of_trainer(control: ClusterNode, count: int) -> tuple[str, ...]:
-    """The last GPUs of the control node."""
+    """Return the names of the trainer's GPUs: the last `count` ones of the control node."""
     return tuple(str(gpu) for gpu in range(control.gpus - count, control.gpus))
 
 
 def spread(count: int, capacities: Mapping[str, int]) -> dict[str, int]:
-    """Deal `count` equal things to nodes evenly, to none more than its capacity.
+    """Distribute `count` equal things evenly over nodes, and return the number for each node.
 
-    Nodes with the same number come in the order of `capacities`. The sum is below `count` if it does not fit.
-    Takes O(count log nodes) time.
+    No node gets more than its capacity. If the things do not all fit, the sum is below `count`. Between nodes
+    with equal numbers, the first one in `capacities` gets the next thing. Takes O(count log nodes) time.
     """
     shares = dict.fromkeys(capacities, 0)
     open_to = [(0, order, name) for order, (name, capacity) in enumerate(capacities.items()) if capacity]
@@ -201,7 +205,7 @@ def _unknown_resources(nodes: Sequence[ClusterNode], where: PlaceSettings) -> It
                 there = f"; there are {', '.join(known)}" if known else ""
                 yield (
                     f"place.{part}.needs names {name!r}, which no node has{did_you_mean(near(name, known))}"
-                    f"{there}; start Ray on the nodes that have it with --resources='{{\"{name}\": 1}}'"
+                    f"{there}; start Ray with --resources='{{\"{name}\": 1}}' on the nodes with this resource"
                 )
 
 
@@ -244,12 +248,16 @@ def _environment_problems(
 
 
 def _room(capable: Mapping[str, Mapping[str, int]], what: str, needs: Mapping[str, int]) -> dict[str, int]:
-    """How many engines or environments with these needs each node has room for."""
+    """Return, by node, how many engines or environments with these needs fit on it.
+
+    capable   the capabilities of each node
+    what      the capability that counts them, `ENGINES` or `ENVIRONMENTS`
+    """
     return {name: _fitting(declared, {what: 1, **needs}) for name, declared in capable.items()}
 
 
 def _fitting(declared: Mapping[str, int], needs: Mapping[str, int]) -> int:
-    """How many things with these needs fit into what a node declares."""
+    """Return how many things with these needs fit on a node with the declared capabilities."""
     if not needs.keys() <= declared.keys():
         return 0
     return min(declared[need] // amount for need, amount in needs.items() if amount)
@@ -258,7 +266,12 @@ def _fitting(declared: Mapping[str, int], needs: Mapping[str, int]) -> int:
 def _refusal(
     what: str, wanted: int, fits: int, capable: Mapping[str, Mapping[str, int]], needs: Mapping[str, int]
 ) -> str:
-    """Say how much of something does not fit, and what each node has for it."""
+    """Return the message that `wanted` engines or environments do not fit, with what each node has.
+
+    what    "engines" or "environments"
+    fits    how many of them fit
+    needs   the needs of each
+    """
     each = [f"{amount} {name}" if amount else f"a node with {name}" for name, amount in needs.items()]
     needed = f" need {' and '.join(each)} each" if each else ""
     gpus = needs.get(GPU, 0)

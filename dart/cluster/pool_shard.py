@@ -1,7 +1,8 @@
 """A shard: the part of a pool that one node carries.
 
-Receives, watches, dies and restarts as `supervision.supervisor.Supervisor`, which it is. Its args name its
-children and hold the arguments of all of them once, because a message has room for few child specs.
+A shard is a `supervision.supervisor.Supervisor` that makes the specs of its children from its args. The args
+have the names of the children and, only once, the arguments of all of them, because a message is too small
+for many child specs.
 
 args   pool    `environment_pool` or `rollout_pool`
        names   names of its children
@@ -17,14 +18,14 @@ from supervision.supervisor import Supervisor, supervisor_args
 
 
 class PoolShard(Supervisor):
-    """Supervises some children of a pool."""
+    """Supervises those children of a pool that its args name."""
 
     def described(self) -> Mapping[str, Any]:
         return expanded(self.args)
 
 
 def expanded(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The args of the supervisor that a shard is: its flags and the specs of its children."""
+    """Return args of a supervisor, with flags and specs of children, from the args of a shard."""
     config = Config.model_validate(args["run"]["config"])
     children = pool_children(config, args["run"], args["pool"], args["names"])
     return supervisor_args(pool_flags(config, args["pool"]), children)

@@ -1,4 +1,4 @@
-"""Probes before a run on a cluster: each says what it found and, when it fails, what to do."""
+"""Probes of the nodes before a run on a cluster. Each says what it found and, if it fails, what to do."""
 
 import os
 import time
@@ -15,41 +15,46 @@ from dart.core.errors import UnavailableError
 from dart.inspect.formatting import size
 
 CLOCK_MOST_S = 1.0
-"""Largest difference of two clocks. Leases in the record end at a time of the clock."""
+"""Largest allowed difference in seconds between two clocks, because leases end at a Unix time."""
 
 FREE_BYTES_LEAST = 2 * 2**30
-"""Free space that a node needs for logs and its cache."""
+"""Free bytes that a node needs for logs and its cache."""
 
 NODE_DEADLINE_S = 120.0
-"""Longest wait for a node to start a worker and to describe itself."""
+"""Longest wait in seconds for a node to start a Ray worker and to return its facts."""
 
 CLOCK_ROUNDS = 5
-"""The shortest of so many round trips measures a clock best."""
+"""Number of round trips to a node's clock; the shortest of them is the measurement."""
 
 NAMED_MOST = 5
 
 POSTGRESQL_PORT, HTTP_PORT, HTTPS_PORT = 5432, 80, 443
-"""Ports of addresses that name none."""
+"""Default ports, for addresses without a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One probe."""
+    """The result of one probe."""
 
     name: str
     is_well: bool
     text: str
-    """What was found; for a failed probe, what to do too."""
+    """What the probe found and, if it failed, what to do."""
 
 
 def node_results(facts: Sequence[NodeFacts]) -> Iterator[ProbeResult]:
-    """Judge what the nodes say of themselves; the control node comes first."""
+    """Yield a result for clocks, versions, user, disk space and requirements of the nodes.
+
+    facts   facts of all nodes, those of the control node first
+    """
     yield _clocks(facts)
     yield _versions(facts)
     yield _users(facts)
     yield _space(facts)
     missing = [f"{one.node}: {text}" for one in facts for text in one.missing]
-    yield ProbeResult("requirements", not missing, "; ".join(missing) or "every node has what it is to use")
+    yield ProbeResult(
+        "requirements", not missing, "; ".join(missing) or "every node has what its actors need"
+    )
 
 
 def _clocks(facts: Sequence[NodeFacts]) -> ProbeResult:
@@ -95,7 +100,7 @@ def _differences(control: NodeFacts, other: NodeFacts) -> Iterator[str]:
 
 
 def _users(facts: Sequence[NodeFacts]) -> ProbeResult:
-    """The socket of the control node's agent opens for its own user alone."""
+    """Check that Ray on the control node runs as this user, who alone can open the socket of its agent."""
     control = facts[0]
     if control.user != os.getuid():
         return ProbeResult(
@@ -125,7 +130,7 @@ def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
 
 
 def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
-    """What each node is to carry, by its name."""
+    """Return, by node, which parts of the run it carries and what they need."""
     plain = config.model_dump(mode="json")
     servers = tuple(servers_of(config, os.environ))
     return {
@@ -141,7 +146,12 @@ def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
 
 
 def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Host and port of the servers that every node must reach, if their addresses name a host."""
+    """Yield host and port of the servers of record and blobs, which every node must be able to reach.
+
+    A server whose address names no host is left out.
+
+    environment   environment variables, of which AWS_ENDPOINT_URL can name the server of the blobs
+    """
     record, endpoint = urlsplit(config.run.record), urlsplit(environment.get("AWS_ENDPOINT_URL", ""))
     if record.hostname:
         yield record.hostname, record.port or POSTGRESQL_PORT
@@ -150,9 +160,11 @@ def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:
-    """Ask every node to describe itself, all at the same time; the control node's facts come first.
+    """Collect the facts of all nodes at the same time, and return them, those of the control node first.
 
-    raises   UnavailableError that names the nodes which do not answer, and why
+    roles    what each node carries, by its name
+    folder   folder in which a node would keep its part of the run
+    raises   UnavailableError with the reason for each node that does not answer
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
     with ThreadPoolExecutor(min(32, len(ordered))) as threads:
@@ -164,7 +176,7 @@ def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str
 
 
 def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
-    """Ask one node. Raises UnavailableError."""
+    """Return the facts of one node. Raises UnavailableError if it does not answer or dartrl fails there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -175,13 +187,13 @@ def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
         offset_s, error_s = min((_clock_offset(probe) for _ in range(CLOCK_ROUNDS)), key=lambda one: one[1])
     except ray.exceptions.GetTimeoutError as error:
         raise UnavailableError(
-            f"it started no worker within {NODE_DEADLINE_S:g} s; look at the logs of Ray there "
+            f"the node started no Ray worker within {NODE_DEADLINE_S:g} s; look at Ray's logs on the node "
             "(/tmp/ray/session_latest/logs)"
         ) from error
     except ray.exceptions.RayError as error:
         raise UnavailableError(
-            f"dartrl does not run there ({_last_line(error)}); install dartrl for the Python with which Ray "
-            "runs on that node, the same version as here"
+            f"dartrl does not run on the node ({_last_line(error)}); install the same version of dartrl as "
+            "here, for the Python with which Ray runs on the node"
         ) from error
     finally:
         ray.kill(probe)
@@ -189,7 +201,7 @@ def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
 
 
 def _clock_offset(probe: Any) -> tuple[float, float]:
-    """The difference of a node's clock, and half of the round trip that bounds the error, in seconds."""
+    """Return a node's clock minus this one, and the largest error (half of the round trip), in seconds."""
     import ray
 
     began_s = time.time()

@@ -1,4 +1,4 @@
-"""Starting, finding and calling the agents of a cluster's nodes, for the process that is connected to Ray."""
+"""Starts the agents of a cluster's nodes and makes them known to each other. Needs a connection to Ray."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from dart.cluster.plan import ClusterNode
 from dart.core.errors import TemporaryError
 
 START_DEADLINE_S = 120.0
-"""Time for an agent to start: Ray starts a Python and imports dartrl."""
+"""Longest time in seconds for an agent to start: Ray starts a Python, which imports dartrl."""
 
 
 KNOW_S = 10.0
-"""Longest wait for agents to learn of each other; one that hangs is lost soon."""
+"""Longest wait in seconds for agents to learn each other's names. An agent that hangs soon counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Agent:
 
     node: ClusterNode
     name: str
-    """Its name in Ray: the run, the host, the start of the node and the number of the agent there."""
+    """Name of the agent in Ray: run id, host, first 8 digits of Ray's node id, number of the agent."""
     handle: Any
     place: ListeningAgent
 
@@ -33,9 +33,11 @@ def start_agents(
 ) -> list[Agent]:
     """Start an agent on each node, all at the same time, and have each open its socket.
 
-    folders  each node's part of the run directory, by the host's name
-    number   tells agents of the same start of a node apart
-    raises   TemporaryError that names the nodes on which none started, and why
+    If one agent fails to start, those that started are ended.
+
+    folders  each node's part of the run directory, by the name of the node
+    number   number that makes the names of agents on the same node different
+    raises   TemporaryError with the reason for each node on which no agent started
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -65,9 +67,10 @@ def start_agents(
 
 
 def introduce(agents: Iterable[Agent]) -> None:
-    """Have every agent know the names of all others. Waits for those that live.
+    """Tell every agent the names of all agents, and wait until they know them, at most KNOW_S.
 
-    A frame to a host that its agent does not know is lost, and the bridge is told that the host is gone.
+    If an agent does not know the agent of a host, it drops frames for that host and tells its bridge that the
+    host is gone.
     """
     import ray
 

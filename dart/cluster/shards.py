@@ -1,7 +1,7 @@
 """The shards of a run: the parts of its pools that nodes carry. Pure.
 
-An engine is a shard of its own, because it needs whole GPUs. Environments come in shards of up to sixteen. A
-shard belongs to no node: after the loss of its node it is placed on another one, under the same name.
+Each engine is a shard of its own, because it needs whole GPUs. A shard of environments has up to sixteen of
+them. A shard is not bound to a node: if its node is lost, it is placed on another one under the same name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +15,19 @@ from supervision.child_spec import ChildSpec, ChildType
 from supervision.placement import PlacedSpec
 
 SHARD_MOST = 16
-"""Largest number of environments of a shard: what is lost together, and placed anew together."""
+"""Largest number of environments of a shard. They are lost together with a node, and placed together."""
 
 ENGINES, ENVIRONMENTS, GPU = "engines", "environments", "gpu"
-"""Capabilities that every node has: how many of each it may carry, and its GPUs for engines."""
+"""Names of capabilities that every node declares: the numbers of engines and environments that it may carry,
+and the number of its GPUs for engines."""
 
 START_SLACK_S = 5.0
 
 
 def engine_gpus(place: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
-    """The number of GPUs of one engine.
+    """Return the number of GPUs of one engine: `place.rollout.gpus`, or by default what the engine needs.
 
-    has_gpus   whether any node has a GPU
+    has_gpus   whether any node has a GPU; the default is 0 if none has
     """
     given = place.rollout.gpus
     return given if given >= 0 else gpus_of_engine(run) if has_gpus else 0
@@ -35,7 +36,7 @@ def engine_gpus(place: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
 def engine_shards(
     run: Config, args: Mapping[str, Any], place: PlaceSettings, *, has_gpus: bool
 ) -> Iterator[PlacedSpec]:
-    """A shard for each engine."""
+    """Yield a shard for each engine of the run."""
     gpus = engine_gpus(place, run, has_gpus=has_gpus)
     needs = {ENGINES: 1, **({GPU: gpus} if gpus else {}), **place.rollout.needs}
     for index, name in enumerate(engine_names(run)):
@@ -45,12 +46,12 @@ def engine_shards(
 def environment_shards(
     run: Config, args: Mapping[str, Any], place: PlaceSettings, shares: Sequence[int]
 ) -> Iterator[PlacedSpec]:
-    """The shards of the environments.
+    """Yield the shards of the environments.
 
-    shares   the number of environments of each node; no shard is larger than a node's share
+    Environments are announced to the leader only. Announcing each of them to all nodes would be too much, and
+    an engine learns the name of an environment from its request.
 
-    Only the leader hears of environments: nodes times environments is more than it could announce to all. An
-    engine that an environment asks learns its name with the question.
+    shares   the number of environments planned for each node; no shard is larger than the share of a node
     """
     names = environment_names(run)
     for index, (begin, end) in enumerate(_ranges(shares)):
@@ -61,7 +62,10 @@ def environment_shards(
 
 
 def _ranges(shares: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut each share into as few nearly equal parts of at most SHARD_MOST as there can be."""
+    """Cut each share into as few parts of at most SHARD_MOST as possible, all of nearly equal size.
+
+    Yields the begin and the end of each part as indices into the names of all environments.
+    """
     begin = 0
     for share in shares:
         parts = -(-share // SHARD_MOST)
@@ -72,7 +76,12 @@ def _ranges(shares: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _shard(run: Config, args: Mapping[str, Any], pool: str, index: int, names: Sequence[str]) -> ChildSpec:
-    """The child spec of one shard: a supervisor that makes the specs of its children itself."""
+    """Return the child spec of one shard.
+
+    args    arguments of every actor, as in `dart.run.tree`
+    index   number of the shard in its pool
+    names   names of its children
+    """
     children = pool_children(run, args, pool, names)
     return ChildSpec(
         id=f"{pool}-{index}",
@@ -85,5 +94,5 @@ def _shard(run: Config, args: Mapping[str, Any], pool: str, index: int, names: S
 
 
 def names_in(spec: PlacedSpec) -> tuple[str, ...]:
-    """The names of a shard's children."""
+    """Return the names of a shard's children."""
     return tuple(spec.child.args["names"])

@@ -1,9 +1,9 @@
-"""The main process's side of a run on a cluster: the launcher it started, and the control node's tree.
+"""A run on a cluster, as seen by its main process: the launcher, and the tree of the control node.
 
 root                     rest_for_one, as on one machine
-├─ store                 the durable record
-├─ curator               task difficulty, leases, batches, phases
-├─ machine-HOST          what joins this node to the others, and decides which node carries which shard
+├─ store                 writes the record
+├─ curator               decides what is played and what is trained
+├─ machine-HOST          connects this node to the others, and decides which node carries which shard
 ├─ weight_sync           takes a new version through the engines
 └─ trainer               transient, significant
 
@@ -42,16 +42,16 @@ from supervision.host_messages import HOSTS, Displace
 from supervision.host_specs import leader_spec
 
 JOIN_S = 600.0
-"""Longest wait until all agents are started: each node starts a Python, twice."""
+"""Longest wait in seconds until all agents have started; each node starts two Python processes."""
 
 END_S = 20.0
-"""Longest wait for the launcher to end after the followers have stopped."""
+"""Longest wait in seconds for the launcher to end after the followers have stopped."""
 
 SERVICES = ("store", "curator", "weight_sync", "trainer")
-"""Names of the control node that every node sees as they are."""
+"""Actors of the control node that the actors of every node reach under these names."""
 
 PARK_S = 60.0
-"""Time for the shards to end when a run drains: episodes are parked in the record meanwhile."""
+"""Time in seconds in which shards may end when a run drains: episodes are finished or parked."""
 
 
 class ClusterSite:
@@ -70,11 +70,11 @@ class ClusterSite:
         self.rows = rows_of(found.run, len(joined.nodes))
 
     def prepare(self, paths: RunPaths) -> None:
-        """Say which GPUs engines may have on the control node: those that the trainer does not have."""
+        """Publish which GPUs of the control node engines may use: those that the trainer does not use."""
         publish_gpus(paths.root, self._joined.gpus[: self._gpus_for_engines()])
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
-        """The tree of the control node, with all shards to be placed."""
+        """Return the tree of the control node. Its child `machine-HOST` places all shards on nodes."""
         nodes, place = self._joined.nodes, self._place
         dealt = self._with_trainer_gpus(config)
         gpus = engine_gpus(place, config, has_gpus=any(node.gpus for node in nodes))
@@ -94,7 +94,7 @@ class ClusterSite:
         return root_of(config, (store, curator, machine, weight_sync, trainer))
 
     def poll(self) -> None:
-        """Raise TemporaryError if the launcher has ended: Ray has ended all agents then."""
+        """Raise TemporaryError if the launcher has ended, because all agents have then ended, too."""
         code = self._launcher.poll()
         if code is not None:
             raise TemporaryError(
@@ -104,7 +104,11 @@ class ClusterSite:
             )
 
     def stop(self, system: ActorSystem) -> bool:
-        """End the shards first, while the record still takes their parked episodes, and then the tree."""
+        """Stop the run, without waiting. Call this again until it returns True: the tree is then stopping.
+
+        First the shards are ended, while the store can still take their parked episodes. The tree follows
+        when all shards have ended, or after PARK_S.
+        """
         now_s = time.monotonic()
         if not self._stop_by_s:
             self._stop_by_s = now_s + PARK_S
@@ -118,7 +122,7 @@ class ClusterSite:
     # ---- inside ----
 
     def _with_trainer_gpus(self, config: Config) -> Config:
-        """The configuration with the trainer's GPUs by name: the last ones of the control node."""
+        """Return the configuration with the trainer's GPUs by name: the last ones of the control node."""
         names = self._joined.gpus[self._gpus_for_engines() :]
         training = config.training.model_copy(update={"gpus": names})
         return config.model_copy(update={"training": training})
@@ -136,9 +140,11 @@ def _lives(system: ActorSystem, name: str) -> bool:
 
 @contextmanager
 def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
-    """Join the cluster and hold it while the block lasts; then stop every node's actor system.
+    """Join the cluster, and stay connected while the block lasts; then stop the actor systems of all nodes.
 
-    raises   the errors of `dart.cluster.launcher` that a person can fix
+    With `engine.ssh`, Ray is first started on the machines.
+
+    raises   errors that a user can fix: DoesNotFit, ConfigurationError, UnavailableError or TemporaryError
     """
     paths = RunPaths(found.run.run.dir.resolve())
     make_private(paths.root, paths.logs)
@@ -169,15 +175,18 @@ def _job(found: ClusterFile, paths: RunPaths) -> LaunchJob:
 
 
 def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
-    """Give the launcher its job and wait for its answer. Raises the error in it, or TemporaryError."""
+    """Give the launcher its job, wait for its answer and return it.
+
+    Raises the error in the answer, or TemporaryError if the launcher gives none in JOIN_S or ends.
+    """
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     launcher.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
     launcher.stdin.flush()
     if not select.select([launcher.stdout], [], [], JOIN_S)[0]:
         raise TemporaryError(
-            f"the cluster was not joined within {JOIN_S:g} s; logs/cluster.jsonl of the run directory says "
-            "how far it came"
+            f"the cluster was not joined within {JOIN_S:g} s; logs/cluster.jsonl of the run directory shows "
+            "which steps were done"
         )
     line = launcher.stdout.readline()
     if not line:
@@ -194,7 +203,7 @@ def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
 
 
 def _end(launcher: "subprocess.Popen[bytes]") -> None:
-    """Have the launcher stop the followers and end, and kill it if it does not."""
+    """Have the launcher stop the followers and end. Kill it if it does not end within STOP_S + END_S."""
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Probes of the record's database and of the blobs' storage: what a start would find there."""
+"""Probes of the record's database and of the blobs' object storage before a run on a cluster."""
 
 import secrets
 
@@ -14,7 +14,7 @@ CONTENT = b"a probe of dartrl"
 
 
 def probe_record(config: Config, paths: RunPaths) -> ProbeResult:
-    """Look into the database: a new run needs an empty one, a run that goes on its own record."""
+    """Check the database: a new run needs an empty one, and a resumed run needs its own record there."""
     try:
         if paths.config.exists():
             refuse_without_record(config, paths)
@@ -22,12 +22,15 @@ def probe_record(config: Config, paths: RunPaths) -> ProbeResult:
         is_left = is_interrupted_start(paths.record_at(config.run.record), paths)
     except DartError as error:
         return ProbeResult(RECORD, False, str(error))
-    found = "holds a start that was interrupted, which is replaced" if is_left else "is empty"
+    found = "holds the rest of an interrupted start, which this run replaces" if is_left else "is empty"
     return ProbeResult(RECORD, True, f"{config.run.record} {found}")
 
 
 def probe_blobs(config: Config) -> ProbeResult:
-    """Put an object, try to create it again, read it and delete it."""
+    """Check the object storage: create an object, try to create it again, read it and delete it.
+
+    The probe fails unless the storage refuses the second creation.
+    """
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
     key = f"probe-{secrets.token_hex(8)}"
@@ -46,7 +49,9 @@ def probe_blobs(config: Config) -> ProbeResult:
         return ProbeResult(
             BLOBS,
             False,
-            f"{config.run.blobs} replaces an object that may only be created: two trainers could publish the "
-            "same version; use a server that honours If-None-Match: *",
+            f"{config.run.blobs} replaces an existing object although the request forbids that, so two "
+            "trainers could publish the same version; use a server that honours If-None-Match: *",
         )
-    return ProbeResult(BLOBS, True, f"{config.run.blobs} keeps what is put and honours create-only")
+    return ProbeResult(
+        BLOBS, True, f"{config.run.blobs} stores objects and refuses to replace them on request"
+    )

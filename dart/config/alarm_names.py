@@ -1,10 +1,10 @@
-"""The names of the alarms for learning. Pure; `dart.curation.learning_alarms` has their rules."""
+"""The names of the learning alarms. `dart.curation.learning_alarms` says when each is raised and cleared."""
 
 from enum import StrEnum
 
 
 class LearningAlarm(StrEnum):
-    """Something that goes wrong with learning while every process is well."""
+    """A way in which learning goes wrong although every process is healthy. The value is the alarm's name."""
 
     ENTROPY_COLLAPSE = "entropy_collapse"
     KL_RUNAWAY = "kl_runaway"

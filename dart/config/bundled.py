@@ -22,10 +22,10 @@ def bundled_names() -> list[str]:
 
 
 def configuration_file(given: Path) -> Path:
-    """Return the configuration file that the argument of a command names.
+    """Return the path of the configuration file that a user gave on the command line.
 
-    The argument is the name of a bundled configuration, such as `laptop`, or a path. A file of the same name
-    in the working directory comes before the bundled configuration.
+    `given` is the name of a bundled configuration, such as `laptop`, or a path. A file with that name in the
+    working directory takes precedence over the bundled configuration. Whether a path exists is not checked.
     """
     is_bundled = str(given) in bundled_names() and not given.is_file()
     return bundled_folder() / f"{given}.toml" if is_bundled else given

@@ -29,7 +29,7 @@ from dart.core.blob_address import EXPECTED, check_blob_address
 from dart.core.record_address import ServerAddress
 
 KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""A DNS label (RFC 1123), which Kubernetes takes as a name."""
+"""Matches a DNS label (RFC 1123), the form that Kubernetes requires of a name."""
 
 Gpus = Annotated[int, Field(ge=-1, le=1024)]
 Amount = Annotated[int, Field(ge=0, le=10**6)]
@@ -39,104 +39,109 @@ class KubernetesSettings(Section):
     """A Ray cluster that KubeRay starts for this run: `dartrl up` writes the manifest of a RayJob."""
 
     image: str = ""
-    """Image of every pod: dartrl with its extras `cluster` and `train`. A name here selects Kubernetes."""
+    """Container image of every pod; it contains dartrl with its extras `cluster` and `train`. If this key is
+    given, the run uses Kubernetes."""
     namespace: str = "default"
     """Namespace of the job."""
     secret: str = "dartrl"
     """Name of the Secret whose entries become environment variables of every pod: PGPASSWORD,
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what else the run needs."""
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and any others that the run needs."""
     workers: Processes = 1
-    """Number of worker pods, each one node of the cluster beside the head."""
+    """Number of worker pods. Each of them is one node of the cluster; the head pod is one more."""
     cpus: Count = 16
-    """Processors of each pod."""
+    """Number of processors of each pod."""
     memory: str = "64Gi"
-    """Memory of each pod, as Kubernetes writes it."""
+    """Memory of each pod, in the notation of Kubernetes, such as `64Gi`."""
     gpus: Annotated[int, Field(ge=0, le=1024)] = 0
-    """GPUs of each pod."""
+    """Number of GPUs of each pod."""
 
 
 class EngineSettings(Section):
-    """What joins the machines. Exactly one of `address`, `ssh` and `kubernetes.image` is given."""
+    """How the machines become one cluster. Give exactly one of `address`, `ssh` and `kubernetes.image`."""
 
     kind: Literal["ray"] = "ray"
-    """The system that does membership, placement and remote start."""
+    """The system that knows the machines, places actors on them and starts processes there; always Ray."""
     address: str = ""
-    """Address of a running Ray cluster, `host:port`; `auto`: that of this machine."""
+    """Address of a running Ray cluster, `host:port`; `auto`: the cluster that this machine is part of."""
     ssh: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Machines that Ray starts on over SSH. The first one is the head; start `dartrl up` there."""
+    """Machines on which Ray is started over SSH. The first one is Ray's head node; run `dartrl up` there."""
     ssh_user: str = ""
-    """User name for SSH; empty: yours."""
+    """User name for SSH; empty: your own."""
     ssh_key: str = ""
-    """File with the private key for SSH; empty: that of your SSH configuration or agent."""
+    """File with the private key for SSH; empty: the key of your SSH configuration or agent."""
     setup: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Commands on each machine of `ssh` before Ray starts there: `source /opt/dartrl/bin/activate`."""
+    """Shell commands that run on each machine of `ssh` before Ray starts there, such as
+    `source /opt/dartrl/bin/activate`."""
     node_dir: Annotated[Path, Field(strict=False)] = Path("/var/tmp/dartrl")
-    """Folder on the own disk of each node for the logs and the cache of its part of a run. Nodes do not share
-    it."""
+    """Folder on the local disk of each node for the logs and the blob cache of the actors on this node. Nodes
+    do not share it."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """A cluster that KubeRay starts."""
 
 
 class TrainerPlace(Section):
-    """The trainer, on the control node: the machine on which `dartrl up` runs."""
+    """Resources of the trainer. It always runs on the control node: the machine on which `dartrl up` runs."""
 
     gpus: Gpus = -1
-    """GPUs of the trainer; -1: one for each rank, and none in a cluster without GPUs."""
+    """Number of GPUs of the trainer; -1: one for each rank, or none in a cluster without GPUs."""
 
 
 class RolloutPlace(Section):
-    """The engines."""
+    """Where the engines run, and what each of them takes."""
 
     gpus: Gpus = -1
-    """GPUs of one engine; -1: what its library takes, and none in a cluster without GPUs."""
+    """Number of GPUs of one engine; -1: `rollout.vllm.tensor_parallel` for vLLM, 1 for transformers and 0 for
+    other engines; none in a cluster without GPUs."""
     per_node: Processes = 64
     """Largest number of engines on one node."""
     needs: dict[str, Amount] = Field(default_factory=dict)
-    """Custom resources of Ray that a node must have, and how much of them one engine takes; 0: none, the node
-    must only have it."""
+    """Custom Ray resources that a node must have, each with the amount that one engine takes. An amount of 0
+    requires the resource without taking any of it."""
 
 
 class EnvironmentsPlace(Section):
-    """The environments."""
+    """Where the environments run, and what each of them takes."""
 
     per_node: Processes = 256
     """Largest number of environments on one node."""
     needs: dict[str, Amount] = Field(default_factory=dict)
-    """Custom resources of Ray that a node must have, and how much of them one environment takes; 0: none, the
-    node must only have it. `{ vm_host = 0 }` keeps environments on the hosts of virtual machines."""
+    """Custom Ray resources that a node must have, each with the amount that one environment takes. An amount
+    of 0 requires the resource without taking any of it: with `{ vm_host = 0 }` environments run only on nodes
+    that declare the resource `vm_host`."""
 
 
 class PlaceSettings(Section):
-    """Where the parts of the run may be."""
+    """On which nodes the parts of the run may be placed."""
 
     trainer: TrainerPlace = TrainerPlace()
-    """The trainer."""
+    """Resources of the trainer."""
     rollout: RolloutPlace = RolloutPlace()
-    """The engines."""
+    """Nodes and resources of the engines."""
     environments: EnvironmentsPlace = EnvironmentsPlace()
-    """The environments."""
+    """Nodes and resources of the environments."""
 
 
 class ClusterConfig(Section):
     """A run on many machines."""
 
     run: str = ""
-    """The run: a file, relative to the cluster file, or the name of a bundled configuration."""
+    """The run file: a path relative to the cluster file, or the name of a bundled configuration."""
     record: str = ""
     """Address of the PostgreSQL database that holds the record, without a password:
     `postgresql://user@host/database`. The password comes from PGPASSFILE or PGPASSWORD."""
     blobs: str = ""
-    """Place of screenshots, steps and checkpoints: `s3://bucket/prefix`, or `file:///folder` on a file system
-    that all machines share."""
+    """Where screenshots, steps and checkpoints are stored: `s3://bucket/prefix`, or `file:///folder` on a
+    file system that all machines share."""
     trusted_network: bool = False
-    """Whether a Ray cluster without token authentication is accepted. Whoever reaches its ports then runs any
-    program on all machines."""
+    """Whether a Ray cluster without token authentication is accepted. Anyone who can reach its ports can run
+    any program on all machines."""
     engine: EngineSettings = EngineSettings()
-    """What joins the machines."""
+    """How the machines become one cluster."""
     place: PlaceSettings = PlaceSettings()
-    """Where the parts of the run may be."""
+    """On which nodes the parts of the run may be placed."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Values of the run file that this cluster changes, as `--set` does: `[set.rollout]`, `count = 4`."""
+    """Values that replace those of the run file, as `--set` does: `count = 4` below `[set.rollout]` sets
+    `rollout.count`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,7 @@ def is_cluster_file(given: Path) -> bool:
 def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
     """Read a cluster file and the run file that it names, with `--set` overrides of the run.
 
-    raises    ConfigError with every problem of the cluster file; or else with every problem of the run
+    raises    ConfigError with every problem of the cluster file or, if it has none, of the run file
     """
     layer, problems = file_layer(given)
     cluster, more = _checked(layer)
@@ -171,13 +176,14 @@ def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
 
 
 def run_file_of(given: Path, cluster: ClusterConfig) -> Path:
-    """The run file that a cluster file names: beside the cluster file, or a bundled configuration."""
+    """Return the run file that a cluster file names: the path relative to the cluster file if that exists,
+    else the name as it is given, for instance of a bundled configuration."""
     beside = configuration_file(given).resolve().parent / cluster.run
     return beside if beside.is_file() else Path(cluster.run)
 
 
 def _checked(layer: Layer) -> tuple[ClusterConfig, list[Problem]]:
-    """The values of a cluster file, and its problems; a refused value counts as not given."""
+    """Return the values of a cluster file, and its problems. A refused value is replaced by its default."""
     defaults = ClusterConfig().model_dump(mode="json")
     data, origins = merge([Layer("default", defaults), layer])
     problems: list[Problem] = []
@@ -235,10 +241,11 @@ def _engine_problems(engine: EngineSettings) -> Iterator[Contradiction]:
     if not given:
         yield (
             ("engine.address",),
-            "is missing: give it for a Ray cluster that runs, or else engine.ssh or engine.kubernetes.image",
+            "is missing: give the address of a running Ray cluster, or else engine.ssh or "
+            "engine.kubernetes.image",
         )
     if len(given) > 1:
-        yield (given[1],), f"and {given[0]} are both given; a cluster is started in one way"
+        yield (given[1],), f"and {given[0]} are both given; give only one of them"
     for host, times in {host: engine.ssh.count(host) for host in engine.ssh}.items():
         if times > 1:
             yield ("engine.ssh",), f"names {shortened(repr(host))} {times} times; name each machine once"
@@ -247,7 +254,8 @@ def _engine_problems(engine: EngineSettings) -> Iterator[Contradiction]:
         if not KUBERNETES_NAME.fullmatch(name):
             yield (
                 (f"engine.kubernetes.{key}",),
-                f"must have only small letters, digits and hyphens, got {shortened(repr(name))}",
+                "must have at most 63 lower-case letters, digits and hyphens, with no hyphen at either end, "
+                f"got {shortened(repr(name))}",
             )
 
 

@@ -48,14 +48,15 @@ UNKNOWN_TASKS_SHOWN = 5
 
 REVERT_FIELDS = ("address", "host", "port", "snapshot")
 SERVER_FIELDS = ("port",)
-"""Placeholders in commands for virtual machines."""
+"""Placeholders that the command `environments.osworld.local.server` may contain; `REVERT_FIELDS` are those of
+`environments.osworld.revert_command`."""
 
 PROBLEMS_SHOWN = 20
-"""Number of problems in a message, as many as fit on a screen."""
+"""Largest number of problems that one error message lists: as many as fit on a screen."""
 
 
 class ConfigError(ConfigurationError):
-    """The configuration has problems. The message shows the first ones, ``problems`` holds all."""
+    """The configuration has problems. The message lists the first ones; ``problems`` holds all of them."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         lines = [str(problem) for problem in problems[:PROBLEMS_SHOWN]]
@@ -87,7 +88,10 @@ class Config(Section):
     supervision: sections.SupervisionSettings = sections.SupervisionSettings()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
-        """Return a TOML file that resolves to this configuration; known origins are comments in it."""
+        """Return this configuration as TOML text.
+
+        origins   where values come from, by dotted key; each becomes a comment beside its value
+        """
         return to_toml(self.model_dump(mode="json"), origins or {})
 
 
@@ -96,17 +100,20 @@ CLUSTER_KEYS = frozenset({"record", "blobs", "trusted_network", "engine", "place
 
 
 def is_cluster_table(data: Mapping[str, Any]) -> bool:
-    """Whether a TOML file is a cluster file: `run` names a file there, and is a section of a run file."""
+    """Whether these top-level tables are those of a cluster file: `run` is a string, or a key of
+    `CLUSTER_KEYS` is present. In a run file `run` is a section."""
     return isinstance(data.get("run"), str) or not CLUSTER_KEYS.isdisjoint(data)
 
 
 def resolve(
     path: Path | None, overrides: Sequence[str] = (), *, above_file: Sequence[Layer] = ()
 ) -> tuple[Config, Mapping[str, str]]:
-    """Merge defaults, the file, more layers and the overrides, and check the result.
+    """Merge the defaults, the file, the layers `above_file` and the overrides, and check the result.
 
-    returns   the configuration, and the origin of each dotted key: `default`, the name of the file or `--set`
-    raises    ConfigError with every problem found
+    path      a run file or the name of a bundled configuration; None: no file
+    returns   the configuration, and the origin of each dotted key: `default`, `default for` a kind of
+              environment, the file as it was named, or `--set`
+    raises    ConfigError with every problem found, also if the file is a cluster file
     """
     in_file, problems = file_layer(path) if path else (Layer("default", {}), [])
     if is_cluster_table(in_file.data):
@@ -130,8 +137,8 @@ def resolve(
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
-    """Return the defaults that differ for the configured desktops or virtual machines; none for other
-    kinds.
+    """Return one layer with the defaults that differ for the configured kind of environment; an empty list
+    for a kind that has none (only desktops and virtual machines have them).
     """
     given, _ = merge(layers)
     environments = given.get("environments")
@@ -151,10 +158,11 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
-    """Replace the paths of checkpoints and of the prompt by those where they are found.
+    """Replace the paths of checkpoints and of the prompt by the places where these files exist.
 
-    A relative path is searched for beside the configuration file, then beside the bundled configurations. If
-    it is in neither place, it is relative to the working directory.
+    A relative path is looked up in the folder of the configuration file, then in the folder that contains the
+    bundled configurations' folder. If it exists in neither, it is relative to the working directory. The
+    address of a policy on the Hugging Face hub becomes the folder into which it is fetched.
     """
     beside = [configuration_file(path).resolve().parent] if path else []
     places = [*beside, bundled_folder().parent]
@@ -169,20 +177,21 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 
 
 def _text_found(given: str, places: Sequence[Path]) -> str:
-    """Return a path, or an empty text, as `_found` does; as it was given if it is in none of the places."""
+    """Return the path that `_found` finds; the given text if it finds none, or if the text is empty."""
     return str(_found(Path(given), places) or given) if given else ""
 
 
 def _found(path: Path, places: Sequence[Path]) -> Path | None:
-    """Return the path in the first of these folders that contains it; None when none does.
+    """Return the path within the first of the folders `places` that contains it; None if none does.
 
-    An absolute path is returned as it is, if it exists. A name that no file can have is in no folder.
+    An absolute path is returned unchanged if it exists. A path that the operating system refuses counts as
+    one that does not exist.
     """
     return next((place / path for place in places if os.path.exists(place / path)), None)  # noqa: PTH110
 
 
 Contradiction = tuple[tuple[str, ...], str]
-"""The keys that contradict each other, beginning with the key to change; and what is wrong with that key."""
+"""The keys that contradict each other, the key to change first, and what is wrong with this key."""
 
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
@@ -208,7 +217,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
 
 
 def _alarm_problems(alarms: sections.AlarmsSettings) -> Iterator[Contradiction]:
-    """Yield a problem for each name that is no alarm."""
+    """Yield a problem for each name in `alarms.off` and `alarms.pause` that is not the name of an alarm."""
     known = [alarm.value for alarm in LearningAlarm]
     for key, names in (("alarms.off", alarms.off), ("alarms.pause", alarms.pause)):
         for name in set(names).difference(known):
@@ -217,7 +226,7 @@ def _alarm_problems(alarms: sections.AlarmsSettings) -> Iterator[Contradiction]:
 
 
 def _data_set_problems(config: Config) -> Iterator[Contradiction]:
-    """Yield a problem for recorded screenshots without a data set, and for data sets of one name."""
+    """Yield a problem if the kind `grounding` has no data set, and for each name that two data sets share."""
     if config.environments.kind != "grounding":
         return
     tasks = Counter(known_tasks(config))
@@ -235,11 +244,13 @@ def _data_set_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _exploration_problems(config: Config) -> Iterator[Contradiction]:
-    """Yield a problem for what idle environments cannot explore."""
+    """Yield a problem if the environments show no pages to explore, and for each task to explore that does
+    not exist."""
     if config.exploration.enabled and not KINDS[config.environments.kind].is_page:
         yield (
             ("exploration.enabled", "environments.kind"),
-            f"must be false: the screens of environments of kind {config.environments.kind!r} are no pages",
+            f"must be false: the screens of environments of kind {config.environments.kind!r} are not pages "
+            "in a browser",
         )
     known = known_tasks(config) if config.exploration.tasks and config.environments.kind != "osworld" else ()
     for task in config.exploration.tasks:
@@ -284,14 +295,15 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
         if longest_s >= deadline_s:
             yield (
                 (f"environments.{key}", "environments.latency.enabled"),
-                f"must be more than the {longest_s:g} s of environments.latency, got {deadline_s:g}",
+                f"must be longer than the longest wait that environments.latency adds ({longest_s:g} s), "
+                f"got {deadline_s:g}",
             )
     episode_s = reset_s + config.curation.step_cap * step_s
     if episode_s >= config.curation.lease_s:
         yield (
             ("curation.lease_s", "environments.latency.enabled"),
-            f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
-            f"wait by environments.latency alone, got {config.curation.lease_s:g}",
+            f"must be longer than the {episode_s:g} s that environments.latency may add to an episode of "
+            f"{config.curation.step_cap} steps (curation.step_cap), got {config.curation.lease_s:g}",
         )
 
 
@@ -326,12 +338,12 @@ def _curation_problems(curation: sections.CurationSettings) -> Iterator[Contradi
 
 
 def _precision_problems(training: sections.TrainingSettings) -> Iterator[Contradiction]:
-    """Yield a problem for weights that would be kept less precisely than they are computed with."""
+    """Yield a problem if weights would be kept in bfloat16 and computed in float32."""
     if training.weight_precision == "bfloat16" and training.precision == "float32":
         yield (
             ("training.weight_precision", "training.precision"),
-            'must be "float32" where training.precision is "float32", got "bfloat16"; '
-            'set training.precision = "bfloat16"',
+            'must be "float32" if training.precision is "float32", got "bfloat16"; '
+            'or set training.precision = "bfloat16" as well',
         )
 
 
@@ -368,7 +380,8 @@ def _supervision_problems(supervision: sections.SupervisionSettings) -> Iterator
 
 
 def _children_problems(config: Config) -> Iterator[Contradiction]:
-    """Yield a problem for settings of a single child that does not exist, and for values it cannot have."""
+    """Yield a problem for each entry of `supervision.children` that names no child, and for each of its
+    values that is not valid."""
     supervision = config.supervision
     known = [f"env-{index:03d}" for index in range(config.environments.count)]
     known += [f"rollout-{index}" for index in range(config.rollout.count)]
@@ -398,17 +411,17 @@ def _fault_problems(environments: sections.EnvironmentsSettings) -> Iterator[Con
 
 
 def _replay_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
-    """Yield a problem if episodes shall go on after a fault and their environments cannot be replayed."""
+    """Yield a problem if `environments.turn_resumes` is set for a kind whose episodes cannot be replayed."""
     if environments.turn_resumes and not KINDS[environments.kind].can_replay:
         yield (
             ("environments.turn_resumes", "environments.kind"),
-            f"must be 0: screens of kind {environments.kind!r} do not follow from seed and actions alone, "
-            f"got {environments.turn_resumes}",
+            f"must be 0 because an environment of kind {environments.kind!r} may show other screens when its "
+            f"actions are replayed, got {environments.turn_resumes}",
         )
 
 
 def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
-    """Yield a problem for each setting that the provider of virtual machines needs and lacks."""
+    """Yield a problem for each setting of OSWorld's provider that is missing or that it cannot use."""
     osworld = environments.osworld
     if environments.kind != "osworld":
         return
@@ -445,7 +458,8 @@ def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[
 
 
 def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
-    """Yield a problem for each part of a command with an unknown placeholder, which would fail at a reset."""
+    """Yield a problem for each part of a command that has an unknown placeholder. Without this check the
+    command would fail only when a machine is reset."""
     placeholders = ", ".join(f"{{{name}}}" for name in sorted(known))
     for part in command:
         try:
@@ -486,14 +500,16 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def trained_tasks(config: Config) -> tuple[str, ...]:
-    """Return the tasks of `tasks.train` that training plays. Evaluations play all of them."""
+    """Return the tasks of `tasks.train` without those that the kind of environment leaves out of training.
+    Evaluations play all tasks of `tasks.train`."""
     name = KINDS[config.environments.kind].left_out
     left_out: Collection[str] = resolve_name(name)(config) if name else ()
     return tuple(task for task in config.tasks.train if task not in left_out)
 
 
 def known_tasks(config: Config) -> Collection[str]:
-    """Return all task ids of the configured kind of environment; empty when they are not known here."""
+    """Return all task ids of the configured kind of environment; empty if the kind cannot list them on this
+    machine. Raises ConfigurationError if the configured tasks cannot be read."""
     name = KINDS[config.environments.kind].task_ids
     ids: Collection[str] = resolve_name(name)(config) if name else ()
     return ids
@@ -511,7 +527,8 @@ def json_schema() -> dict[str, Any]:
 
 
 def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every key whose values differ, with both values; None for a configuration without the key."""
+    """Yield every dotted key whose values differ: (key, value before, value after). A value is None if that
+    configuration does not have the key."""
     old, new = (dict(dotted(config.model_dump(mode="json"))) for config in (before, after))
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):
@@ -519,6 +536,6 @@ def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]
 
 
 def field_rows() -> Iterator[tuple[str, str, Any]]:
-    """Yield every key in file order: (dotted key, description, default)."""
+    """Yield every key of a run file, in its order: (dotted key, description, default)."""
     for key, default in dotted(Config().model_dump(mode="json")):
         yield key, describe(Config, key), default

@@ -1,8 +1,8 @@
-"""The table of environment kinds (`environments.kind`); all code that depends on the kind reads it.
+"""The table of environment kinds (`environments.kind`). All code that depends on the kind reads this table.
 
 To add a kind, write its environment (`dart.environments.protocol.Environment`) and add a row here. A row
-names functions as "module:function". They are imported when they are called, so a browser needs no X
-libraries, a desktop needs no HTTP client, and reading a configuration needs neither.
+names functions as "module:function". A function is imported when it is called, so each kind needs only its
+own libraries, and reading a configuration needs none of them.
 """
 
 from collections.abc import Mapping
@@ -14,24 +14,25 @@ from dart.config.injected_faults import DESKTOP_FAULTS, InjectedFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentKind:
-    """The properties of one kind."""
+    """The properties of one kind of environment."""
 
     make: str
     """Function (config, name of the actor, paths of the run) that returns an environment."""
     task_ids: str = ""
-    """Function (config) that returns the ids of the installed tasks; none when they cannot be listed.
+    """Function (config) that returns the ids of the installed tasks, or nothing if they cannot be listed.
 
-    If this field is empty, every id that begins with the kind is a task.
+    If this field is empty, every id that begins with the name of the kind is a task.
     """
     left_out: str = ""
-    """Function (config) that returns the tasks that training leaves out and evaluations play."""
+    """Function (config) that returns the ids of tasks that evaluations play and training does not."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     is_page: bool = False
-    """Whether its screens are pages in a Chromium (`environments.executable`), which exploration can read
-    (`Environment.inspect`)."""
+    """Whether the screens are pages in Chromium (`environments.executable`). Exploration can read only such
+    screens (`Environment.inspect`)."""
     content_follows_from_seed: bool = True
-    """Whether the seed decides how a task begins."""
+    """Whether a seed determines the content of a task's start screen. If not, all seeds of a task begin
+    alike."""
     can_replay: bool = False
     """Whether the same seed and actions give the same screens, bit for bit, so that an episode can go on
     after a fault (`environments.turn_resumes`)."""

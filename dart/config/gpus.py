@@ -23,7 +23,7 @@ RUN_ON_GPUS = ("transformers", "vllm")
 class GpuAssignment:
     """The GPUs of each engine and those of the trainer; empty on a machine without GPUs.
 
-    A GPU has a number, or another name that CUDA_VISIBLE_DEVICES accepts."""
+    A GPU is named by its number, or in another way that CUDA_VISIBLE_DEVICES accepts, such as a UUID."""
 
     engines: tuple[tuple[str, ...], ...]
     """GPUs of each rollout actor."""
@@ -31,7 +31,11 @@ class GpuAssignment:
 
 
 def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> tuple[str, ...]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, or every NVIDIA device."""
+    """Return the names of the GPUs that this process may use.
+
+    These are the GPUs in CUDA_VISIBLE_DEVICES (none if it is empty); if that variable is not set, every
+    NVIDIA device in the folder `devices`.
+    """
     visible = (os.environ if environment is None else environment).get(VISIBLE)
     if visible is not None:
         return tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
@@ -42,10 +46,12 @@ def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path
 def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
     """Assign GPUs to engines and trainer.
 
+    here   the GPUs of this machine, in order
+
     Each engine gets `rollout.vllm.tensor_parallel` of `rollout.gpus`, or of all GPUs. Each of the trainer's
     ranks gets one of `training.gpus`, or of the last GPUs that no engine has, so that engines can be added
-    (`dartrl scale rollouts=N`). When there are too few, assignment starts again from the first, so that
-    several share one; `shared_gpu_problems` says whether they can.
+    (`dartrl scale rollouts=N`). When the GPUs are used up, assignment starts again from the first one, so
+    several engines or ranks share a GPU; `shared_gpu_problems` says whether they can.
     """
     rollout, training = config.rollout, config.training
     width = gpus_of_engine(config)
@@ -63,7 +69,7 @@ def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]
 
 
 def gpus_of_engine(config: "Config") -> int:
-    """The number of GPUs that one engine takes where there are GPUs."""
+    """Return the number of GPUs that one engine takes on a machine with GPUs."""
     rollout = config.rollout
     if rollout.engine == "vllm":
         return rollout.vllm.tensor_parallel
@@ -77,11 +83,11 @@ GpuProblem = tuple[tuple[str, ...], str]
 def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[GpuProblem]:
     """Yield a problem if a GPU is given to more engines and trainer ranks than fit on it.
 
-    here   the GPUs of this machine, which are dealt out where the configuration names none; empty: only the
+    here   the GPUs of this machine, which are assigned where the configuration names none; empty: only the
            GPUs that the configuration names are checked
 
-    vLLM reserves `rollout.vllm.memory` of a GPU when it starts, so u users of one GPU need at most 1/u each.
-    Two ranks of the trainer never share one: NCCL refuses that.
+    vLLM reserves the share `rollout.vllm.memory` of a GPU when it starts. So if u engines or ranks use one
+    GPU, this share must be at most 1/u. Two ranks of the trainer never share a GPU: NCCL refuses that.
     """
     assignment = assign_gpus(config, here)
     users = _users(assignment)
@@ -90,9 +96,9 @@ def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[
         gpu, names = max(crowded, key=lambda one: len(one[1]))
         yield (
             ("rollout.count", "rollout.gpus", "training.gpus", "rollout.vllm.memory"),
-            f"deals GPU {gpu} to {', '.join(names)}: {_demand(config, here)}; vLLM reserves "
+            f"assigns GPU {gpu} to {', '.join(names)}: {_demand(config, here)}; vLLM reserves "
             f"{config.rollout.vllm.memory:g} of a GPU (rollout.vllm.memory). Use fewer engines or ranks, "
-            "name other GPUs, or share them on purpose with rollout.vllm.memory of at most "
+            "name other GPUs, or let them share GPUs with rollout.vllm.memory of at most "
             f"{1 / len(names):.2g}",
         )
     elif any(0 < len(gpus) < gpus_of_engine(config) for gpus in assignment.engines):
@@ -110,7 +116,7 @@ def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[
 
 
 def _users(assignment: GpuAssignment) -> dict[str, list[str]]:
-    """Who has each GPU."""
+    """Return which engines use each GPU, and whether the trainer does: their names by GPU."""
     users: dict[str, list[str]] = {}
     for index, gpus in enumerate(assignment.engines):
         for gpu in gpus:
@@ -121,7 +127,7 @@ def _users(assignment: GpuAssignment) -> dict[str, list[str]]:
 
 
 def _demand(config: "Config", here: Sequence[str]) -> str:
-    """How many GPUs the run takes, and how many there are."""
+    """Say in words how many GPUs the run takes, and how many there are."""
     width, ranks = gpus_of_engine(config), config.training.ranks
     engines = config.rollout.count * width
     known = set(here) | {str(gpu) for gpu in (*config.rollout.gpus, *config.training.gpus)}
@@ -141,7 +147,7 @@ def set_visible_devices(gpus: Sequence[str]) -> None:
 
 
 def describe_gpus(assignment: GpuAssignment) -> str:
-    """Describe the assignment in one line; empty without GPUs."""
+    """Return the assignment as one line of text; empty without GPUs."""
     parts = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(assignment.engines) if gpus]
     parts += [f"trainer: {', '.join(assignment.trainer)}"] if assignment.trainer else []
     return "; ".join(parts)

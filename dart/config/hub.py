@@ -1,17 +1,18 @@
-"""Policies on the Hugging Face hub, `hf://owner/name@revision` as `training.policy`, and their folders."""
+"""Policies on the Hugging Face hub: their addresses (`training.policy = "hf://owner/name@revision"`) and the
+folders into which they are fetched."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path("models/hub")
-"""Where fetched checkpoints lie, in the working directory."""
+"""Folder of the fetched checkpoints, relative to the working directory."""
 
 NOTE = "hub.json"
-"""File in the folder of a fetched checkpoint that names its commit."""
+"""Name of the file in the folder of a fetched checkpoint that says which commit was fetched."""
 
 _ADDRESS = re.compile(r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)@(?P<revision>[\w./-]+)")
-"""Matches an address; as a path it has lost one of its slashes."""
+"""Matches an address, also with one slash after `hf:`, because `Path` removes the second one."""
 
 _FOLDER_NAME = re.compile(r"(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)@(?P<revision>[\w.-]+)")
 
@@ -29,23 +30,24 @@ class HubPolicy:
 
     @property
     def folder(self) -> Path:
-        """The folder of the fetched checkpoint."""
+        """The absolute path of the folder into which this checkpoint is fetched."""
         name = f"{self.repo.replace('/', '--')}@{self.revision.replace('/', '--')}"
         return FOLDER.absolute() / name
 
 
 def is_address(policy: Path | str) -> bool:
-    """Whether a policy is meant to be on the hub."""
+    """Whether a policy begins with `hf:/`, so that an address on the hub is meant, valid or not."""
     return str(policy).startswith("hf:/")
 
 
 def hub_policy(policy: Path | str) -> HubPolicy | None:
-    """Return the checkpoint that an address names; None if it is not of the form `hf://owner/name@revision`."""
+    """Return the checkpoint that an address names; None if it is not of the form
+    `hf://owner/name@revision`."""
     found = _ADDRESS.fullmatch(str(policy))
     return HubPolicy(found["repo"], found["revision"]) if found else None
 
 
 def fetched_from(folder: Path) -> HubPolicy | None:
-    """Return what belongs into a folder below `models/hub`; None for another folder."""
+    """Return the checkpoint that a folder in `models/hub` holds, by its name; None for any other folder."""
     found = _FOLDER_NAME.fullmatch(folder.name) if folder.parent.parts[-2:] == FOLDER.parts else None
     return HubPolicy(f"{found['owner']}/{found['name']}", found["revision"]) if found else None

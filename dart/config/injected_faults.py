@@ -1,17 +1,21 @@
 """The faults that can be injected into environments. Pure.
 
-Each fault has the name of its rate in `FaultsSettings` (`dart.config.sections`), which describes it. Real
-virtual machines have all of these faults. They never start, or answer before the window manager runs;
-they hang or die; they lose an action or apply it twice; their screenshots freeze or are cut off; a snapshot
-contains something of the last episode or an unexpected window; and evaluators return something that is not a
-score.
+The value of each fault is the name of its rate in `FaultsSettings` (`dart.config.sections`), whose text
+describes the fault. Real virtual machines have all of these faults. They never start, or answer before the
+window manager runs; they hang or die; they lose an action or apply it twice; their screenshots freeze or are
+cut off; a snapshot contains something of the last episode or an unexpected window; and evaluators return
+something that is not a score.
 """
 
 from enum import StrEnum
 
 
 class InjectedFault(StrEnum):
-    """A kind of injected fault. The plan of faults draws in this order, so new kinds are added at the end."""
+    """A kind of injected fault.
+
+    Faults are planned by random draws in this order. Add new kinds at the end, so that a seed
+    (`environments.faults.seed`) still gives the same faults.
+    """
 
     CRASH = "crash"
     HANG = "hang"
@@ -39,4 +43,4 @@ DESKTOP_FAULTS = frozenset(
         InjectedFault.DEAD_WINDOW_MANAGER,
     }
 )
-"""Faults that need windows and applications."""
+"""Faults that only environments with windows and applications can have."""

@@ -1,4 +1,4 @@
-"""Reading, merging and writing of configuration layers: TOML files, `--set`, defaults.
+"""Read, merge and write the layers of a configuration: defaults, TOML files and `--set`.
 
 Nothing here depends on which keys a configuration has."""
 
@@ -20,21 +20,21 @@ DEPTH_MOST = 16
 """Deepest nesting of tables and lists; twice what any key needs."""
 
 OVERRIDES = "--set"
-"""Origin of values from the command line."""
+"""Origin (`Layer.origin`) of values from the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested tables from one origin."""
+    """Nested tables of values, and where they come from: a file, `--set` or `default`."""
 
     origin: str
     data: Table
 
 
 def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
-    """Read a TOML file or a bundled configuration. The origin of its values is the argument ``given``.
+    """Read a TOML file or, by its name, a bundled configuration. The origin of its values is ``given``.
 
-    Returns an empty layer and the problem when the file cannot be read.
+    Returns the layer and no problems; if the file cannot be read, an empty layer and the problem.
     """
     origin = str(given)
     try:
@@ -79,7 +79,10 @@ def _is_deep(value: object, most: int = DEPTH_MOST) -> bool:
 
 
 def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
-    """Read `section.key=value` overrides. A value is TOML; anything that is not TOML is a string."""
+    """Read `section.key=value` overrides, and return them as a layer, with a problem for each that is wrong.
+
+    A value is read as TOML; a value that is not valid TOML is taken as a string.
+    """
     data: Table = {}
     problems = []
     for override in overrides:
@@ -118,8 +121,8 @@ def _put(data: Table, path: Sequence[str], value: Any) -> bool:
 def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
     """Merge layers key by key; values of later layers replace those of earlier ones.
 
-    Returns the merged tables, and the origin of each dotted key. Where one layer has a table and another one
-    a value for the same key, the later layer wins too; validation then refuses the wrong one of the two.
+    Returns the merged tables, and the origin of each dotted key. If one layer has a table and another one a
+    value for the same key, the later layer wins as well, and validation finds out if it is wrong.
     """
     tables: Table = reduce(merged, [layer.data for layer in layers])
     origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
@@ -136,7 +139,10 @@ def merged(below: Table, above: Table) -> Table:
 
 
 def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> str:
-    """Return nested tables as TOML text; a value with a known origin has it in a comment."""
+    """Return nested tables as TOML text. A value whose dotted key is in `origins` gets a comment with it.
+
+    prefix   the dotted name of the table `data`, with a dot at its end; empty for the top level
+    """
     lines = (
         [f"[{prefix.rstrip('.')}]"] if prefix and any(not isinstance(v, dict) for v in data.values()) else []
     )

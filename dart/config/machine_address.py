@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
-"""Ports inside a guest."""
+"""Ports on which OSWorld's guest server, Chromium, VNC and VLC listen inside a virtual machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,10 @@ class MachineAddress:
 
 
 def parse_address(text: str) -> MachineAddress:
-    """Parse a host with up to three ports, ``host:server-port:chromium-port:vlc-port``. Raises ValueError."""
+    """Parse a host with up to three ports, ``host:server-port:chromium-port:vlc-port``.
+
+    Ports that are not given have the defaults of OSWorld. Raises ValueError for any other text.
+    """
     host, *ports = text.split(":")
     is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
     numbers = [int(port[:6]) for port in ports] if is_right else []

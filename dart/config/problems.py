@@ -18,15 +18,15 @@ Table = dict[str, Any]
 
 
 SHOWN_CHARACTERS = 120
-"""Number of characters of a key or a value that a message quotes."""
+"""Largest number of characters of a key or a value that a message quotes."""
 
 HINTS_MOST = 20
-"""Number of wrong keys for which similar keys are looked up, which takes time."""
+"""Number of wrong keys for which similar keys are suggested. Each search takes time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error in a configuration: its origin, its key, and what to do."""
+    """One error in a configuration: where it comes from, the key, and what is wrong and what to do."""
 
     origin: str
     key: str
@@ -38,13 +38,14 @@ class Problem:
 
 
 def shortened(text: str) -> str:
-    """Return at most `SHOWN_CHARACTERS` of a text that a message quotes, and its full length."""
+    """Return a text for quoting in a message: cut to `SHOWN_CHARACTERS`, with its full length, if longer."""
     cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
     return text if len(text) <= SHOWN_CHARACTERS else cut
 
 
 def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested tables with its dotted key, in order."""
+    """Yield (dotted key, value) for every value of nested tables, in order. An empty table is a value,
+    too."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
             yield from dotted(value, f"{prefix}{key}.")
@@ -53,7 +54,7 @@ def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def describe(model: type[BaseModel], key: str) -> str:
-    """Return the docstring of the key with this dotted name; empty when it has none."""
+    """Return the text below the field of this dotted key in the model's source; empty if it has none."""
     *sections, name = key.split(".")
     for section in sections:
         field = model.model_fields.get(section)
@@ -84,7 +85,12 @@ def field_docstrings(model: type) -> dict[str, str]:
 def explain(
     error: ValidationError, model: type[BaseModel], origins: Mapping[str, str], defaults: Table
 ) -> list[Problem]:
-    """Turn pydantic's errors into problems, in the words of a TOML file."""
+    """Turn pydantic's errors into problems, in the words of a TOML file.
+
+    model      the model that refused the values
+    origins    where the values come from, by dotted key
+    defaults   the default tables of the model
+    """
     known = dict(dotted(defaults))
     details = error.errors(include_url=False)
     inner = {
@@ -123,9 +129,9 @@ def _quoted(value: object) -> str:
 
 
 def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
-    """Return the origin of the first of these keys that was given, not left at its default; else `default`.
+    """Return the origin of the first of these keys that was given; `default` if all have their defaults.
 
-    A key may also be a section: it was given if a key in it was."""
+    A key may also name a section, which was given if one of its keys was."""
     touched = (
         origin
         for key in keys
@@ -136,7 +142,8 @@ def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
 
 
 def _path(detail: Mapping[str, Any]) -> list[str]:
-    """Return the names that lead to the wrong key, up to a list index: after it pydantic names types."""
+    """Return the names that lead to the wrong key. They end before a list index, because what follows it in
+    pydantic's location are names of types."""
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
@@ -145,12 +152,15 @@ RENAMED: Mapping[str, str] = {
     "observe": "telemetry",
     "curation.quarantine": "curation.task_quarantine",
 }
-"""Old names of sections and keys. They are refused, and the message names the new one."""
+"""New names of renamed sections and keys. An old name is refused, and the message suggests the new one."""
 
 
 def _hint(path: Sequence[str], known: Collection[str]) -> str:
-    """Suggest a key: the new name of a renamed one, the same name in another section, a similar name in this
-    section, or all names of this section."""
+    """Return the end of a message about an unknown key, which suggests other keys.
+
+    Suggested are the new name of a renamed key, keys of the same name in other sections, similar keys of the
+    same section, or all keys of this section: the first of these that exist.
+    """
     if renamed := RENAMED.get(".".join(path)):
         return did_you_mean([renamed])
     elsewhere = [key for key in known if key.rpartition(".")[2] == path[-1]]

@@ -17,18 +17,18 @@ from dart.config.layers import merged
 from dart.core.types import SUCCESS_ABOVE
 
 MOST = 10**9
-"""Largest number: as seconds it is thirty years, which timers can still count."""
+"""Largest value of most numbers. In seconds it is thirty years, which timers can still count."""
 
 PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
-"""Linux's limits of a path and of a name in it."""
+"""Linux's limits, in bytes, of the length of a path and of each name in it."""
 
 Seconds = Annotated[float, Field(gt=0, le=MOST)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Processes = Annotated[int, Field(ge=1, le=1000)]
-"""Type of a number of actors, threads or GPUs; a run has room for a thousand actors."""
+"""Type of a number of actors, threads or GPUs. A run has room for a thousand actors."""
 
 Many = Annotated[int, Field(ge=1, le=10**6)]
-"""Type of a number of things that are held in memory."""
+"""Type of a number of things that a process holds in memory, such as requests or samples."""
 
 
 class Section(BaseModel):
@@ -60,24 +60,26 @@ class RunSettings(Section):
     """The run as a whole."""
 
     dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
-    """Folder that holds everything of this run; relative to the working directory."""
+    """Run directory: the folder for all files of this run, relative to the working directory."""
     record: str = ""
-    """Where the record is: empty for `store.db` in the folder, or `postgresql://USER@HOST:PORT/DATABASE`, a
-    database of its own. Passwords are in ~/.pgpass (PGPASSFILE), PGPASSWORD or a service file, never here."""
+    """Where the record is. Empty: `store.db` in the run directory. Else
+    `postgresql://USER@HOST:PORT/DATABASE`, a database for this run alone. Put its password into ~/.pgpass
+    (PGPASSFILE), PGPASSWORD or a service file, never here."""
     blobs: str = ""
-    """Where screenshots, steps and checkpoints are: empty for the folder, or object storage that several
-    machines reach: `s3://BUCKET/PREFIX` (any S3, by AWS_ENDPOINT_URL) or `file:///FOLDER` that all share, a
-    prefix of its own for each run. Credentials are in the environment or the machine's role, never here."""
+    """Where screenshots, steps and checkpoints are. Empty: in the run directory. Else a place that several
+    machines reach, with a prefix or folder for this run alone: `s3://BUCKET/PREFIX` (AWS_ENDPOINT_URL selects
+    another S3 server) or `file:///FOLDER`. Credentials are in the environment or the machine's role, never
+    here."""
     cache_bytes: Annotated[int, Field(ge=10**6)] = 20 * 10**9
-    """Largest size of the cache of blobs on each machine, in front of object storage."""
+    """Largest size in bytes of the cache on each machine that holds blobs of object storage."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0
-    """Wall-clock budget from start to final table, evaluations included; 0 for none."""
+    """Time budget of the whole run in minutes of wall-clock time, evaluations included; 0: no limit."""
 
 
 class TasksSettings(Section):
-    """The tasks of the training."""
+    """The tasks of a run."""
 
     train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
         "miniwob/click-test-2",
@@ -96,22 +98,23 @@ class TasksSettings(Section):
 class LatencySettings(Section):
     """Waits added to every environment, for measurements with the latency of virtual machines.
 
-    Each wait is lognormal: `median * exp(sigma * z)`, at most the maximum, times `scale`."""
+    Each wait is drawn from a lognormal distribution, `median * exp(sigma * z)` with z standard normal,
+    limited to the maximum and then multiplied by `scale`."""
 
     enabled: bool = False
     """Whether waits are added."""
     scale: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """Factor of every wait."""
+    """Factor by which every wait is multiplied, also the longest ones."""
     reset_median_s: Annotated[float, Field(ge=0, le=MOST)] = 10.0
-    """Median wait of a reset."""
+    """Median wait before a reset."""
     reset_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.5
-    """Spread of the waits of resets."""
+    """Sigma of the waits of resets: the standard deviation of their logarithm."""
     reset_max_s: Seconds = 30.0
     """Longest wait of a reset."""
     step_median_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
-    """Median wait of a step."""
+    """Median wait before a step."""
     step_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.4
-    """Spread of the waits of steps."""
+    """Sigma of the waits of steps: the standard deviation of their logarithm."""
     step_max_s: Seconds = 4.0
     """Longest wait of a step."""
 
@@ -125,7 +128,8 @@ class FaultsSettings(Section):
     enabled: bool = False
     """Whether faults are injected."""
     seed: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Seed of the plan; the same seed gives an environment the same faults at the same operations."""
+    """Seed from which the faults are drawn; with the same seed an environment has the same faults at the same
+    operations."""
     crash: Rate = 0.02
     """Share of episodes in which the environment dies."""
     hang: Rate = 0.01
@@ -144,43 +148,44 @@ class FaultsSettings(Section):
     """Share of resets after which the browser or machine starts but never responds."""
     ready_too_early: Rate = 0.0
     """Share of resets after which the machine responds before its window manager runs; must be 0 for
-    miniwob."""
+    miniwob and sites."""
     truncated_frame: Rate = 0.0
     """Share of episodes in which half of a screenshot is missing."""
     dirty_reset: Rate = 0.0
-    """Share of resets that leave something of another episode behind; must be 0 for miniwob."""
+    """Share of resets that leave something of another episode behind; must be 0 for miniwob and sites."""
     popup: Rate = 0.0
-    """Share of resets with an unexpected window; must be 0 for miniwob."""
+    """Share of resets after which an unexpected window is open; must be 0 for miniwob and sites."""
     slow_start: Rate = 0.0
-    """Share of resets that take a third of their deadline longer."""
+    """Share of resets that take longer, by a third of the reset deadline."""
     dead_application: Rate = 0.0
-    """Share of episodes whose application is stopped; must be 0 for miniwob."""
+    """Share of episodes whose application is stopped; must be 0 for miniwob and sites."""
     dead_window_manager: Rate = 0.0
-    """Share of episodes whose window manager dies; must be 0 for miniwob."""
+    """Share of episodes whose window manager dies; must be 0 for miniwob and sites."""
 
 
 class DesktopSettings(Section):
-    """Desktops without a virtual machine: an X server and real applications in a sandbox each."""
+    """Desktops without a virtual machine; each is a sandbox with an X server and real applications."""
 
     width: Annotated[int, Field(ge=320, le=7680)] = 800
     """Width of the screen in pixels."""
     height: Annotated[int, Field(ge=240, le=4320)] = 600
     """Height of the screen in pixels."""
     memory_mb: Annotated[int, Field(ge=0, le=MOST)] = 1024
-    """Limit of the memory of one desktop with everything in it, where the kernel permits one; 0 for none."""
+    """Memory limit in MiB of one desktop with all its programs, if the kernel permits such a limit; 0: no
+    limit."""
     start_deadline_s: Seconds = 10.0
     """Longest time until a new sandbox responds."""
 
 
 class OSWorldDockerSettings(Section):
-    """Virtual machines in containers of this computer (`provider = "docker"`)."""
+    """Virtual machines in containers on this computer (`provider = "docker"`)."""
 
     program: str = "docker"
     """Docker's command line client, or a program with the same arguments."""
     image: str = "happysixd/osworld-docker"
     """Image of the container that runs the machine."""
     disk: Annotated[Path, Field(strict=False)] = Path("Ubuntu.qcow2")
-    """Disk image with the system, mounted read-only."""
+    """Disk image with the operating system of the machine; it is mounted read-only."""
     cpus: Count = 4
     """Number of processors of the machine."""
     ram: str = "4G"
@@ -190,22 +195,23 @@ class OSWorldDockerSettings(Section):
 
 
 class OSWorldPoolSettings(Section):
-    """Virtual machines from a server of DART's environment protocol (`provider = "pool"`)."""
+    """Virtual machines that a server lends by DART's environment protocol (`provider = "pool"`)."""
 
     server: str = "http://127.0.0.1:50003"
     """Address of the server."""
     token_variable: str = "DARTRL_POOL_TOKEN"
-    """Environment variable with the token, which is never written to a file."""
+    """Name of the environment variable with the server's token. The token is never written to a file."""
     own_token: bool = False
-    """Whether only this run uses the token. If so, machines of the token that no environment holds are
-    stopped."""
+    """Whether only this run uses the token. If so, and the server lends no more machines, the run stops
+    machines of the token that none of its environments holds."""
 
 
 class OSWorldLocalSettings(Section):
-    """A guest server in a sandbox of this computer (`provider = "local"`)."""
+    """A guest server in a sandbox on this computer (`provider = "local"`)."""
 
     server: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Command that serves the guest protocol, with DISPLAY set; `{port}` is replaced by the port."""
+    """Command that serves OSWorld's guest protocol; it runs with DISPLAY set, and `{port}` is replaced by the
+    port."""
     readable: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Folders that the command may read inside the sandbox."""
 
@@ -214,18 +220,21 @@ class OSWorldSettings(Section):
     """Desktops that serve OSWorld's guest protocol: virtual machines, containers or sandboxes."""
 
     tasks: Annotated[Path, Field(strict=False)] = Path("evaluation_examples/examples")
-    """Folder with the published tasks (`<application>/<id>.json`), or a file with a set of them. Task ids are
-    `osworld/<application>/<id>`."""
+    """Folder with the published tasks (`<application>/<id>.json`), or a file that lists some of them. Task
+    ids are `osworld/<application>/<id>`."""
     cache: Annotated[Path, Field(strict=False)] = Path("osworld-cache")
     """Folder for the files that tasks download, as `<task id>/<file name>`."""
     evaluators: Annotated[Path, Field(strict=False)] = Path(".venv-osworld-score")
-    """Virtual environment with OSWorld's own evaluators, which `make osworld-score` makes."""
+    """Python environment with OSWorld's own evaluators; `make osworld-score` makes it."""
     provider: Literal["addresses", "docker", "pool", "local"] = "addresses"
-    """Source of the machines."""
+    """Where the machines come from: the list `addresses`, containers, a server that lends machines, or local
+    sandboxes."""
     addresses: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """`host:port` of guest servers, one for each environment; with more ports `host:port:chromium:vlc`."""
+    """Addresses of guest servers, one for each environment: `host:port`, or `host:port:chromium:vlc` to give
+    the ports of Chromium and VLC, too."""
     renew: Literal["recreate", "revert", "keep"] = "recreate"
-    """How a machine becomes clean before an episode: a new machine, its snapshot, or not at all."""
+    """How a machine is made clean before an episode. recreate: by a new machine; revert: by its snapshot
+    (`revert_command`); keep: not at all."""
     revert_command: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Command that reverts a machine of `addresses` to its snapshot; `{address}`, `{host}`, `{port}` and
     `{snapshot}` are replaced."""
@@ -253,7 +262,7 @@ class SitesSettings(Section):
     height: Annotated[int, Field(ge=380, le=1200)] = 392
     """Height of a page in pixels."""
     look_seed: Annotated[int, Field(ge=-1, lt=2**31)] = -1
-    """Seed of the texts and the style of every site; -1 gives each seed of a task its own."""
+    """Seed of the texts and the style of every site; -1: they follow from the seed of the task."""
 
 
 class ScreenshotsSettings(Section):
@@ -261,13 +270,14 @@ class ScreenshotsSettings(Section):
 
     data: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Data sets in ScreenSpot's format: folders or annotation files, the same ones on every machine.
-    `runs/pages` is the task `grounding/pages`. A folder with the folders `train` and `held-out` has its own
-    split."""
+    `runs/pages` is the task `grounding/pages`. A folder that contains the folders `train` and `held-out` is
+    split into training and evaluation by them."""
     held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the screenshots of any other data set that only evaluations show."""
+    """Share of the screenshots that only evaluations show, for data sets without the folders `train` and
+    `held-out`."""
     reward: Literal["hit", "gaussian"] = "hit"
-    """What a click is worth in training: 1 in the box and 0 elsewhere, or a Gaussian around the centre of the
-    box (GUI-G2). Evaluations always count hits."""
+    """Reward of a click in training. hit: 1 in the box and 0 elsewhere; gaussian: a Gaussian around the
+    centre of the box (GUI-G2). Evaluations always count hits."""
 
 
 class EnvironmentsSettings(Section):
@@ -279,22 +289,23 @@ class EnvironmentsSettings(Section):
     """Kind of environment: a page in a browser, recorded screenshots, a simulation (`[simulation]`) for
     measurements, a desktop in a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
-    """Time that an episode waits for an answer before its screen is parked: the clock stands still until the
-    answer comes. The episode itself goes on."""
+    """Time that an episode waits for an answer before its screen is parked: the clock of the screen stands
+    still until the answer arrives. The episode then goes on."""
     executable: str = ""
-    """Path of a Chromium headless shell; empty for that of Debian's package."""
+    """Path of a Chromium headless shell; empty: the one of Debian's package."""
     reset_deadline_s: Seconds = 20.0
-    """Deadline of a reset, which shows a fresh start screen."""
+    """Deadline of a reset, which prepares a fresh start screen."""
     observe_deadline_s: Seconds = 10.0
     """Deadline of a screenshot."""
     step_deadline_s: Seconds = 10.0
     """Deadline of one action, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
-    """Deadline of the score of an episode."""
+    """Deadline of scoring an episode."""
     turn_resumes: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """How often an attempt whose browser failed is reset, replayed up to the failed step and goes on there,
-    each screenshot compared with the recorded one. Where a screenshot differs, the attempt is spent. 0:
-    never. Only for kinds whose screens follow from seed and actions: miniwob, sites and simulated."""
+    """How often an attempt may go on after its environment failed; 0: never. The environment is reset, and
+    the actions up to the failed step are replayed. If a screenshot then differs from the recorded one, the
+    attempt is spent. Only for kinds whose screens follow from seed and actions: miniwob, sites and
+    simulated."""
     latency: LatencySettings = LatencySettings()
     """Waits added to every environment."""
     faults: FaultsSettings = FaultsSettings()
@@ -317,7 +328,7 @@ class VllmSettings(Section):
     max_tokens: Count = 8192
     """Largest number of tokens of a prompt, its images and its answer together."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of a GPU's memory for weights and caches."""
+    """Share of a GPU's memory that vLLM reserves for weights and caches."""
     cpu_cache_gib: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Size of the key-value cache on machines without a GPU, in GiB."""
     tensor_parallel: Processes = 1
@@ -326,9 +337,9 @@ class VllmSettings(Section):
     """Whether to skip compilation: the engine starts faster and answers more slowly. Without a GPU nothing is
     compiled."""
     health_every_s: Seconds = 10.0
-    """Time without an answer after which an engine is asked for one token."""
+    """Time without an answer after which an engine is asked for one token, to check that it works."""
     health_deadline_s: Seconds = 20.0
-    """Deadline of the token of `health_every_s`; an engine that exceeds it is restarted."""
+    """Deadline of the token that `health_every_s` asks for; an engine that exceeds it is restarted."""
 
 
 class RolloutSettings(Section):
@@ -337,20 +348,21 @@ class RolloutSettings(Section):
     count: Processes = 1
     """Number of rollout actors, each with an engine and a copy of the policy."""
     engine: Literal["transformers", "vllm", "simulated", "oracle"] = "transformers"
-    """Library that runs the policy. `simulated` waits instead of computing (`[simulation]`); `oracle` waits
-    too and answers with the scripted solutions of the tasks of local desktops."""
+    """Library that runs the policy. `simulated` runs none and only waits as `[simulation]` says; `oracle`
+    waits as well, and answers with the scripted solutions of the tasks of local desktops."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
-    """How a new policy version reaches the engines. With all_at_once all engines pause together (the coupled
-    way)."""
+    """How a new policy version reaches the engines. one_at_a_time: a share of them (`sync_share`) takes it
+    while the others answer; all_at_once: all engines pause together, as in a coupled loop."""
     sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
-    """Share of the engines that one_at_a_time updates together; at least one engine."""
+    """Share of the engines that take a new version together with sync = "one_at_a_time"; at least one engine
+    does."""
     weight_update: Literal["swap", "drain"] = "swap"
-    """swap: weights change between two batches of an engine (vLLM: also during answers), and waiting requests
-    get the new weights; drain: an engine finishes its requests and takes no others before its weights
-    change."""
+    """When an engine takes new weights. swap: between two batches (vLLM: also during answers), so that
+    waiting requests are answered with the new weights; drain: after it has answered its requests, and it
+    takes no others before."""
     max_batch: Many = 8
-    """Largest number of requests in one forward pass of an engine; vLLM adds requests as soon as it has
-    room."""
+    """Largest number of requests in one forward pass of an engine. vLLM adds a request to running ones as
+    soon as there is room; other engines begin a new batch when the last one is done."""
     threads: Processes = 1
     """CPU threads of each engine."""
     temperature: Annotated[float, Field(gt=0, le=MOST)] = 1.0
@@ -359,12 +371,13 @@ class RolloutSettings(Section):
     """GPUs of the engines, as in CUDA_VISIBLE_DEVICES; each engine takes the next vllm.tensor_parallel of
     them. Empty: all GPUs, from the first."""
     answer_deadline_s: Seconds = 60.0
-    """Deadline of an answer. After it (at the latest after a fifth of curation.lease_s) the request goes to
-    another engine and this one is checked. An engine that computes for longer is restarted (vLLM: after
-    load_deadline_s more, because its weights may change meanwhile)."""
+    """Deadline of an answer. After it, or after a fifth of curation.lease_s if that is less, the environment
+    asks another engine, and the late engine is checked. An engine whose computation takes longer than this
+    deadline is restarted (vLLM: than this plus load_deadline_s, because its weights may change
+    meanwhile)."""
     load_deadline_s: Seconds = 60.0
-    """Deadline for an engine to read and check a policy version beside its work, and again for it to take the
-    version over; an engine that exceeds one of them is restarted with the newest version."""
+    """Deadline for an engine to read and check a policy version while it answers, and again to start using
+    that version. An engine that exceeds either is restarted with the newest version."""
     vllm: VllmSettings = VllmSettings()
     """Settings of vLLM."""
 
@@ -380,51 +393,55 @@ class ContextSettings(Section):
     """Longest answer in tokens."""
     prompt: str = ""
     """Prompt before the instruction: `uitars-1.5` or `uitars-1.5-call-user`, with which UI-TARS-1.5 was
-    trained (`dart.policy.uitars.named_prompt`), or a text file, searched for like `training.policy`; empty:
-    `dart.policy.uitars.PROMPT`."""
+    trained (`dart.policy.uitars.named_prompt`), or the path of a text file, which is looked up in the same
+    folders as `training.policy`. Empty: `dart.policy.uitars.PROMPT`."""
     points: Literal["auto", "image", "screen", "thousandths"] = "auto"
-    """Unit of a point's numbers: pixels of the image as the model resizes it, pixels of the screenshot, or
-    thousandths of its sides; auto: the unit of the model type (docs/policies.md)."""
+    """Unit of the coordinates that the policy writes. image: pixels of the image as the model resizes it;
+    screen: pixels of the screenshot; thousandths: thousandths of the screenshot's sides; auto: the unit of
+    the model type (docs/policies.md)."""
 
 
 class RolloutNumberSettings(Section):
     """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the number depends on the task's success rate; if not, every group has rollouts_per_group."""
+    """Whether a group's number of rollouts depends on the task's success rate; if not, it is
+    rollouts_per_group."""
     minimum: Annotated[int, Field(ge=2, le=MOST)] = 2
     """Smallest number of rollouts of a group."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Mean reward of its latest rollouts below which a task gets rollouts_per_group."""
+    """A task whose latest rollouts have a mean reward below this gets rollouts_per_group; above it, the
+    number falls as the mean reward rises."""
 
 
 class TrajectoryLengthSettings(Section):
     """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the cap depends on the task; if not, every episode has step_cap."""
+    """Whether the step cap depends on the task; if not, it is curation.step_cap for every episode."""
     slack: Annotated[int, Field(ge=0, le=MOST)] = 1
-    """Steps added to the longest success."""
+    """Number of steps that the cap allows beyond the task's longest success."""
     probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of groups that run with step_cap anyway, so that longer successes can be found."""
+    """Share of a task's groups that are played with curation.step_cap instead, so that longer successes can
+    be found."""
 
 
 class ExperiencePoolSettings(Section):
     """Demonstrations for groups in which every rollout failed (DART section 3.2)."""
 
     enabled: bool = False
-    """Whether groups that failed get a demonstration."""
+    """Whether a group in which every rollout failed gets a demonstration."""
     folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Folders with a demonstrations.jsonl, relative to the working directory. They are imported when the run
     starts; demonstrations that the pool holds already are skipped."""
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """How often one demonstration may be used; 0 for no limit, as in DART's code."""
+    """How many groups may get the same demonstration; 0: no limit, as in DART's code."""
     without_thought: bool = False
-    """Whether to train on actions without a thought although the policy writes thoughts, which it would
-    unlearn."""
+    """Whether demonstrations without thoughts are used for a policy that writes thoughts. Such a policy may
+    then unlearn to write them."""
     self_rolled: bool = False
-    """Whether the policy plays the task itself while it sees the actions of a demonstration; a success
-    replaces the demonstration. Only vision-language policies can read such a hint."""
+    """Whether the policy plays guided episodes, in which its prompt contains the actions of a demonstration.
+    Such an episode replaces the demonstration if it succeeds. Only for vision-language policies."""
     self_rolled_attempts: Count = 4
     """Largest number of guided episodes for one demonstration."""
 
@@ -439,25 +456,26 @@ class HighEntropyStepsSettings(Section):
 
 
 class StepCreditSettings(Section):
-    """Which advantage a single step of a trajectory has."""
+    """How the advantage of a single step of a trajectory is computed."""
 
     method: Literal["trajectory", "gigpo"] = "trajectory"
-    """trajectory: that of its trajectory, as in DART. gigpo: in addition, steps of a group with the same
-    screenshot are compared by their discounted returns (GiGPO, arXiv 2505.10978); for tasks of several steps
-    on screens that do not change by themselves."""
+    """trajectory: each step has the advantage of its trajectory, as in DART. gigpo: in addition, steps of a
+    group with the same screenshot are compared by their discounted returns (GiGPO, arXiv 2505.10978). gigpo
+    suits tasks of several steps on screens that do not change by themselves."""
     discount: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """gigpo: what a reward is worth a step earlier."""
+    """gigpo: discount factor per step."""
     weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """gigpo: the weight of the comparison of steps beside that of trajectories."""
+    """gigpo: weight of the advantage from comparing steps; the advantage of the trajectory has weight 1."""
 
 
 class TruncatedImportanceSettings(Section):
-    """Importance weights that correct for the difference between engine and trainer (DART section 3.4)."""
+    """Truncated importance weights, which correct for the difference between the policy of the engine that
+    sampled a step and the trainer's policy (DART section 3.4)."""
 
     enabled: bool = True
-    """Whether the policy term is weighted; if not, every weight is 1."""
+    """Whether the policy term of the loss is weighted; if not, every weight is 1."""
     cap: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """C: the largest weight."""
+    """C in DART: the largest importance weight. Larger weights are set to it."""
 
 
 class TaskQuarantineSettings(Section):
@@ -466,39 +484,43 @@ class TaskQuarantineSettings(Section):
     enabled: bool = True
     """Whether tasks are quarantined."""
     groups_without_success: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Number of groups in a row without a success, demonstrations included, that quarantines their task; 0:
-    never."""
+    """Number of groups in a row without a success after which their task is quarantined; 0: never. A
+    demonstration that was added to a group counts as a success."""
     failed_attempts: Count = 20
-    """Number of attempts of a task in a row that may end with a fault; the last one quarantines the task."""
+    """Number of attempts in a row that end with a fault after which their task is quarantined."""
     lost_environments: Count = 5
-    """Number of environments in a row that may die or hang while they play a task; the last one quarantines
-    the task."""
+    """Number of environments in a row that die or hang while they play a task after which the task is
+    quarantined."""
     duration_s: Seconds = 300.0
-    """Length of a quarantine, after which one group of the task is tried. Without a success the next
-    quarantine lasts twice as long."""
+    """Length of a task's first quarantine. After it, one group of the task is tried; if the group has no
+    success, a new quarantine begins that lasts twice as long."""
 
 
 class CurationSettings(Section):
     """Which rollouts are played, and how their groups become batches."""
 
     rollouts_per_group: Annotated[int, Field(ge=2, le=10**6)] = 8
-    """Number of rollouts of one (task, seed), which GRPO compares. With a dynamic number: the largest."""
+    """Number of rollouts of a group, which GRPO compares. With rollout_number.enabled: the largest number."""
     step_cap: Many = 10
-    """Largest number of environment steps of one episode. With a dynamic cap: the largest."""
+    """Largest number of environment steps of one episode. With trajectory_length.enabled: the largest cap of
+    any task."""
     staleness: Annotated[int, Field(ge=0, le=MOST)] = 2
-    """K: the age in policy versions of the oldest steps that are trained."""
+    """K: largest staleness, in policy versions, of a step that is trained."""
     over_provision: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """APRIL's alpha: at most this many times groups_per_update groups are in flight or ready. Groups that are
-    not done when a batch closes continue and are used later. 0: only the staleness bound limits them."""
+    """Over-provisioning, APRIL's alpha: at most alpha times training.groups_per_update groups are being
+    played or wait to be trained. Groups that are not complete when the trainer takes a batch go on and are
+    trained later. 0: only the staleness bound limits the number of groups."""
     success_above: Annotated[float, Field(ge=0, lt=1)] = SUCCESS_ABOVE
-    """A reward above it is a success: for step caps, the experience pool, task quarantine and every
-    figure."""
+    """An episode with a reward above this value is a success. This holds for step caps, the experience pool,
+    task quarantine and all success rates that are shown."""
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
-    """What an idle environment waits for: nothing, the other rollouts of its group, or the whole batch. batch
-    with rollout.sync = "all_at_once" is the coupled loop, task lies between; both are kept for comparison."""
+    """What an idle environment waits for. rollout: for nothing; task: for the other rollouts of its group;
+    batch: for the whole batch, which with rollout.sync = "all_at_once" is the coupled loop. task and batch
+    are kept for comparison."""
     task_order: Literal["round_robin", "expected_spread"] = "round_robin"
-    """Which task gets the next group: the one with the fewest, or each as often as the rewards of its groups
-    will probably differ, by its latest episodes."""
+    """Which task gets the next group. round_robin: the task with the fewest groups; expected_spread: each
+    task in proportion to the probability that the rewards of its next group differ, estimated from its latest
+    episodes."""
     rollout_number: RolloutNumberSettings = RolloutNumberSettings()
     """Number of rollouts of a group."""
     trajectory_length: TrajectoryLengthSettings = TrajectoryLengthSettings()
@@ -514,30 +536,33 @@ class CurationSettings(Section):
     task_quarantine: TaskQuarantineSettings = TaskQuarantineSettings()
     """Quarantine of tasks."""
     poll_s: Seconds = 0.2
-    """Interval at which an actor without work or without a batch asks again."""
+    """Interval at which an environment without work, or a trainer without a batch, asks the curator again."""
     starved_after_s: Seconds = 60.0
     """Time without a batch, or without work for environments, after which the cause is reported."""
     lease_s: Seconds = 120.0
-    """Time for which an environment holds a rollout or an evaluation episode before another one gets it."""
+    """Time within which an environment must finish a rollout or an evaluation episode. After it, another
+    environment gets the rollout or the episode."""
     batch_lease_s: Seconds = 600.0
     """Time for which the trainer may hold a batch before an error is reported."""
     max_attempts: Count = 5
-    """Infrastructure failures after which a rollout is dropped; failures of any kind after which an
-    evaluation episode is left out of the rates."""
+    """Number of failed attempts after which a rollout is dropped, or an evaluation episode is left out of the
+    rates. A fault of the task itself drops a rollout at once."""
     max_resumes: Annotated[int, Field(ge=0, le=MOST)] = 8
     """How often an episode may be parked and continued before it is played from its start."""
 
 
 class LoraSettings(Section):
-    """Training an adapter beside a frozen vision-language policy instead of every weight; needs peft."""
+    """Training a LoRA adapter on a frozen vision-language policy instead of all weights; needs the library
+    peft."""
 
     rank: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Rank of the adapter; 0: every weight is trained."""
+    """Rank of the adapter; 0: no adapter, all weights are trained."""
     alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
     """The output of the adapter is multiplied by alpha / rank."""
     publish: Literal["adapter", "merged"] = "adapter"
-    """What a version is: the adapter, which engines apply to the base policy that they hold; or the weights
-    with the adapter merged into them, as large as the base policy."""
+    """What is published as a policy version. adapter: only the adapter, which engines apply to the base
+    policy that they hold; merged: all weights with the adapter merged into them, as large as the base
+    policy."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -551,15 +576,16 @@ class TrainingSettings(Section):
     configs/laptop.toml."""
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
-    """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
-    bundled configurations, then in the working directory. Or a checkpoint on the Hugging Face hub,
-    `hf://OWNER/NAME@REVISION`, which `dartrl policy fetch` puts into models/hub."""
+    """Folder of the checkpoint to start from. A relative path is looked up beside the configuration file,
+    then beside the folder of the bundled configurations, then in the working directory. Or the address of a
+    checkpoint on the Hugging Face hub, `hf://OWNER/NAME@REVISION`, which `dartrl policy fetch` puts into
+    models/hub."""
     fetch_policy: bool = False
-    """Whether `dartrl up` and `dartrl train` fetch a policy on the hub that is not here yet."""
+    """Whether `dartrl up` and `dartrl train` fetch a policy from the hub if it is not on this machine yet."""
     groups_per_update: Many = 4
     """Number of groups in a batch; all of them have spread in their rewards."""
     updates: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Largest number of updates; 0: only the time budget limits them."""
+    """Largest number of updates; 0: no limit but run.minutes and training.actions."""
     actions: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of environment steps for training, after which running episodes are parked; 0 for no
     limit."""
@@ -574,41 +600,43 @@ class TrainingSettings(Section):
     clip_high: Annotated[float, Field(gt=0, le=MOST)] = 0.28
     """The probability ratio is clipped above at 1 + clip_high."""
     dual_clip: Annotated[float, Field(gt=1, le=MOST)] = 10.0
-    """c: largest probability ratio that counts when the advantage is negative."""
+    """c of dual-clip PPO: with a negative advantage, a larger probability ratio counts as c."""
     kl_beta: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Weight of the KL divergence to the base policy."""
     pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Weight of a pointer head's supervised loss, on steps with a positive advantage whose element has a
-    known box (demonstrations with `box`); 0: none."""
+    """Weight of the supervised loss of a pointer head; 0: none. The loss is computed on steps with a positive
+    advantage whose element has a known box (demonstrations with `box`)."""
     max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 2.0
-    """Norm to which larger gradients are scaled down."""
+    """Largest norm of the gradient; a gradient with a larger norm is scaled down to it."""
     minibatches: Count = 1
-    """Number of optimizer steps per update, each on its share of the batch."""
+    """Number of optimizer steps per update. Each uses one of so many parts of the batch."""
     warmup_updates: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Updates over which the learning rate rises to `lr`."""
+    """Number of updates over which the learning rate rises to `lr`."""
     micro_batch: Count = 32
     """Largest number of step samples in one forward and backward pass."""
     micro_batch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of tokens in one pass, images and padding included; 0: only micro_batch limits it."""
     image_cache_mib: Annotated[int, Field(ge=0, le=MOST)] = 4096
-    """Most memory of a rank for screenshots that the image processor has prepared and that the update needs
-    again; one of 1920x1080 takes 48 MiB. The small policy has none."""
+    """Largest size in MiB of each rank's cache of screenshots that the image processor has prepared and that
+    the update needs again. A screenshot of 1920x1080 takes 48 MiB. The small policy keeps none."""
     ranks: Processes = 1
     """Number of processes that train a vision-language policy together and split its weights (FSDP2): one per
     GPU, or several on the CPU."""
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
-    """GPUs of the ranks, one each; empty: the GPUs that no engine has, or all if there are none."""
+    """GPUs of the ranks, one for each. Empty: the last GPUs that no engine has, or any GPUs if the engines
+    have all of them."""
     device: str = "auto"
     """Torch device on which a vision-language policy is trained; auto: the GPU if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision in which a vision-language policy is computed. Several ranks gather weights in it and sum
-    gradients in float32."""
+    """Precision in which a vision-language policy is computed. If there are several ranks, they gather
+    weights in this precision and sum gradients in float32."""
     weight_precision: Literal["float32", "bfloat16"] = "float32"
     """Precision in which trained weights, their gradients and AdamW's running means are kept. bfloat16 takes
-    half the memory, but loses steps below about 0.2 % of a weight: at lr = 1e-6 nearly all of them
-    (docs/performance.md). An adapter stays float32."""
+    half the memory, but changes below about 0.2 % of a weight are lost: at lr = 1e-6 nearly all of them
+    (docs/performance.md). An adapter is always kept in float32."""
     gradient_checkpointing: bool = False
-    """Whether a vision-language policy computes activations twice instead of storing them."""
+    """Whether a vision-language policy computes activations again in the backward pass instead of storing
+    them, which saves memory and takes longer."""
     lora: LoraSettings = LoraSettings()
     """Training an adapter instead of every weight."""
     threads: Processes = 1
@@ -619,12 +647,13 @@ class TrainingSettings(Section):
     """Deadline of writing a checkpoint."""
     background_checkpoints: bool = True
     """Whether a checkpoint is written from a copy in main memory while the next update is computed; if not,
-    the trainer waits for it. Either way a version is announced when it is durable."""
+    the trainer waits until it is written. In both cases engines get a version only when its checkpoint is
+    durable."""
     learner: Literal["grpo", "simulated", "none"] = "grpo"
-    """Kind of learner; `simulated` waits instead of training (`[simulation]`), and `none` is that of a run
-    which only measures (`dartrl eval`)."""
+    """Kind of learner. `simulated` waits instead of training (`[simulation]`); `none` is for runs that only
+    measure a policy (`dartrl eval`)."""
     checkpoints_kept: Many = 3
-    """Number of newest checkpoints that stay on disk."""
+    """Number of newest checkpoints that are kept."""
 
 
 class EvaluationSettings(Section):
@@ -633,21 +662,22 @@ class EvaluationSettings(Section):
     seeds_per_task: Many = 50
     """Number of episodes of each task in one evaluation."""
     greedy_seeds_per_task: Annotated[int, Field(ge=0, le=10**6)] = 25
-    """How many of a task's seeds_per_task are played once more with the most likely answers (greedily).
-    The report shows both rates, because a policy that has only become more certain also has a higher
-    sampled rate. 0 for none; none are played at temperature 0."""
+    """Number of a task's seeds that are played once more with the most likely answers (greedily); 0: none.
+    The report shows both rates, because a policy that has only become more certain also has a higher sampled
+    rate. With temperature 0 all episodes are greedy, and no seed is played twice."""
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """Sampling temperature; 0 for the most likely answer."""
+    """Sampling temperature of evaluations; 0: the most likely answers."""
     before: bool = True
-    """Measure the policy before training."""
+    """Whether the policy is measured before training."""
     after: bool = True
-    """Measure the policy after training."""
+    """Whether the policy is measured after training."""
     verifier: str = ""
-    """Checkpoint of a verifier that chooses among the proposals of a grounding model in `dartrl ground eval`
-    and nowhere else; empty: none. No training rollout uses it: a point that it chose is no sample of the
-    policy."""
+    """Checkpoint of a verifier that chooses among the candidate points of a grounding model; empty: none.
+    Only `dartrl ground eval` uses it. Training never does, because a point that a verifier chose is not a
+    sample of the policy."""
     verifier_stop_at: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Score from which the verifier looks at no further proposal; GUI-Actor takes 0.95 on ScreenSpot-Pro."""
+    """The verifier stops at the first candidate whose score is at least this value; GUI-Actor uses 0.95 on
+    ScreenSpot-Pro."""
 
 
 class GroundingSettings(Section):
@@ -659,67 +689,75 @@ class GroundingSettings(Section):
     """Data in ScreenSpot's format that `dartrl align` measures before and after it trains on a site, to show
     what the policy forgets; empty: none."""
     base: str = ""
-    """Checkpoint to start from: one with a pointer head, or for head "attention" any of the Qwen-VL family;
-    empty: a new small policy."""
+    """Checkpoint to start from: one with a pointer head or, for `head = "attention"`, any checkpoint of the
+    Qwen-VL family; empty: a new small policy."""
     head: Literal["pointer", "attention", "coordinates"] = "pointer"
-    """GUI-Actor's pointer head, GUI-AIMA's attention without new weights, or coordinates as the baseline."""
+    """How the model points. pointer: GUI-Actor's pointer head; attention: GUI-AIMA's attention head, which
+    has no weights of its own; coordinates: written coordinates, as a baseline."""
     labels: Literal["overlap", "gaussian"] = "overlap"
-    """Target of a patch: whether the box covers any of it, or GUI-AIMA's covered share times a Gaussian."""
+    """Target of a patch. overlap: 1 if the box covers any part of the patch, else 0; gaussian: GUI-AIMA's,
+    the covered share of the patch times a Gaussian."""
     warmup_updates: Annotated[int, Field(ge=0, le=MOST)] = 100
-    """Updates of the head and of the rows of new tokens alone, before all weights are trained. A new small
-    policy has none, because nothing in it is trained yet."""
+    """Number of updates of the warm-up, which trains only the head and the rows of new tokens. A new
+    small policy has no warm-up, because none of its weights are trained yet."""
     updates: Count = 600
-    """Updates of all weights."""
+    """Number of updates of all weights, after the warm-up."""
     batch: Many = 16
-    """Number of samples of an update."""
+    """Number of samples in one update."""
     warmup_lr: Annotated[float, Field(gt=0, le=1)] = 1e-3
     """Learning rate of the warm-up."""
     lr: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
-    """Largest learning rate afterwards; GUI-Actor takes 5e-6 for a pretrained checkpoint."""
+    """Largest learning rate after the warm-up; GUI-Actor uses 5e-6 for a pretrained checkpoint."""
     max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """Limit of the norm of the gradient."""
+    """Largest norm of the gradient; a gradient with a larger norm is scaled down to it."""
     seed: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Seed of new weights and of the batches."""
 
 
 class ExplorationSettings(Section):
-    """Exploration of pages: a graph of their screens, found by memory-Q exploration, after GUI-Bee
-    (docs/exploration.md). `dartrl explore` explores; in a training run idle environments do, if enabled."""
+    """Exploration of pages, which finds a graph of their screens (docs/exploration.md). `dartrl explore`
+    explores; in a training run, idle environments explore if `enabled` is true."""
 
     enabled: bool = False
-    """Whether environments that get no work from the curator explore meanwhile."""
+    """Whether environments of a training run explore while the curator has no work for them."""
     tasks: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """What is explored, one task after another: ids of tasks whose screens are pages. Empty:
-    `tasks.train`."""
+    """Ids of the tasks whose screens are explored, one task after another; the screens must be pages in a
+    browser. Empty: the tasks of `tasks.train`."""
     seed: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
-    """Seed of the start screens, one of those for training."""
+    """Seed of the start screens; it is one of the training seeds."""
     actions: Many = 800
-    """Actions for each task after which no walk begins; a reset counts as one."""
+    """Number of actions for each task, resets included. When they are used up, no explorer gets another
+    screen of the task."""
     strategy: Literal["memory_q", "least_tried", "random"] = "memory_q"
-    """How the next action is chosen."""
+    """How the next action is chosen: by memory-Q exploration, by the number of earlier tries, or at
+    random."""
     prior: Literal["constant", "model"] = "constant"
-    """Value of an action that was never tried: a constant, or raised where the policy would act."""
+    """Value of an action that was never tried. constant: the same for every action; model: higher for actions
+    that the policy itself answers on this screen."""
     prior_samples: Annotated[int, Field(ge=1, le=64)] = 4
-    """Answers of the policy for each new screen (`prior = "model"`)."""
+    """Number of answers that the policy gives on each new screen with `prior = "model"`."""
     explorers: Processes = 2
     """Number of browsers of `dartrl explore`."""
     max_depth: Many = 8
-    """Screens that are so many actions from the start screen are not explored further."""
+    """No action is tried on screens that are this many actions or more away from the start screen."""
     lease_s: Seconds = 120.0
-    """How long an explorer may hold a screen without a report."""
+    """Time for which an explorer may hold a screen without a report; then another explorer may get it."""
     lease_actions: Many = 25
-    """Actions after which an explorer gives its screen back, so that its environment can do other work."""
+    """Number of actions after which an explorer gives its screen back, so that its environment can do other
+    work."""
     confirm_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of the actions that repeats known ones at the end, to see which effects can be relied on."""
+    """Share of a task's actions, the last ones, that repeat known actions, to find out whether these have the
+    same effect each time."""
     stops_when_flat: bool = True
-    """Whether a task counts as explored once 100 actions found less than one new shape in 25."""
+    """Whether new actions of a task end when exploration finds little: when the last 100 actions found less
+    than one new shape of screens per 25 actions."""
     origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Origins that may be opened besides that of the start screen, as `https://host:port`. Forms are never
-    sent to an address that is not on this machine."""
+    """Web origins (`https://host:port`) that may be opened besides the origin of the start screen. Forms are
+    never sent to an address that is not on this machine."""
     texts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("blue", "paper", "7", "lamp")
-    """What is typed into fields."""
+    """Texts that explorers type into fields."""
     settle_s: Annotated[float, Field(ge=0, le=60)] = 0.1
-    """Time between the two looks at a screen that show what changes by itself."""
+    """Time between two screenshots of the same screen. What differs between them changes by itself."""
 
 
 class SimulationSettings(Section):
@@ -737,15 +775,15 @@ class SimulationSettings(Section):
     tokens_median: Count = 80
     """Median number of tokens of an answer."""
     generate_base_s: Annotated[float, Field(ge=0, le=MOST)] = 0.1
-    """Service time of a batch of requests."""
+    """Time that an engine takes for a batch of requests, whatever the number of requests."""
     generate_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
-    """Additional service time for each request of a batch."""
+    """Additional time for each request of a batch."""
     load_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """Time in which an engine reads and checks a policy version; it answers meanwhile."""
+    """Time that an engine takes to read and check a policy version while it answers."""
     swap_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Time for which an engine stands still to take over a version that it has read."""
+    """Time for which an engine answers nothing while it takes over a version that it has read."""
     update_base_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """Time of an update."""
+    """Time of an update, whatever the number of its step samples."""
     update_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Additional time for each step sample of an update."""
     checkpoint_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
@@ -753,13 +791,15 @@ class SimulationSettings(Section):
 
 
 class AlarmsSettings(Section):
-    """Alarms for learning: what goes wrong while every process is well (docs/alarms.md).
+    """Alarms for learning, which goes wrong although every process is healthy (docs/alarms.md).
 
-    A window is `episodes` finished episodes of all tasks; the start of the run is its first two windows. The
-    defaults keep a distance to every recorded laptop run, which docs/alarms.md shows."""
+    Episodes are measured in windows of `episodes` finished episodes of all tasks. The start of a run is its
+    first two windows. The text of each threshold begins with the name of its alarm. The alarm is raised when
+    several measurements in a row reach the threshold; docs/alarms.md says how many, and how far from the
+    defaults recorded laptop runs stay."""
 
     enabled: bool = True
-    """Whether the run is watched."""
+    """Whether the curator measures the run for alarms."""
     off: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Names of alarms that are never raised."""
     pause: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -767,37 +807,46 @@ class AlarmsSettings(Section):
     episodes: Annotated[int, Field(ge=16, le=10**6)] = 64
     """Number of episodes in a window."""
     entropy_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """entropy_collapse: entropy per token of the answers, as a share of that at the start of the run."""
+    """entropy_collapse is raised at or below this value: the entropy per token of the answers, divided by the
+    entropy at the start of the run."""
     kl_nats: Annotated[float, Field(gt=0, le=MOST)] = 2.0
-    """kl_runaway: KL divergence to the base policy per token. Not watched if training.kl_beta is 0."""
+    """kl_runaway is raised at or above this value: the KL divergence to the base policy, in nats per token.
+    It is not measured if training.kl_beta is 0."""
     success_fall: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """success_falls: by how much the mean success of the tasks is below its best."""
+    """success_falls is raised at or above this value: the best mean success rate of the tasks so far, minus
+    the present one."""
     mismatch_nats: Annotated[float, Field(gt=0, le=MOST)] = 0.1
-    """logprob_mismatch: mean difference per token of the log-probs of engine and trainer for one version."""
+    """logprob_mismatch is raised at or above this value: the mean difference between the log-probs of engine
+    and trainer for the same version, in nats per token."""
     equal_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """equal_rewards: share of the groups in which all rewards are equal."""
+    """equal_rewards is raised at or above this value: the share of the groups of a window in which all
+    rewards are equal."""
     action_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """one_action: share of the steps whose action is the most frequent one, coordinates included."""
+    """one_action is raised at or above this value: the share of the steps of a window that have the most
+    frequent action. Actions with other coordinates are other actions."""
     length_factor: Annotated[float, Field(gt=1, le=MOST)] = 2.0
-    """length_explodes: tokens of an answer, or steps of an episode of the same task, divided by those at the
-    start of the run."""
+    """length_explodes is raised at or above this value: the number of tokens of an answer, or of steps of an
+    episode of the same task, divided by that number at the start of the run."""
     gradient_factor: Annotated[float, Field(gt=1, le=MOST)] = 10.0
-    """gradients_clipped: norm of the gradient before clipping, divided by training.max_grad_norm."""
+    """gradients_clipped is raised at or above this value: the norm of the gradient before clipping, divided
+    by training.max_grad_norm."""
     task_fall: Annotated[float, Field(gt=0, le=1)] = 0.85
-    """task_unlearned: by which share the success of a task over 96 episodes is below its best."""
+    """task_unlearned is raised at or above this value: the share of its best success rate that a task has
+    lost, over its last 96 episodes (1: it has no success any more)."""
     stuck_chance: Annotated[float, Field(gt=0, lt=1)] = 1e-6
-    """evaluator_stuck: how likely the latest groups of one and the same reward are, by the 64 before them."""
+    """evaluator_stuck is raised at or below this value: the probability that all rewards of the latest groups
+    are the same value, estimated from the 64 groups before them."""
 
 
 class TelemetrySettings(Section):
     """Measurements during a run."""
 
     load_every_s: Seconds = 5.0
-    """Interval at which each actor records how busy it was. It is longer if all actors together would do so
-    more than 50 times a second."""
+    """Interval at which each actor records how busy it was. The interval is longer in a run with so many
+    actors that all together would record more than 50 times a second."""
     daemon_log_bytes: Annotated[int, Field(ge=65536, le=MOST)] = 4 * 1024 * 1024
-    """Size at which the log of `dartrl up --log` and `--detach` is renamed to FILE.1, which replaces an older
-    one, and a new log begins."""
+    """Size in bytes at which the log of `dartrl up --log` and `--detach` is renamed to FILE.1 and a new log
+    begins. An older FILE.1 is replaced."""
 
 
 class WebSettings(Section):
@@ -806,37 +855,38 @@ class WebSettings(Section):
     enabled: bool = True
     """Whether `dartrl up` serves the page. `dartrl web` shows any run at any time."""
     host: str = "127.0.0.1"
-    """Address to listen on. Requests from other machines always need the token."""
+    """Address to listen on. Requests from other machines always need the access token."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
-    """Port to listen on; 0 takes a free one, which `dartrl status` shows. The page waits for a port that is
-    in use."""
+    """Port to listen on; 0: a free port, which `dartrl status` shows. If the port is in use, the page waits
+    until it is free."""
     token_file: str = ""
-    """File (mode 0600) with the token that every request needs; created if it does not exist. Empty:
-    `web.token` in the run directory, which requests from this machine need only for changes."""
+    """File (mode 0600) with the access token that every request needs; it is created if it does not exist.
+    Empty: `web.token` in the run directory; requests from this machine then need the token only for
+    changes."""
     allow_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Further host names that requests may use, such as the name of a proxy."""
+    """Further names in the Host header that requests may have, such as the name of a proxy."""
 
 
 class InspectionSettings(Section):
-    """How other machines reach a run whose record is on a server (docs/cluster.md). They find address and
-    token in the record; for a record in a file, nothing listens."""
+    """How other machines reach a run whose record is on a server (docs/cluster.md). They find the address and
+    the access token in the record. A run whose record is a file does not listen."""
 
     host: str = ""
-    """Address to listen on, which other machines can reach. Empty: the one by which this machine reaches the
-    server of the record."""
+    """Address of this machine to listen on; other machines must be able to reach it. Empty: the address from
+    which this machine connects to the server of the record."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0: a free port."""
 
 
 class TrackingSettings(Section):
     """Figures of every update for TensorBoard and Weights & Biases (docs/tracking.md)."""
 
     writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Field(strict=False)] = ()
-    """Programs that receive the figures; needs `pip install 'dartrl[tracking]'`."""
+    """The programs that get the figures. They need `pip install 'dartrl[tracking]'`."""
     wandb_mode: Literal["online", "offline"] = "online"
     """online: send figures at once; offline: write files, which `wandb sync` sends later."""
     wandb_project: Annotated[str, Field(min_length=1)] = "dartrl"
-    """Project of Weights & Biases."""
+    """Name of the project in Weights & Biases."""
     wandb_entity: str = ""
     """User or team of the project; empty: the user who is logged in. The key comes from `wandb login` or
     WANDB_API_KEY, never from this file."""
@@ -848,26 +898,27 @@ class BackoffSettings(Section):
     initial_s: Seconds = 0.2
     """Delay before the first restart."""
     factor: Annotated[float, Field(ge=1, le=MOST)] = 2.0
-    """Factor by which each further delay is longer than the one before."""
+    """Factor by which each delay is longer than the delay before it."""
     max_s: Seconds = 10.0
     """Longest delay."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random share by which a delay may be longer or shorter."""
+    """Largest share by which a delay is randomly lengthened or shortened."""
     reset_after_s: Seconds = 30.0
     """Running time after which a child's next failure uses the first delay again."""
 
 
 class BudgetSettings(Section):
-    """A separate limit for failures of one kind."""
+    """A separate restart limit for failures of one kind."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Largest number of failures of this kind in any window of max_seconds."""
     max_seconds: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Length of the window of max_restarts; 0: this kind counts together with the others."""
+    """Length of the window of max_restarts; 0: no separate limit, failures of this kind count with the
+    others."""
 
 
 class BudgetsSettings(Section):
-    """Budgets by kind of failure."""
+    """Separate restart limits for the kinds of failure."""
 
     start: BudgetSettings = BudgetSettings()
     """The child ended before it was ready."""
@@ -883,16 +934,16 @@ class BreakerSettings(Section):
     """Quarantine of a child that fails too often, instead of ending its whole pool."""
 
     enabled: bool = False
-    """Whether there is quarantine; without it failures spend the pool's max_restarts."""
+    """Whether children are quarantined. If not, their failures count against the pool's max_restarts."""
     max_failures: Annotated[int, Field(ge=0, le=MOST)] = 5
-    """Number of failures within within_s; one more quarantines the child."""
+    """Number of failures that a child may have in any window of within_s; one more quarantines the child."""
     within_s: Seconds = 600.0
     """Length of the window in which failures are counted."""
     open_s: Seconds = 300.0
-    """Length of a quarantine, after which the child is started once."""
+    """Length of a quarantine. After it, the child is started once as a trial."""
     healthy_s: Seconds = 60.0
-    """Running time after which a child that was quarantined is healthy again; a failure before that
-    quarantines it again."""
+    """Running time after which a child that was quarantined counts as healthy; a failure before that
+    quarantines the child again."""
 
 
 class RetirementSettings(Section):
@@ -903,7 +954,8 @@ class RetirementSettings(Section):
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Number of uses (episodes of an environment) after which a child is replaced; 0 for never."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random share by which an age may be longer or shorter, so that a pool is not replaced all at once."""
+    """Largest share by which a child's max_age_s is randomly lengthened or shortened, so that the children of
+    a pool are not all replaced at once."""
     warm_spare: bool = False
     """Whether the replacement starts before the old child ends, which needs resources for both."""
 
@@ -927,8 +979,8 @@ class ChildSettings(Section):
     """Share of a pool's children that may be in quarantine. With more, the cause is not in the children, and
     the pool fails."""
     max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool's children. If more of them fail within a minute, that counts as one event: one child
-    is restarted until it stays up, while the others wait. 1: failures are never one event."""
+    """Share of a pool's children. If more of them than this fail within a minute, the failures count as one
+    outage: one child is restarted until it stays up, while the others wait. 1: there are no outages."""
     retirement: RetirementSettings = RetirementSettings()
     """Replacement before age or use make the child fail."""
     start_deadline_s: Seconds = 30.0
@@ -936,7 +988,7 @@ class ChildSettings(Section):
     hang_deadline_s: Seconds = 8.0
     """Time without a heartbeat, or in one message handler, after which the child is killed and restarted.
 
-    Episodes, generations and updates run outside message handlers and have deadlines of their own."""
+    Episodes, answers and updates are computed outside message handlers and have deadlines of their own."""
     probe_every_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Interval at which the child checks whether it can take work (`on_probe`). 0: it makes no check, and can
     take work as soon as it has started."""
@@ -963,19 +1015,19 @@ class SupervisionSettings(Section):
     root: RootSettings = RootSettings()
     """The root supervisor."""
     store: ChildSettings = ChildSettings(start_deadline_s=20.0)
-    """The actor with the durable record."""
+    """The actor `store`, which writes the record."""
     curator: ChildSettings = ChildSettings()
-    """The actor with task statistics, leases and groups."""
+    """The actor `curator`, which decides what is played and what is trained."""
     rollout_pool: ChildSettings = ChildSettings(start_deadline_s=120.0, hang_deadline_s=20.0)
     """Each rollout actor, `rollout-N`."""
     weight_sync: ChildSettings = ChildSettings()
-    """The actor that updates the engines to a new policy version."""
+    """The actor `weight_sync`, which takes new policy versions to the engines."""
     environment_pool: ChildSettings = ChildSettings(
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
     """Each environment actor, `env-NNN`."""
     exploration: ChildSettings = ChildSettings(restart="transient")
-    """The actor that owns the exploration graph."""
+    """The actor `exploration`, which owns the exploration graph."""
     explorer_pool: ChildSettings = ChildSettings(
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
@@ -983,10 +1035,11 @@ class SupervisionSettings(Section):
     trainer: ChildSettings = ChildSettings(
         restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
     )
-    """The actor that makes updates."""
+    """The actor `trainer`, which makes updates."""
 
     children: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Settings of single children that differ from their pool: `[supervision.children.env-003]`."""
+    """Settings of single children of a pool that differ from those of the pool, by child id, as in
+    `[supervision.children.env-003]`."""
 
     def child(self, child_id: str) -> ChildSettings:
         """Return the settings of one child: those of its pool, changed by those given for the child alone."""
@@ -995,7 +1048,10 @@ class SupervisionSettings(Section):
         return limits if different is None else limits.updated(different)
 
     def pool_of(self, child_id: str) -> ChildSettings:
-        """Return the settings of a child's pool, or of a child without a pool. Raises KeyError."""
+        """Return the settings of the pool of a child, or those of the child itself if it is in no pool.
+
+        Raises KeyError if no pool and no child has this id.
+        """
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
         found = getattr(self, name, None)
         if not isinstance(found, ChildSettings):
@@ -1009,12 +1065,14 @@ _MACHINE_POOL: Mapping[str, Any] = {
     "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0},
     "max_failing": 0.5,
 }
-"""Supervision of environments in virtual machines. They fail one by one, or together when the computer below
-them fails. The sixth failure of a machine within ten minutes quarantines it, and a failure of more than half
-of them within a minute counts as one event. Episodes on machines take minutes, so leases are longer. A
-virtual machine takes minutes to boot, and its environment fails only after three episodes with up to three
-boots each; there the third failure within six hours quarantines it, and half an hour of running, or an
-episode, shows that it is healthy."""
+"""Supervision of environments that are desktops or virtual machines.
+
+Such environments fail one by one, or together when the computer below them fails. The sixth failure of one
+within ten minutes quarantines it. If more than half of them fail within a minute, this counts as one outage.
+
+For OSWorld `MACHINE_DEFAULTS` changes some of these values, because a virtual machine takes minutes to boot,
+and its environment fails only after three episodes with up to three boots each. The third failure within six
+hours quarantines it, and it is healthy again after half an hour of running or one episode."""
 
 MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
     "desktop": {
@@ -1053,11 +1111,12 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
         },
     },
 }
-"""Defaults that differ for a kind of environment; a file or `--set` overrides them."""
+"""Defaults that differ for a kind of environment, by kind. A file or `--set` overrides them. Leases are
+longer, because episodes on desktops and virtual machines take minutes."""
 
 POOLS: Mapping[str, str] = {
     "env-*": "environment_pool",
     "rollout-[0-9]*": "rollout_pool",
     "explorer-*": "explorer_pool",
 }
-"""Pool of a child by the pattern of its id."""
+"""For each pattern of child ids (as in `fnmatch`), the pool that has these children."""

@@ -1,4 +1,4 @@
-"""Named sets of tasks, and the tasks that a list of names, files and task ids means."""
+"""Named sets of tasks, and the task ids that names of sets, files and single ids stand for (`--tasks`)."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _WANTED: Mapping[str, Callable[[Collection[str]], bool]] = {
     "osworld-361": lambda marks: "drive" not in marks,
     "osworld-ablation-45": lambda marks: "ablation" in marks,
 }
-"""For each set, which tasks of OSWorld belong to it, by their marks in the list."""
+"""For each set, whether a task of OSWorld belongs to it, given the marks of the task in `osworld.txt`."""
 
 TASK_SETS = tuple(_WANTED)
 """osworld-369: all tasks of OSWorld. osworld-361: those that need no account of Google Drive, over which DART
@@ -29,9 +29,10 @@ def task_set(name: str) -> tuple[str, ...]:
 
 
 def tasks_named(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the tasks that names mean, each once: named sets, files, and task ids.
+    """Return the task ids that these names stand for, each once.
 
-    A file lists task ids one a line, or is one of OSWorld's own lists, a JSON object of ids by application.
+    A name is that of a set, a file or a task id. A `.txt` file lists one task id per line; a `.json` file is
+    one of OSWorld's own lists, an object of ids by application.
     Raises ConfigurationError for a name that is none of these, and for a file that lists no tasks.
     """
     return tuple(dict.fromkeys(task for one in given for task in _tasks_of(one)))
@@ -47,8 +48,8 @@ def _tasks_of(given: str) -> Sequence[str]:
         return (given,)
     hint = did_you_mean(near(given, TASK_SETS))
     raise ConfigurationError(
-        f"--tasks got {given!r}, which is no set of tasks{hint}; the sets are {', '.join(TASK_SETS)}; "
-        "a task has a slash, as miniwob/click-test, and a file of tasks ends in .txt or .json"
+        f"--tasks got {given!r}, which is not a set of tasks{hint}; the sets are {', '.join(TASK_SETS)}; "
+        "a task id contains a slash, as in miniwob/click-test, and a file of tasks ends in .txt or .json"
     )
 
 
@@ -58,11 +59,11 @@ def _tasks_in(file: Path) -> tuple[str, ...]:
         tasks = tuple(_listed(json.loads(text)) if file.suffix == ".json" else _lines(text))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
-            f"--tasks names {file}, which lists no tasks: {error}; expected one task id a line, or in a "
+            f"--tasks names {file}, which lists no tasks: {error}; expected one task id per line, or in a "
             ".json file an object of OSWorld's ids by application"
         ) from error
     if not tasks:
-        raise ConfigurationError(f"--tasks names {file}, which lists no tasks; write one task id a line")
+        raise ConfigurationError(f"--tasks names {file}, which lists no tasks; write one task id per line")
     return tasks
 
 

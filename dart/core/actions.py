@@ -1,10 +1,10 @@
 """The action grammar: the actions of a policy on a screen, in UI-TARS form.
 
-One action is one line of text, for instance ``click(start_box='(84,120)')``.
-Coordinates are whole pixels of the screenshot before the answer.
-The action space is that of UI-TARS (Qin et al. 2025, arXiv 2501.12326, table 1), with the pointer and key
-actions that its authors execute beside it; ``finished`` carries no text. ``call_user`` says that the task
-cannot be done. One answer may have several actions, which are applied in order; a blank line separates them.
+One action is one line of text, for instance ``click(start_box='(84,120)')``. Coordinates are whole pixels of
+the screenshot before the answer. The action space is that of UI-TARS (Qin et al. 2025, arXiv 2501.12326,
+table 1), together with the further pointer and key actions that the authors' code executes. ``finished``
+carries no text. ``call_user`` says that the task cannot be done. One answer may have several actions, which
+are applied in order; a blank line separates them.
 
 The parser is strict: it accepts exactly the forms of `GRAMMAR` with nothing around them. A text that
 does not parse is a failure of the policy (`dart.core.types.Outcome.PARSE_ERROR`), never a crash.
@@ -26,7 +26,7 @@ NAMED_KEYS = (
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown"),
     *(f"f{n}" for n in range(1, 13)),
 )
-"""Keys besides modifiers and the characters of `KEY_CHARACTERS`."""
+"""Keys that are neither modifiers nor in `KEY_CHARACTERS`."""
 
 KEY_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789`-=[]\\;',./+"
 """Keys that are named by their character: those of a US keyboard without Shift, and the plus sign."""
@@ -183,7 +183,7 @@ Action = PointerAction | KeyboardAction | Wait | Finished | CallUser
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one action is written: error messages show ``sample``; ``pattern`` and ``build`` parse its text."""
+    """How one action is written. Error messages show ``sample``; ``pattern`` and ``build`` parse the text."""
 
     sample: str
     pattern: re.Pattern[str]
@@ -249,7 +249,7 @@ def parse_action(text: str) -> Action:
 def parse_actions(text: str) -> tuple[Action, ...]:
     """Parse the actions of an answer: one or more, with a blank line between them. Raises ActionParseError.
 
-    Finishing, waiting and asking the user stand alone.
+    ``finished``, ``wait`` and ``call_user`` must be the only action of an answer.
     """
     try:
         actions = tuple(parse_action(one) for one in text.split(BETWEEN_ACTIONS))

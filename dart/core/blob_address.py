@@ -1,4 +1,7 @@
-"""Where the blobs of a run are: in the run directory, or in object storage that several machines share."""
+"""The address of a run's blobs in object storage that several machines share (`run.blobs`).
+
+Without an address the blobs are in the run directory.
+"""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +9,7 @@ EXPECTED = "expected s3://BUCKET/PREFIX or file:///FOLDER"
 
 
 def check_blob_address(text: str) -> str:
-    """Return an address of object storage if it is one. Raises ValueError, which quotes no credentials."""
+    """Return `text` if it is an address of object storage. Raises ValueError, which quotes no credentials."""
     try:
         parts = urlsplit(text)
     except ValueError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle on a screen; its right and bottom sides are where the next pixel begins.
+    """A rectangle on a screen, in pixels. Its right and bottom sides are where the next pixel begins.
 
     Raises ValueError for a rectangle without area.
     """

@@ -1,7 +1,7 @@
 """The data classes of exploration: screens, their elements, the actions that were tried, and leases.
 
 The exploration graph of a task and a seed has a node for each screen that was found, and an edge for each
-action that led from one screen to another. No pixels, no I/O, no clock.
+action that led from one screen to another. The classes contain no pixels, and the module does no I/O.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from enum import StrEnum
 from dart.core.records import StoredResult
 
 Box = tuple[int, int, int, int]
-"""Left, top, right and bottom in pixels of the screenshot; right and bottom are outside of the box."""
+"""Left, top, right and bottom in pixels of the screenshot; the pixels at right and bottom are outside."""
 
 PLACE_PX = 4
-"""Grid of the places in keys and structures: a box that moves by less is at the same place."""
+"""Places in keys and structures are rounded down to multiples of this, so that small moves keep the place."""
 
 
 class ExploreAct(StrEnum):
@@ -27,7 +27,7 @@ class ExploreAct(StrEnum):
     SCROLL_DOWN = "scroll_down"
     SCROLL_UP = "scroll_up"
     RESET = "reset"
-    """Show the start screen. It is no candidate, but it counts as an action."""
+    """Show the start screen. A reset is no candidate, but it counts as an action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class PageElement:
     role: str
     """Role or tag, such as `button`, `link`, `textbox` or `h1`."""
     text: str
-    """What it shows or is called, shortened."""
+    """The text that the element shows, or else its label; shortened."""
     box: Box
     acts: tuple[ExploreAct, ...] = ()
-    """What exploration may do with it; empty for an element that is only read, disabled or not allowed."""
+    """What exploration may do with the element; empty if it is only to be read, disabled or not allowed."""
     is_clear: bool = True
-    """Whether a click at its centre reaches it: it is on the screen and nothing covers it."""
+    """Whether a click at its centre reaches the element: it is on the screen and nothing covers it."""
     has_text: bool = True
     """Whether `text` is drawn on the screen; False for an icon, whose text is a label."""
 
@@ -55,16 +55,16 @@ class PageScreen:
     url: str
     title: str
     width: int
-    """In pixels of the screenshot, as all sizes here."""
+    """In pixels of the screenshot, as are all sizes of this class."""
     height: int
     grid: bytes
-    """Mean grey level of each cell, row by row (`dart.exploration.matching.grid_of`)."""
+    """Mean grey level of each cell of a grid over the screenshot (`dart.exploration.matching.grid_of`)."""
     volatile: bytes
     """One bit for each cell of the grid: 1 where the screen changed without an action."""
     structure: tuple[int, ...]
-    """Sorted hashes of the nodes of the page, each with its depth, tag, class, place and text."""
+    """Sorted hashes of the page's nodes; each is of a node's depth, tag, class, place and text."""
     shape: str
-    """Hash of the page without places and texts: lists of different lengths have the same shape."""
+    """Hash of the page without places and texts. Pages that differ only in the length of a list share it."""
     elements: tuple[PageElement, ...]
     scrolls: tuple[ExploreAct, ...] = ()
     """The directions in which the page can scroll."""
@@ -81,14 +81,14 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What names the action on every screen that matches: act, role, text and place."""
+        """Act, role, place and text as one string, which names the action on all screens of one node."""
         left, top, right, bottom = self.box
         place = ",".join(str(one // PLACE_PX) for one in (left, top, right - left, bottom - top))
         return f"{self.act}|{self.role}|{place}|{self.text}"
 
     @property
     def kind(self) -> str:
-        """Act and role, without which two actions have nothing in common."""
+        """Act and role. Exploration applies what it learned of an action only to actions of the same kind."""
         return f"{self.act}|{self.role}"
 
 
@@ -106,7 +106,7 @@ class Effect(StrEnum):
     ENDED = "ended"
     """The environment ended the episode."""
     FAULT = "fault"
-    """The environment broke. That says nothing about the action until it happens again."""
+    """The environment broke. Only a second fault says something about the action."""
     LOST = "lost"
     """The action was not on the screen, although it was expected there."""
 
@@ -116,13 +116,13 @@ class ScreenNode:
     """A screen of the exploration graph."""
 
     screen_id: int
-    """Key in the record."""
+    """Key of the screen in the record."""
     task_id: str
     seed: int
     depth: int
-    """Number of actions from the start screen on the way on which it was found; 0 for a start screen."""
+    """Number of actions from the start screen, on the path that found this screen; 0 for a start screen."""
     found_actions: int
-    """Actions of this exploration before and with the one that found it."""
+    """Number of actions of this exploration until the screen was found, the last one included."""
     screen: PageScreen
 
 
@@ -137,17 +137,17 @@ class ExploredStep:
     number: int
     """Number of the report within its lease, from 1."""
     actions: int
-    """Actions of this exploration so far, with this one. A reset counts as one."""
+    """Number of actions of this exploration so far, this one included. A reset counts as one."""
     source_id: int | None
-    """The screen on which it was done; None for a reset."""
+    """The screen on which the action was done; None for a reset."""
     act: ExploreAct
     action: str
     """Key of the candidate; empty for a reset."""
     effect: Effect
     target_id: int | None
-    """The screen that it led to; None if there is none."""
+    """The screen that the action led to; None if there is none, for instance after a fault."""
     is_expansion: bool
-    """Whether it was the first try of this action on this screen."""
+    """Whether this was the first try of the action on the screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +163,9 @@ class LeaseEnd(StrEnum):
     """Why the lease of an explorer ended."""
 
     GIVEN_BACK = "given_back"
-    """The explorer has no more use for it, or stops."""
+    """The explorer gave the lease back because it does not need it any more, or stops."""
     UNREACHED = "unreached"
-    """The known way to its screen led elsewhere."""
+    """The known way to the screen of the lease led to another screen."""
     FAULT = "fault"
     REPLACED = "replaced"
     """The explorer was started again."""
@@ -181,7 +181,8 @@ class HeldLease:
     task_id: str
     seed: int
     screen_id: int | None
-    """The screen that only its holder expands; None before the first screen is known."""
+    """The screen that only the holder may expand; None before the first screen is known, and if the last step
+    led to no screen that is free."""
     explorer: str
     incarnation: int
     deadline_unix_s: float
@@ -191,17 +192,17 @@ class LeaseMove(StrEnum):
     """Which screen a lease is for after a reported step."""
 
     KEEP = "keep"
-    """The one before: the explorer is on its way there."""
+    """The same screen as before: the explorer is on its way there."""
     FOLLOW = "follow"
-    """The one that the step led to, if no other explorer holds it; else none."""
+    """The screen that the step led to; none if another explorer holds that screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepVerdict:
-    """What the record made of a reported step."""
+    """The store's reply to a reported step."""
 
     result: StoredResult
     step: ExploredStep | None
     """The step as it is recorded; None if the lease had ended."""
     holds: int | None
-    """The screen that the lease is for now."""
+    """The screen that the lease is for now; None if it is for none, or if the report is fenced."""

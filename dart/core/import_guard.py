@@ -1,6 +1,6 @@
-"""A check at the start of a command that the package `supervision` is this project's.
+"""A check, at the start of a command, that `import supervision` finds the package of this project.
 
-Roboflow's computer-vision toolbox has the same import name. With both in one environment, the one that was
+Roboflow's computer-vision toolbox has the same import name. If both are in one environment, the one that was
 installed last silently wins, and later errors are confusing. The check does not import the package.
 Background: docs/decisions/0001-import-names.md.
 """
@@ -15,18 +15,24 @@ EXIT_CONFIGURATION = 78
 REINSTALL = "install dartrl again (pip install --force-reinstall --no-deps dartrl, in a clone: make setup)"
 
 HOME = Path(__file__).resolve().parents[2]
-"""The folder with the packages actors, supervision and dart."""
+"""The folder that holds the packages actors, supervision and dart."""
 
 
 def imported_from(package: str) -> Path | None:
-    """Return the file that `import package` would load; None when the package is missing or a bare folder."""
+    """Return the file that `import package` would load.
+
+    None when the package is missing, or is a folder without `__init__.py`.
+    """
     spec = find_spec(package)
     return Path(spec.origin).resolve() if spec and spec.origin else None
 
 
 def complaint(found: Path | None, home: Path) -> str | None:
-    """Return what is wrong with loading `supervision` from `found`; None when it is this project's
-    package."""
+    """Return the error message if `found` is not this project's `supervision`; None if it is.
+
+    found   the file that `import supervision` would load; None: there is none
+    home    the folder that holds this project's packages
+    """
     if found == home / "supervision" / "__init__.py":
         return None
     if found is None:

@@ -1,7 +1,7 @@
 """Every message between the actors of a run.
 
-environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed,
-                         GuidedStored, GuidedFailed
+environment -> curator   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded,
+                         EvaluationFailed, GuidedStored, GuidedFailed
 environment -> rollout   Generate
 environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordGuided
 curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, UseDemonstration,
@@ -62,10 +62,10 @@ def message(cls: type[T]) -> type[T]:
 
 
 class Call(Generic[T]):
-    """Asks the store for one change of the record; T is the type of the result.
+    """A request to the store for one change of the record; T is the type of the result.
 
-    The reply is a CallResult, sent once the change is durable. It is Paused while the disk refuses writes,
-    and Contradiction when the call contradicts the record.
+    The reply is CallResult, sent once the change is durable. It is Paused while the disk refuses writes, and
+    Contradiction if the call contradicts the record.
     """
 
     __slots__ = ()
@@ -92,7 +92,7 @@ class WorkRequest:
 
 @message
 class EvaluationTask:
-    """Play one held-out seed and report the reward; nothing is trained on it."""
+    """Play one held-out seed and report the reward. The episode is not trained on."""
 
     phase: str
     task_id: str
@@ -100,8 +100,8 @@ class EvaluationTask:
     step_cap: int
     temperature: float
     fence: int
-    """The fence of the lease. EvaluationEnded and EvaluationFailed repeat it; the curator ignores them when
-    this lease has ended."""
+    """The fence of the lease. EvaluationEnded and EvaluationFailed repeat it, and the curator ignores these
+    messages if the lease has ended."""
 
 
 @message
@@ -109,17 +109,17 @@ class GuidedTask:
     """Play the task of a demonstration with its actions as a hint; a success becomes a demonstration."""
 
     pool_id: int
-    """Key of the demonstration; its actions are in the record."""
+    """Key of the demonstration in the record. Its actions are the hint."""
     task_id: str
     seed: int
     step_cap: int
     attempt: int
-    """1 for the first episode with this hint."""
+    """Number of this episode among those with this hint, from 1."""
 
 
 @message
 class NoWorkYet:
-    """There is no work for the sender of the request now; it asks again after `retry_after_s`."""
+    """There is nothing for the sender of the request now. The sender asks again after `retry_after_s`."""
 
     retry_after_s: float
     reason: str
@@ -129,8 +129,8 @@ class NoWorkYet:
 class PauseWork:
     """Sent by the operator's commands to the curator: hold new work back, give it out again, or only ask.
 
-    The curator replies with WorkPaused. It replies with Paused when the store did not confirm the change; the
-    curator then goes on as before, and the caller may repeat the call."""
+    The curator replies with WorkPaused, or with Paused if the store did not confirm the change. In that case
+    the curator goes on as before, and the caller may repeat the request."""
 
     is_held: bool | None
     """True: hold new work back; False: give it out again; None: change nothing, only reply."""
@@ -142,7 +142,7 @@ class WorkPaused:
 
     is_held: bool
     playing: int
-    """Episodes that are being played."""
+    """Number of episodes that are being played."""
     is_training: bool
 
 
@@ -165,7 +165,7 @@ class RolloutFailed:
 
 @message
 class RolloutParked:
-    """A leased rollout was interrupted at a step boundary; its steps are in the record."""
+    """A leased rollout was interrupted between two steps. Its steps are in the record."""
 
     rollout_id: int
 
@@ -185,7 +185,7 @@ class GuidedFailed:
     pool_id: int
     detail: str
     is_interrupted: bool = False
-    """Whether its environment had to stop, which does not count as a failure of the episode."""
+    """Whether the environment actor had to stop, which does not count as a failure of the episode."""
 
 
 @message
@@ -205,7 +205,7 @@ class EvaluationFailed:
     kind: FaultKind
     detail: str
     is_interrupted: bool = False
-    """Whether its environment had to stop, which does not count as a failure of the episode."""
+    """Whether the environment actor had to stop, which does not count as a failure of the episode."""
 
 
 # ---- generation and weights: rollout actors ----
@@ -233,7 +233,8 @@ class LoadVersion:
 
     The reply is VersionLoaded, or LoadFailed when the version could not be loaded.
 
-    With `hold` the engine answers no request from now until `Serve` (weight sync of all engines at once)."""
+    With `hold` the engine answers no request of environments from now until the message Serve, which comes
+    when all engines have loaded the version."""
 
     version: int
     hold: bool = False
@@ -248,14 +249,14 @@ class Serve:
 
 @message
 class VersionLoaded:
-    """The engine answered a test request; `version` is the one that sampled the answer."""
+    """The engine answered a test request with the policy of `version`."""
 
     version: int
 
 
 @message
 class LoadFailed:
-    """The engine could not load the requested version; it still serves the earlier one."""
+    """The engine could not load the requested version. It still serves the version that it had."""
 
     version: int
     """The version that the engine still serves."""
@@ -269,7 +270,7 @@ class Probe:
 
 @message
 class EngineSuspect:
-    """An engine did not reply to an environment: weight_sync sends it a Probe before it is used again."""
+    """An engine did not reply to an environment, so weight_sync must probe the engine before its next use."""
 
     engine: str
     detail: str
@@ -290,14 +291,15 @@ class BatchRequest:
     """The idle trainer asks for a batch; the reply is Batch, NoWorkYet or RunOver."""
 
     group_ids: tuple[int, ...] = ()
-    """Groups of a `BatchAhead` that it has trained on: it needs the lease of these."""
+    """Groups of a `BatchAhead` that the trainer has trained on already, so that the lease must be for these;
+    empty: any groups."""
 
 
 @message
 class BatchAheadRequest:
-    """The trainer, which writes the checkpoint of its batch, asks which groups it trains on next.
+    """The trainer asks which groups come next, to train on them while it writes a checkpoint.
 
-    The reply is BatchAhead or NoWorkYet. Nothing of it is in the record.
+    The reply is BatchAhead or NoWorkYet. The record does not hold the answer: the groups are not leased.
     """
 
 
@@ -315,7 +317,7 @@ class RunOver:
 
 @message
 class UpdateCommitted:
-    """The record holds a new version, and the batch that it was trained on is consumed."""
+    """The record holds a new version, and the batch of the update is consumed."""
 
     version: int
 
@@ -335,7 +337,7 @@ class ExploreRequest:
     """The task that the explorer's screen shows; empty if it shows none."""
     seed: int
     at: int | None
-    """The screen that it shows; None if only a reset leads to a known one."""
+    """The known screen that the explorer shows; None if only a reset leads to a known screen."""
 
 
 @message
@@ -346,11 +348,12 @@ class ExplorationLease:
     task_id: str
     seed: int
     screen_id: int | None
-    """None before any screen is known: then the explorer resets its environment and reports what it sees."""
+    """The screen; None before any screen is known. Then the explorer resets its environment and reports the
+    screen that it sees."""
     begins_with_reset: bool
     hops: tuple[PathHop, ...]
     repeats: str
-    """Key of a known action to repeat there, to see whether it has the same effect again; empty: expand."""
+    """Key of a known action to repeat on the screen, to see whether its effect is the same; empty: expand."""
 
 
 @message
@@ -362,30 +365,30 @@ class ExploredReport:
     cost: int
     source_id: int | None
     candidate: Candidate | None
-    """None for a reset."""
+    """The action; None for a reset."""
     effect: Effect | None
-    """Set where there is no screen to look at: the page was left, the episode ended, the environment broke,
-    or the action was not there."""
+    """Set if there is no screen to report: the allowed pages were left, the episode ended, the environment
+    broke, or the action was not on the screen. Else None, because the owner of the graph finds the effect."""
     screen: PageScreen | None
     move: LeaseMove
 
 
 @message
 class ExploredReply:
-    """What the owner of the graph made of a report."""
+    """The reply of the owner of the graph to a report."""
 
     screen_id: int | None
-    """The node that the screen is."""
+    """The node of the graph that the reported screen is; None if no screen was reported."""
     effect: Effect
     holds: bool
     """Whether the lease is for that screen now."""
     is_fenced: bool = False
-    """Whether the lease had ended: nothing was recorded, and the explorer asks for another one."""
+    """Whether the lease had ended. Then nothing was recorded, and the explorer asks for another lease."""
 
 
 @message
 class GiveBackLease:
-    """An explorer has no more use for its lease. There is no reply."""
+    """An explorer does not need its lease any more. There is no reply."""
 
     fence: int
     why: LeaseEnd
@@ -393,7 +396,7 @@ class GiveBackLease:
 
 @message
 class ExplorationOver:
-    """Nothing is left to explore, or the actions are used up."""
+    """Nothing is left to explore, or the allowed number of actions is used up."""
 
     reason: str
 
@@ -428,7 +431,7 @@ class LeaseRollout(Call[RolloutChange[RolloutLease]]):
 
 @message
 class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
-    """Lease an issued rollout again that no environment plays."""
+    """Lease an issued rollout again; no environment may hold its lease."""
 
     rollout_id: int
     environment: str
@@ -437,7 +440,7 @@ class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
 
 @message
 class ReleaseRollout(Call[RolloutChange[Release]]):
-    """Take the lease of a rollout back. This spends the attempt that was played under the lease."""
+    """End the lease of a rollout. This spends the attempt that was played under the lease."""
 
     rollout_id: int
     fence: int
@@ -473,7 +476,7 @@ class ParkRollout(Call[Park]):
 
 @message
 class ForgetParked(Call[StoredResult]):
-    """Delete the parked steps of a rollout, which could not be replayed: the rollout is played anew."""
+    """Delete the parked steps of a rollout because they could not be replayed. The rollout is played anew."""
 
     rollout_id: int
     fence: int
@@ -491,7 +494,7 @@ class UseDemonstration(Call[None]):
 
 @message
 class RecordGuided(Call[Guided]):
-    """Record a guided episode; it becomes a demonstration if its reward is not below that of its hint."""
+    """Record a guided episode. It becomes a demonstration if its reward is at least that of its guide."""
 
     guide_id: int
     attempt: int
@@ -606,16 +609,16 @@ class RecordExplored(Call[StepVerdict]):
 
     fence: int
     number: int
-    """Number of the report within its lease; a report that is sent again has the same one."""
+    """Number of the report within its lease. A report that is sent again has the same number."""
     cost: int
-    """Number of actions that it took."""
+    """Number of actions that this step took, for the total of the exploration."""
     source_id: int | None
     act: ExploreAct
     action: str
     effect: Effect
     target_id: int | None
     screen: PageScreen | None
-    """A new screen, which becomes the target."""
+    """A new screen that the action led to; None if the target is a known screen or there is none."""
     is_expansion: bool
     move: LeaseMove
     deadline_unix_s: float
@@ -631,7 +634,7 @@ class CallResult:
 
 @message
 class Paused:
-    """The disk refuses writes, and nothing of this call was kept: repeat it after `retry_after_s`."""
+    """The disk refuses writes, and nothing of this call was kept: repeat the call after `retry_after_s`."""
 
     reason: str
     retry_after_s: float

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 TRAILER = b"IEND\xaeB`\x82"
-"""Name and checksum of the last chunk, which a truncated picture lacks."""
+"""Name and checksum of the last chunk of a PNG, which a truncated picture lacks."""
 
 
 MOST_PIXELS = 7680 * 4320
@@ -18,7 +18,10 @@ MOST_PIXELS = 7680 * 4320
 
 
 def png_size(png: bytes) -> tuple[int, int]:
-    """Return width and height from a PNG's header; raises ValueError when it is not a PNG or too large."""
+    """Return width and height in pixels from a PNG's header.
+
+    Raises ValueError for bytes that are no PNG, and for a picture with more than `MOST_PIXELS`.
+    """
     if not png.startswith(b"\x89PNG\r\n\x1a\n") or png[12:16] != b"IHDR" or len(png) < 24:
         raise ValueError(f"expected a PNG, got {len(png)} bytes that start with {png[:8]!r}")
     width, height = struct.unpack(">II", png[16:24])
@@ -39,7 +42,7 @@ def refuse_huge(width_px: int, height_px: int) -> None:
 
 
 def whole_png_size(png: bytes) -> tuple[int, int]:
-    """Like `png_size`; also raises ValueError for a truncated picture."""
+    """Like `png_size`, but also raises ValueError for a truncated picture."""
     size = png_size(png)
     if not png.endswith(TRAILER):
         raise ValueError(f"expected a whole PNG, got {len(png)} bytes that end with {png[-8:]!r}")
@@ -48,9 +51,10 @@ def whole_png_size(png: bytes) -> tuple[int, int]:
 
 @contextmanager
 def opened_picture(source: Path | IO[bytes]) -> "Iterator[Image]":
-    """Open a picture of any format that Pillow reads; it is decoded when its pixels are used.
+    """Open a picture of any format that Pillow reads. Pillow decodes it when its pixels are first used.
 
-    Raises OSError, SyntaxError or ValueError when it cannot be read, ValueError also for a huge one.
+    Raises OSError, SyntaxError or ValueError when the picture cannot be read, and ValueError when it has more
+    than `MOST_PIXELS`.
     """
     from PIL.Image import DecompressionBombError
     from PIL.Image import open as open_image

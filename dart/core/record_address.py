@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 
 SCHEMES = ("postgresql", "postgres")
 SECRETS = ("password", "sslpassword")
-"""Parameters of an address that are passwords."""
+"""Parameters of a URI that hold passwords."""
 NAMES_DATABASE = ("dbname", "service")
-"""Parameters that name the database where the path does not."""
+"""Parameters of a URI that name the database if the path does not."""
 
 NO_PASSWORD = (
     "it holds a password, which would be kept in config.toml, logs and the list of processes: leave it out, "
@@ -18,10 +18,10 @@ NO_PASSWORD = (
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """A database of a PostgreSQL server, by a URI as libpq reads it, without a password.
+    """A database of a PostgreSQL server, given by a URI of libpq without a password.
 
     https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS
-    Raises ValueError, whose message never quotes an address with a password.
+    Raises ValueError for any other text. Its message never quotes an address with a password.
     """
 
     uri: str
@@ -47,7 +47,7 @@ class ServerAddress:
 
 
 RecordAddress = Path | ServerAddress
-"""Its text is the address again (`parse_record_address`)."""
+"""The address of a record. `parse_record_address` makes an equal address from its text."""
 
 
 def parse_record_address(text: str) -> RecordAddress:

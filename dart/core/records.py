@@ -1,4 +1,4 @@
-"""The rows of the record and the results of writing it, as frozen data without SQL and I/O."""
+"""The rows of the record, and the results of writing to it, as frozen data classes without SQL and I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ class StoredResult(StrEnum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The record has this result already: a sender that got no reply sent it again."""
+    """The record has this result already, because a sender that got no reply sent the report again."""
     FENCED = "fenced"
-    """A newer lease exists; the report changes nothing and is counted (invariant fenced)."""
+    """The lease of the report has ended; the report changes nothing and is counted (invariant fenced)."""
 
 
 class Release(StrEnum):
@@ -37,16 +37,16 @@ class Release(StrEnum):
     SETTLED = "settled"
     """This lease ended with a stored trajectory; no attempt is spent."""
     FENCED = "fenced"
-    """Another environment holds a newer lease; the report is ignored and counted."""
+    """The rollout has had a newer lease since; the report is ignored and counted."""
 
 
 class Reassignment(StrEnum):
-    """Why a rollout cannot be leased again."""
+    """Why a rollout was not leased again."""
 
     SETTLED = "settled"
     """The rollout is stored, trained or dropped."""
     OWNED = "owned"
-    """An environment holds its lease, which must be released first."""
+    """An environment holds the rollout's lease, which must be released first."""
 
 
 class Guided(StrEnum):
@@ -55,7 +55,7 @@ class Guided(StrEnum):
     ADDED = "added"
     """The episode is a demonstration now."""
     FAILED = "failed"
-    """Its reward is below that of the demonstration; only the attempt is counted."""
+    """The episode's reward is below that of the demonstration; only the attempt is counted."""
     DUPLICATE = "duplicate"
     """This attempt was recorded before."""
 
@@ -64,11 +64,11 @@ class Park(StrEnum):
     """What the store did with an episode that was interrupted between two steps."""
 
     PARKED = "parked"
-    """Its steps are in the record, and an environment will play it on. No attempt is spent."""
+    """Its steps are in the record, and an environment will continue it. No attempt is spent."""
     REFUSED = "refused"
-    """It was parked too often: its steps are deleted and the attempt is spent."""
+    """The episode was parked too often: its parked steps are deleted and the attempt is spent."""
     DUPLICATE = "duplicate"
-    """This lease parked it before; nothing changed."""
+    """The episode was parked under this lease before; nothing changed."""
     FENCED = "fenced"
     """The lease was taken away; the report is ignored and counted."""
 
@@ -77,11 +77,11 @@ class DecisionKind(StrEnum):
     """Which property of a task a decision sets."""
 
     ROLLOUTS = "rollouts"
-    """N, the number of rollouts of its next groups."""
+    """N, the number of rollouts of the task's next groups."""
     STEP_CAP = "step_cap"
-    """The largest number of steps of its episodes."""
+    """The largest number of steps of the task's episodes."""
     QUARANTINE = "quarantine"
-    """Its quarantine; `after` is the unix time of its end, or empty when it is released."""
+    """The task's quarantine. `TaskDecision.after` is the Unix time of its end, or empty to end it now."""
 
 
 class GroupState(StrEnum):
@@ -90,7 +90,7 @@ class GroupState(StrEnum):
     OPEN = "open"
     """Its rollouts are being played, or it is complete and waits for a batch."""
     BATCHED = "batched"
-    """Leased to the trainer."""
+    """The group is part of the batch that is leased to the trainer."""
     CONSUMED = "consumed"
     DROPPED = "dropped"
 
@@ -101,11 +101,11 @@ class BatchState(StrEnum):
     LEASED = "leased"
     CONSUMED = "consumed"
     RELEASED = "released"
-    """Given back untrained."""
+    """The trainer gave the batch back without training it."""
 
 
 class RunPhase(StrEnum):
-    """What a run does now; its evaluations before and after training are optional."""
+    """What a run does now. The evaluations before and after training are optional."""
 
     BASE_EVALUATION = "base evaluation"
     TRAINING = "training"
@@ -124,7 +124,7 @@ class EvaluationPhase(StrEnum):
 class Conservation:
     """The number of rollouts of each fate, and of all issued ones (invariant one-fate).
 
-    `issued` has a counter of its own, which grows when a rollout is first leased."""
+    `issued` has a counter of its own in the record, which grows when a rollout is first leased."""
 
     issued: int = 0
     trained: int = 0
@@ -152,14 +152,14 @@ class RolloutRecord:
     group_id: int
     state: RolloutState
     environment: str | None
-    """The environment that plays it; None while none does."""
+    """The environment that plays the rollout; None while none does."""
     attempt: int
     fence: int
     deadline_unix_s: float
     reward: float | None
     """Reward of its trajectory; None until that is stored."""
     oldest_version: int | None
-    """Least policy version among its steps, parked ones included; None until there are any."""
+    """Lowest policy version among its steps, parked ones included; None while it has no steps."""
     num_steps: int | None = None
     """Environment steps of its trajectory; None until it is stored."""
     parked_steps: int = 0
@@ -202,7 +202,7 @@ class Batch:
     batch_id: int
     group_ids: tuple[int, ...]
     fence: int = 1
-    """Fencing token: grows with every lease of this batch; a commit with an older one is ignored."""
+    """Grows with every lease of this batch; a commit with an older fence is ignored."""
     deadline_unix_s: float = 0.0
 
 
@@ -212,7 +212,7 @@ class Version:
 
     version: int
     metrics: Mapping[str, float]
-    """The metrics of the update that made it; empty for version 0."""
+    """The metrics of the update that made this version; empty for version 0."""
     created_unix_s: float
 
 
@@ -222,16 +222,16 @@ RECENT_REWARDS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatistics:
-    """What the training of a run has shown about one task."""
+    """Figures of one task from all its rollouts in a run, and what was decided about it."""
 
     task_id: str
     groups_opened: int
     finished: int = 0
-    """Number of its episodes that were ever stored."""
+    """Number of the task's trajectories that were ever stored."""
     recent_rewards: tuple[float, ...]
-    """Its latest rewards, newest last."""
+    """The rewards of its newest trajectories, newest last."""
     newest_stored_unix_s: float | None = None
-    """When its newest episode was stored; None before the first."""
+    """When its newest trajectory was stored; None before the first."""
     longest_success_steps: int | None
     """Number of steps of its longest success; None before the first success."""
     decided: Mapping[DecisionKind, "TaskDecision"] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class TaskStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDecision:
-    """Something the curator decided about a task, and why."""
+    """A decision of the curator that changed a property of a task, as text before and after, and why."""
 
     task_id: str
     kind: DecisionKind
@@ -266,13 +266,13 @@ class DemonstrationSummary:
     uses: int
     """Number of groups that it was added to."""
     dropped: bool
-    """Whether it is out of use; groups that have it keep it."""
+    """Whether the demonstration is out of use. Groups that it was added to keep it."""
     lacks_thought: bool = False
     """See `Demonstration.lacks_thought`."""
     guide_id: int | None = None
     """See `Demonstration.guide_id`."""
     rolls: int = 0
-    """Number of episodes that the policy played with its actions as a hint."""
+    """Number of guided episodes that the policy played with this demonstration's actions as the hint."""
 
     @property
     def is_self_rolled(self) -> bool:
@@ -289,7 +289,7 @@ class Snapshot:
     tasks: tuple[TaskStatistics, ...]
     batch: Batch | None
     version: int | None
-    """Newest policy version; None before the first."""
+    """Newest policy version; None before version 0 was added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +350,7 @@ class Totals:
     recent_success: float | None
     """Share of successes among the last trajectories; None before the first."""
     steps_per_minute: float
-    """Steps that were stored in the last minute."""
+    """Number of environment steps of the trajectories that were stored in the last minute."""
     outcomes: Mapping[str, int]
     """Number of trajectories by outcome."""
     faults: Mapping[str, int]

@@ -1,7 +1,7 @@
 """The run directory: the identity of a run, and the place of all its files.
 
 A run is running as long as the lock on its directory is held; there is no pid file that could be stale. The
-lock is an flock, which every process of the run inherits: it is free when the last of them has ended.
+lock is an flock, which every process of the run inherits. So it is free when the last of them has ended.
 
     config.toml   the resolved configuration        checkpoints/  one folder per policy version
     lock          held by a running run; its pid    logs/         one file per actor
@@ -12,7 +12,7 @@ lock is an flock, which every process of the run inherits: it is free when the l
     blobs/        screenshots, steps: by hash           scratch/      browser profiles, deleted at the end
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
     judgements/   scores of OSWorld's evaluators, and what they read
-    signals       the signals to end that the run received
+    signals       the signals by which the run was asked to end
 """
 
 import contextlib
@@ -38,13 +38,13 @@ SOCKET_PATH_BYTES = 108
 """Largest path of a Unix socket, its final NUL included (sun_path in unix(7))."""
 
 SOCKET_NAME_BYTES = 56
-"""Bytes of a socket's path that are kept for its name, in the mail folder or in an engine's folder."""
+"""Bytes of a socket's path that are reserved for its name, below the mail folder or an engine's folder."""
 
 LOCK_WAIT_S = 0.2
-"""How long to wait for the lock while another process checks for a moment whether the run is running."""
+"""Seconds to wait for the lock: a process that checks whether the run is running holds it for a moment."""
 
 ORPHANS_END_S = 6.0
-"""How long to wait for the processes of a killed run; they end within 5 s and hold the lock until then."""
+"""Seconds to wait for the processes of a killed run, which end within 5 s and hold the lock until then."""
 
 
 class RunPaths:
@@ -58,9 +58,9 @@ class RunPaths:
         self.board = root / "board"
         self.control = root / "control.sock"
         self.store = root / "store.db"
-        """The record, unless `record` is the address of a server's database."""
+        """The file of the record, unless the record is in a database on a server."""
         self.record_files = (self.store, root / "store.db-wal", root / "store.db-shm")
-        """That file and SQLite's files beside it."""
+        """The file of the record, and SQLite's files beside it."""
         self.blobs = root / "blobs"
         self.checkpoints = root / "checkpoints"
         self.logs = root / "logs"
@@ -73,13 +73,14 @@ class RunPaths:
         self.daemon_log = self.logs / "daemon.jsonl"
         """Log of `dartrl up --detach`."""
         self.daemon_output = self.logs / "daemon.output"
-        """Output of the daemon's processes that is not in their logs."""
+        """What the daemon's processes printed and is not in their logs."""
         self.mirror_of = root / "mirror_of"
-        """In a mirror, the copy of another machine's run directory: the address of the record."""
+        """A file that only a mirror has, the copy of another machine's run directory. It holds the address of
+        the record."""
 
     @property
     def title(self) -> str:
-        """What people know the run by: its directory, or in a mirror the address of its record."""
+        """The name of the run for people: its directory, or in a mirror the address of its record."""
         try:
             return self.mirror_of.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -87,7 +88,7 @@ class RunPaths:
 
     @property
     def record(self) -> RecordAddress:
-        """The address of the run's record, by config.toml. Raises ConfigurationError if that is damaged."""
+        """The address of the run's record. Raises ConfigurationError if config.toml is damaged."""
         try:
             kept = tomllib.loads(self.config.read_text(encoding="utf-8"))
             return self.record_at(kept.get("run", {}).get("record", ""))
@@ -97,13 +98,16 @@ class RunPaths:
             raise ConfigurationError(f"{self.config} is damaged: {error}; restore it from a copy") from error
 
     def record_at(self, given: str) -> RecordAddress:
-        """The address of the record by the key run.record: the file in this folder if it is empty."""
+        """The address of the record for a value of the key run.record; if it is empty, the file `store`.
+
+        Raises ValueError for a text that is no address.
+        """
         return parse_record_address(given) if given else self.store
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run directory that this process holds."""
+    """A run directory whose lock this process holds."""
 
     paths: RunPaths
     mail: Path
@@ -116,14 +120,14 @@ def claimed(
 ) -> Iterator[RunDirectory]:
     """Create or resume the run directory and hold its lock while the block lasts.
 
-    At the end, what only a running run needs is deleted; the directory itself stays.
+    At the end the folder `scratch/` and the folder of the sockets are deleted; the directory itself stays.
 
     make_record   makes the record of a new run, or raises an error when the record of an earlier run is
                   missing. It is called before files of an earlier run change, and before config.toml is
-                  written, which means that a run exists
-    raises        RunDirectoryError if the directory cannot be made, if another run holds it, if it holds a
-                  run and `resume` is false, or if it holds no run and `resume` is true. Files of an earlier
-                  run are then unchanged
+                  written, whose presence means that a run exists
+    raises        RunDirectoryError if the directory cannot be made, if another run holds it, if it contains
+                  a run and `resume` is false, or if it contains no run and `resume` is true. Files of an
+                  earlier run are then unchanged. OSError if the disk is full or fails
     """
     paths = RunPaths(root.resolve())
     if not paths.lock.exists():  # a folder that is no run's: check it before anything is created there
@@ -150,9 +154,9 @@ def claimed(
 
 
 def make_private(*folders: Path) -> None:
-    """Create folders that only their owner can enter, from their first moment and with any umask.
+    """Create folders that only their owner can ever enter, whatever the umask is.
 
-    Missing parent folders are created so that everybody can pass through them. Raises OSError.
+    Missing parent folders are created with a mode that lets everybody pass through. Raises OSError.
     """
     for folder in folders:
         _make_passable(folder.parent)
@@ -168,7 +172,7 @@ def _make_passable(folder: Path) -> None:
 
 
 def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
-    """Raise RunDirectoryError when a new run cannot use this directory or, with `resume`, no run is in it."""
+    """Raise RunDirectoryError if a new run cannot use this directory or, with `resume`, no run is in it."""
     try:
         paths.root.stat()
     except FileNotFoundError:
@@ -198,10 +202,10 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
-    """Raise RunDirectoryError when `refuse_unfit` does, or when the run of this directory is running.
+    """Raise RunDirectoryError if `refuse_unfit` does, or if the run of this directory is running.
 
-    A start calls this before it does anything else. Remaining processes of a killed run are no reason to
-    refuse: `claimed` waits for them.
+    Call this first when a run is started. Remaining processes of a killed run are no reason to refuse,
+    because `claimed` waits for them.
     """
     pid = holder(paths.root) if paths.lock.exists() else None
     if pid is not None and (pid == 0 or _alive(pid)):
@@ -210,7 +214,7 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
-    """Return a full or failing disk's error unchanged, and any other error as RunDirectoryError."""
+    """Return the error of a full or failing disk unchanged, and any other error as RunDirectoryError."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return error
     return RunDirectoryError(
@@ -230,7 +234,10 @@ def _wait_for_lock(fd: int, paths: RunPaths) -> None:
 
 
 def taken(root: Path, pid: int | None) -> RunDirectoryError:
-    """Return the error for a run directory that another process holds."""
+    """Return the error for a run directory whose lock another process holds.
+
+    pid   the process that wrote its pid into the lock; None: none has yet
+    """
     if pid is not None and not _alive(pid):
         return RunDirectoryError(
             f"run directory {root} is held by remaining processes of process {pid}, which has ended; "
@@ -261,7 +268,9 @@ def _alive(pid: int) -> bool:
 
 
 def holder(root: Path) -> int | None:
-    """Return the pid of the running run in `root`; 0 while it starts, None when no process holds its lock.
+    """Return the pid of the main process of the run in `root`, if the run is running.
+
+    Returns 0 while the run starts, and None when no process holds its lock.
 
     raises    NotRunningError if there is no run in this directory
     """
@@ -288,16 +297,17 @@ def latest_run(folder: Path) -> Path:
 
 
 def keep_config(paths: RunPaths, config_toml: str) -> None:
-    """Write the current configuration atomically. Raises OSError."""
+    """Write config.toml atomically. Raises OSError."""
     write_atomically(paths.config, config_toml.encode(), 0o644)
 
 
 def reserve(path: Path) -> None:
     """Allocate the disk space of a sparse file now.
 
-    Processes map the file into memory; on a full disk, a write to a hole of the file would kill them.
+    Processes map the file into memory. On a full disk, a write to a part of the file without disk space would
+    kill them (SIGBUS).
 
-    raises    OSError (ENOSPC) when the disk has not enough space
+    raises    OSError (ENOSPC) when the disk does not have enough space
     """
     fd = os.open(path, os.O_RDWR)
     try:
@@ -307,7 +317,7 @@ def reserve(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file atomically: after a crash it holds the old content or the new."""
+    """Replace a file atomically: after a crash it holds the old content or the new. Raises OSError."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -319,8 +329,10 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 
 
 def mail_dir(root: Path) -> Path:
-    """Return the folder of the sockets of the run in `root`: a short path that every process computes
-    alike."""
+    """Return the mail folder: the folder for the sockets of the run in `root`.
+
+    Its path is short, and every process computes the same one. The folder need not exist.
+    """
     name = f"dartrl-{os.getuid()}-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
     own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
     fits = len(str(own / name)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES
@@ -328,14 +340,17 @@ def mail_dir(root: Path) -> Path:
 
 
 def make_mail_dir(root: Path) -> Path:
-    """Create the mail folder, or empty it. Refuse a folder of another user, who may have made one in /tmp."""
+    """Create the mail folder, or empty it, and return its path.
+
+    Raises RunDirectoryError for a folder that others can enter or own: another user may have made it in /tmp.
+    """
     folder = mail_dir(root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RunDirectoryError(
-            f"the folder {folder} for the sockets of a run must be your own and have mode 0700, and is not; "
+            f"the folder {folder} for the sockets of the run is not your own or does not have mode 0700; "
             "remove it, or set XDG_RUNTIME_DIR to a private folder"
         )
     for left_over in folder.iterdir():

@@ -2,14 +2,14 @@
 
 Reads the annotations of ScreenSpot and ScreenSpot-v2 (Cheng et al. 2024, arXiv 2401.10935; Wu et al. 2024,
 arXiv 2410.23218: boxes as x, y, width, height), of ScreenSpot-Pro (Li et al. 2025, arXiv 2504.07981: boxes as
-left, top, right, bottom, with `img_size`) and of the data that this project makes, and writes the latter. A
-folder of ours has the layout of ScreenSpot-v2 with further keys, so other readers take it too::
+left, top, right, bottom, with `img_size`), and of the data sets that this project makes. Writes only the last
+kind. Such a data set has the layout of ScreenSpot-v2 with further keys, so that other programs can read it::
 
     DIR/annotations.json        a list of objects, one for each sample
     DIR/images/<sha256>.png     each screenshot once
 
-It lies in `dart.core` because packages that do not know one another share it: explorers of sites write it,
-grounding reads it and writes it. Imports no torch; Pillow only reads the sizes of images.
+The module is in `dart.core` because packages that do not import each other share it: explorers of sites write
+the format, grounding reads and writes it. Pillow only reads the sizes of images.
 """
 
 import hashlib
@@ -24,15 +24,16 @@ from dart.core.errors import UnavailableError
 from dart.core.png import opened_picture, png_size
 
 ElementType = Literal["text", "icon"]
-"""Whether an element shows the words by which it is named; ScreenSpot reports both apart."""
+"""`text` if the element shows the words that name it, else `icon`. ScreenSpot reports both separately."""
 
 ANNOTATIONS, IMAGES = "annotations.json", "images"
 
 IMAGE_FOLDERS = (IMAGES, "screenspot_imgs", "screenspotv2_image", ".")
-"""Folders of the screenshots beside the annotations, in the published sets and in ours."""
+"""Names of the folders in which the published data sets and ours keep screenshots, beside the annotations."""
 
 ROUNDING_PX = 1.0
-"""How far a box may lie outside of its screenshot, as rounded annotations do; the box is cut there."""
+"""Largest distance by which a box may lie outside of its screenshot, because annotations are rounded. Such a
+box is cut at the screenshot's border."""
 
 
 class GroundingDataError(UnavailableError):
@@ -54,11 +55,11 @@ class GroundingSample:
     source: str
     """Platform, site or task that the screenshot shows."""
     kind: str = ""
-    """Kind of the element, such as `button`; empty where the set does not say."""
+    """Kind of the element, such as `button`; empty if the data set does not say."""
     query: str = ""
-    """What the instruction names the element by, such as `colour` or `text`; empty where unknown."""
+    """By what the instruction names the element, such as `colour` or `text`; empty if unknown."""
     elements: tuple[Box, ...] = ()
-    """All elements that the screenshot's queries choose from; empty where unknown."""
+    """All elements among which the instructions of this screenshot choose; empty if unknown."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the sample comes from, as plain data: seed, task, screen, run."""
 
@@ -187,16 +188,16 @@ class _FileReader:
 
 
 def is_four_numbers(value: object) -> TypeGuard[list[float]]:
-    """Whether a value of JSON can be the sides of a box."""
+    """Whether a value from JSON is a list of four numbers, so that it can be the sides of a box."""
     return (
         isinstance(value, list) and len(value) == 4 and all(isinstance(side, int | float) for side in value)
     )
 
 
 def cut_box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> Box:
-    """Return the box, cut where it lies outside of a screenshot of this width and height by a rounding.
+    """Return the box, cut at the borders of a screenshot of this width and height.
 
-    Raises ValueError for a box without area, and for one that lies outside by more than ROUNDING_PX.
+    Raises ValueError for a box without area, and for a box that lies outside by more than ROUNDING_PX.
     """
     box, (width, height) = Box(left, top, right, bottom), size
     excess = max(-box.left, -box.top, box.right - width, box.bottom - height)
@@ -227,11 +228,13 @@ def _image_size(image: Path) -> tuple[int, int]:
 def split_by_image(
     samples: Sequence[GroundingSample], held_out_share: float
 ) -> tuple[list[GroundingSample], list[GroundingSample]]:
-    """Split samples by screenshot, never by instruction. Returns those for training and those held out.
+    """Split samples by screenshot, never by instruction. Returns samples for training and held-out samples.
 
-    Two instructions for one screenshot are always on the same side, so no held-out screen was trained on. The
-    hashes of the screenshots' names decide: the order of the samples does not count, and names that say what
-    a screenshot shows do not either.
+    All samples of one screenshot are on the same side, so that no held-out screen is trained on. The hashes
+    of the screenshots' file names decide. So the split depends neither on the order of the samples nor on
+    what a file name says about its screenshot.
+
+    held_out_share   share of the screenshots, in [0, 1], whose samples are held out
     """
     names = {sample.image.name for sample in samples}
     images = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
@@ -244,7 +247,7 @@ def split_by_image(
 
 
 def save_image(folder: Path, png: bytes) -> Path:
-    """Write a screenshot into the folder of a data set, under its hash, once. Returns its path.
+    """Write a screenshot into the folder of a data set, under its hash, unless it is there. Returns its path.
 
     Raises ValueError when it is not a PNG.
     """
@@ -260,11 +263,12 @@ def save_image(folder: Path, png: bytes) -> Path:
 
 
 def write_screenspot(folder: Path, samples: Iterable[GroundingSample]) -> int:
-    """Write the annotations of samples whose screenshots `save_image` wrote. Returns how many there are.
+    """Write the annotations of samples whose screenshots `save_image` wrote. Returns the number of samples.
 
     The file is replaced at once: a reader sees the old annotations or all of the new ones.
 
-    Raises GroundingDataError for no samples, a screenshot elsewhere, or a box outside of its screenshot.
+    Raises GroundingDataError if there are no samples, if a screenshot is in another folder, or if a box lies
+    outside of its screenshot.
     """
     entries = [_entry(folder, number, sample) for number, sample in enumerate(samples)]
     if not entries:

@@ -3,8 +3,8 @@
 A MiniWoB++ seed decides the whole start screen. Disjoint ranges of seeds therefore separate the screens that
 the policy was trained on from those that it has not seen.
 
-Model cards have seeds of their own. A base policy is chosen by the figures of its model card; if they came
-from the seeds of evaluations, the choice itself would raise the success there.
+Model cards have seeds of their own. A base policy is chosen by the figures in its model card. If these
+figures were measured on the seeds of evaluations, the choice alone would raise the success in evaluations.
 """
 
 TRAINING_SEEDS = range(1_000_000)

@@ -36,7 +36,7 @@ class Score:
 
     @property
     def interval(self) -> ConfidenceInterval:
-        """Wilson's score interval of the rate; it holds near 0 and 1 too, unlike the normal approximation.
+        """Wilson's score interval of the rate. Unlike the normal approximation it is valid near 0 and 1, too.
 
         Source: E. B. Wilson 1927, J. Am. Stat. Assoc. 22, 209.
         """
@@ -47,7 +47,7 @@ class Score:
 
 
 def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
-    """Return the confidence interval of `mean_rate`.
+    """Return the confidence interval of `mean_rate`. There must be at least one score.
 
     The distances from each rate to the ends of its interval are added in quadrature (MOVER).
     Source: G. Y. Zou and A. Donner 2008, Stat. Med. 27, 1693.
@@ -64,7 +64,7 @@ def mean_rate(scores: Sequence[Score]) -> float:
 
 
 def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> ConfidenceInterval:
-    """Return the confidence interval of the mean after minus the mean before.
+    """Return the confidence interval of the mean rate `after` minus the mean rate `before`.
 
     For a single task it equals Newcombe's interval.
 
@@ -80,5 +80,6 @@ def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Conf
 def nearest_rank(in_order: Sequence[float], share: float) -> float:
     """Return the quantile ``share`` of values in ascending order, by the nearest-rank method.
 
-    It is the smallest value that is at least as large as this share of the values."""
+    This is the smallest of the values that is greater than or equal to at least this share of them. There
+    must be at least one value."""
     return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])

@@ -11,5 +11,5 @@ def near(word: str, known: Collection[str]) -> list[str]:
 
 
 def did_you_mean(candidates: Sequence[str]) -> str:
-    """Return the text `; did you mean x or y?` for two candidates; empty without candidates."""
+    """Return a text such as `; did you mean x or y?` that names the candidates; empty without candidates."""
     return f"; did you mean {' or '.join(candidates)}?" if candidates else ""

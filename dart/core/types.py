@@ -1,7 +1,7 @@
 """The data classes of the training system: leases, steps, trajectories, groups and requests.
 
 Messages between actors and the record consist of these frozen classes. They contain no pixels and no weights:
-a screenshot is named by its sha256, a checkpoint by its version. No path, no torch, no I/O, no clock.
+a screenshot is named by its sha256, a checkpoint by its version. The module needs no torch and does no I/O.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SUCCESS_ABOVE = 0.5
 
 
 class FaultKind(StrEnum):
-    """Who is to blame for an attempt that ended without a reward."""
+    """What is to blame for an attempt that ended without a reward."""
 
     INFRASTRUCTURE = "infrastructure"
     """The environment broke; the attempt is spent and the rollout is tried again."""
@@ -62,12 +62,12 @@ class RolloutLease:
     seed: int
     step_cap: int
     attempt: int
-    """1 for the first attempt; an infrastructure failure spends one."""
+    """Number of this attempt at the rollout, from 1; a fault spends an attempt."""
     fence: int
-    """Fencing token, which grows with every lease of this rollout; reports with an older one are ignored."""
+    """Grows with every lease of this rollout. Reports with an older fence are ignored."""
     deadline_unix_s: float
     parked_steps: int = 0
-    """Number of steps from before the episode was parked. They are in the record and are replayed first."""
+    """Number of parked steps. They are in the record and are replayed first; 0 if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ class Step:
 
     screenshot_sha256: str
     prompt_ids: tuple[int, ...]
-    """The prompt's text tokens (instruction and history) and image placeholders: one per image of `images`,
-    or all of them when `images` is empty."""
+    """The prompt's text tokens (instruction and history) and the placeholders of images. With `images`, one
+    placeholder stands for all tokens of an image; if `images` is empty, each image token has one."""
     token_ids: tuple[int, ...]
     """The answer's tokens, end token included."""
     logprobs: tuple[float, ...]
@@ -107,7 +107,7 @@ class Step:
     entropies: tuple[float, ...]
     """Entropy in nats of the sampling distribution at each answer token; same length as token_ids."""
     answer: str
-    """The answer as text, in the action grammar when it parses."""
+    """The answer's actions in the action grammar (`dart.core.actions`); other text if it does not parse."""
     policy_version: int
     observe_ms: float
     generate_ms: float
@@ -118,7 +118,7 @@ class Step:
     """The tokens that each version sampled, in order; empty when policy_version sampled all of them. With
     several versions, policy_version is the oldest."""
     centres: tuple[tuple[float, float], ...] = ()
-    """See `Generation.centres`. A step with centres is no sample and is never trained on."""
+    """See `Generation.centres`. A step with centres was answered greedily, and is never trained on."""
     box: tuple[float, float, float, float] | None = None
     """Left, top, right and bottom of the element that the step acts on, in pixels of its screenshot; None if
     unknown. `training.pointer_weight` uses it."""
@@ -146,7 +146,7 @@ class Demonstration:
     lacks_thought: bool = False
     """Whether an answer lacks the thought that this policy writes before each action."""
     guide_id: int | None = None
-    """The demonstration whose actions the policy saw while it played (self-rolled); None: imported."""
+    """For a self-rolled demonstration, the one whose actions were the policy's hint; None for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class GenerateRequest:
     """A request for one answer of the policy. All kinds of policies take the same form of request."""
 
     screenshot_sha256: str
-    """A PNG among the run's blobs; its pixels are the coordinates of the answer."""
+    """The screenshot, a PNG among the run's blobs. The coordinates of the answer are its pixels."""
     instruction: str
     history: tuple[str, ...]
     """The actions of this episode so far in the action grammar, oldest first."""
@@ -211,7 +211,7 @@ class Generation:
     """An answer of the policy, with everything that training needs."""
 
     prompt_ids: tuple[int, ...]
-    """The prompt under which training scores the answer: without the hint, if the request had one."""
+    """The prompt for which training computes log-probs of the answer. A hint of the request is left out."""
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     entropies: tuple[float, ...]
@@ -223,6 +223,7 @@ class Generation:
     images: tuple[PromptImage, ...] = ()
     """See `Step.images`."""
     centres: tuple[tuple[float, float], ...] = ()
-    """Points of a greedy answer of a policy with a pointer head, in the order of its pointers: each is the
-    weighted centre (x, y) of the region of patches that gets the most attention, in fractions of the screen's
-    width and height, and the action has it in place of the patch's centre. Empty for a sampled answer."""
+    """Points (x, y) of a greedy answer of a policy with a pointer head, in the order of its pointer tokens.
+    Each point is the weighted centre of the region of patches with the most attention, in fractions of the
+    screen's width and height. The action uses this point instead of the centre of the patch token. Empty for
+    a sampled answer."""

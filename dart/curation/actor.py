@@ -4,12 +4,13 @@ Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationE
            GuidedStored, GuidedFailed (environments); BatchRequest, BatchAheadRequest, UpdateCommitted
            (trainer); PauseWork (operator)
 Asks       the store for every write; reads the record itself
-Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, that the
-           run stalls and why, which evaluation episodes ended without a result, which alarms are raised
+Tells      the store the events: which tasks enter and leave quarantine, that the trainer is late with a
+           batch, that the run stalls and why, which evaluation episodes ended without a result, which alarms
+           are raised or cleared
 Waits for  a thread that measures updates and episodes for the alarms
 Dies when  the record contradicts the curator's index of it (the next curator builds a new index)
 On restart the new curator rebuilds its state from the record. Leases of rollouts stay valid. Leases of
-           evaluation episodes are void: the results of their episodes are refused, and these played again
+           evaluation episodes are void: their results are refused, and the episodes are played again
 """
 
 import math
@@ -67,13 +68,14 @@ OVERDUE_CHECK_S = 2.0
 PAUSED = "the run is paused"
 
 ALARMS_CHECK_S = 2.0
-"""Time between two checks whether the record has something new for the alarms."""
+"""Time between two checks of the record for updates and windows that the alarms have not measured yet."""
 
 ALARMS_DEADLINE_S = 600.0
-"""Deadline of one look; the first one after a restart goes through all episodes of the run."""
+"""Deadline of one measurement for the alarms. After a restart the first one reads all episodes of the run."""
 
 PATIENCE_S = 10.0
-"""An environment or trainer that waited longer than this for a lease gets none: it may have given up."""
+"""Longest time that a request for a lease waits for the service. After it, the curator replies that there is
+no work, because the environment or the trainer that asked may have given up."""
 
 RECORD_EVALUATION_S = 10.0
 """Deadline for writing the result of an evaluation episode to the record.
@@ -86,7 +88,7 @@ Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class CuratorActor(Actor):
-    """Passes messages of other actors to the service, one operation at a time, and sends back its results."""
+    """Passes the messages of other actors to the service, one at a time, and replies with its results."""
 
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
@@ -100,7 +102,7 @@ class CuratorActor(Actor):
         self._service_lock = Lock()
         self._is_paused = is_work_paused(self._reader)
         self._environments_wait: dict[str, str] = {}
-        """Environments that got no work the last time they asked, with the reason."""
+        """For each environment that got no work when it asked last: the reason."""
         self._trainer_waits = ""
         """Why the trainer got no batch the last time it asked; empty when it got one."""
         self._evaluations = EvaluationSchedule(
@@ -122,12 +124,12 @@ class CuratorActor(Actor):
         self.every(CHECK_S, self._check_for_stalls)
         self._alarms = AlarmMonitor(self._config, self._opened_with_steps)
         self._alarm_events: list[m.EventDraft] = []
-        """Raised and cleared alarms that are not in the record yet."""
+        """Events about raised and cleared alarms that are not in the record yet."""
         self._is_measuring = False
         self.every(ALARMS_CHECK_S, self._check_alarms)
 
     def _opened_with_steps(self) -> StoreReader:
-        """Open another reader of the record, for a thread of its own."""
+        """Open a reader of the record that can also read steps, for the thread that measures for alarms."""
         steps = run_blobs(self._config.run, self.identity.run_dir).steps
         return StoreReader(parse_record_address(self.args["store"]), AT_START, steps=steps)
 
@@ -178,7 +180,10 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationEnded)
     async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
-        """Record the result of an episode; refuse it as FENCED if the lease of the episode has ended."""
+        """Record the result of an evaluation episode; reply FENCED if the lease of the episode has ended.
+
+        The reply is `Paused` if the store does not answer; the environment then sends the result again.
+        """
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
@@ -192,9 +197,10 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """End the lease of an episode that failed.
+        """End the lease of an evaluation episode that failed or was interrupted.
 
-        Another environment plays it again; after `curation.max_attempts` failures it is left out.
+        The episode is played again. After `curation.max_attempts` failures it is left out of the rates; an
+        interruption is not a failure.
         """
         lease = self._evaluations.holder(call.fence)
         if lease is None:
@@ -212,9 +218,10 @@ class CuratorActor(Actor):
 
     @receives(m.GuidedFailed)
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
-        """End a guided episode that failed.
+        """End the lease of a guided episode that failed or was interrupted.
 
-        Another environment plays it again, until it has failed `curation.max_attempts` times.
+        The episode is played again until it has failed `curation.max_attempts` times; an interruption is not
+        a failure.
         """
         if call.is_interrupted:
             self._guided.end(call.pool_id)
@@ -245,7 +252,7 @@ class CuratorActor(Actor):
 
     @receives(m.PauseWork)
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
-        """Pause or resume the run for an operator, and reply which work is still running.
+        """Pause or resume the run for an operator, and reply how much work is still running.
 
         While the run is paused, no new episode and no new update begins. The event WORK_HELD records the
         pause before the reply is sent, so a restarted curator is paused too.
@@ -267,7 +274,7 @@ class CuratorActor(Actor):
         )
 
     async def _ask_store(self, record: Any, *, deadline_s: float) -> Any:
-        """Return the store's reply to a write; `Paused` if the store does not reply."""
+        """Ask the store to write `record`, and return its reply; `Paused` if it does not reply in time."""
         try:
             return await self.ask("store", record, deadline_s=deadline_s)
         except (AskError, MailboxFull) as error:
@@ -327,7 +334,7 @@ class CuratorActor(Actor):
         )
 
     def _why_not_measurable(self) -> str:
-        """Why the final policy cannot be measured yet; empty when it can."""
+        """Return why the evaluation after training cannot begin yet; empty if it can."""
         if self._is_batch_open():
             return "the last batch is still being trained"
         newest = self._evaluations.newest_version()
@@ -338,7 +345,8 @@ class CuratorActor(Actor):
     async def _in_turn(self, lease: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
         """Call `lease` as soon as the service is free, and return its result.
 
-        Return NoWorkYet while the disk refuses writes, or if the call waited longer than `PATIENCE_S`.
+        Return NoWorkYet instead while the record takes no writes, or if the service was free only after more
+        than `PATIENCE_S`.
         """
         if self._record.paused:
             return self._no_work(f"the record takes no writes now: {self._record.paused}")
@@ -359,7 +367,7 @@ class CuratorActor(Actor):
         return self._phase_after()
 
     def _phase_after(self, updates_from_now: int = 0) -> RunPhase:
-        """The phase after so many more updates."""
+        """Return the phase of the run; with `updates_from_now`, the phase after so many more updates."""
         missing = self._evaluations.missing
         return phase_now(
             self._plan,
@@ -371,7 +379,8 @@ class CuratorActor(Actor):
         )
 
     def _actions(self) -> int:
-        """Number of environment steps played for training; 0 if `training.actions` sets no limit."""
+        """Return the number of environment steps that were played for training, read from the record at most
+        once per `curation.poll_s`; 0 if `training.actions` sets no limit."""
         now_s = self.clock.monotonic_s()
         if self._config.training.actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + self._config.curation.poll_s
@@ -386,7 +395,8 @@ class CuratorActor(Actor):
     async def _revoke_overdue(self) -> None:
         """Revoke leases past their deadlines.
 
-        While no result can be stored, and for the length of a lease after that, no lease counts as late.
+        While the store takes no writes or the disk is full, and for `curation.lease_s` after that, no lease
+        is revoked: the environments could not report their results.
         """
         self._refresh_liveness()
         now_s = self.clock.monotonic_s()
@@ -416,7 +426,7 @@ class CuratorActor(Actor):
             self.run(self._measure())
 
     async def _measure(self) -> None:
-        """Look for alarms, and record those that were raised or cleared."""
+        """Measure what is new for the alarms, and record the alarms that are raised or cleared by it."""
         try:
             if self._alarms.has_news(self._reader):
                 look = self.in_thread(self._alarms.look, name="alarms", deadline_s=ALARMS_DEADLINE_S)
@@ -429,14 +439,16 @@ class CuratorActor(Actor):
             self._is_measuring = False
 
     def _events_of(self, change: AlarmChange) -> Iterator[m.EventDraft]:
-        """Yield the event of an alarm; and that of a pause, if the alarm is to pause the run."""
+        """Yield the event that reports a change of an alarm, and the event WORK_HELD if this alarm is in
+        `alarms.pause`, was raised and the run is not paused."""
         alarm = change.rule.alarm
         yield m.EventDraft(kind=ALARM, subject=alarm.value, data=alarm_event_of(change))
         if change.is_raised and alarm in self._config.alarms.pause and not self._is_paused:
             yield self._held_event(True, alarm.value)
 
     async def _record_alarms(self) -> None:
-        """Record the events in one write; if the store does not reply, they stay for the next try."""
+        """Record `_alarm_events` in one write. If the store does not reply, they are kept for the next
+        try."""
         events = tuple(self._alarm_events)
         reply = await self._ask_store(m.RecordEvents(events=events), deadline_s=WRITE_DEADLINE_S)
         if isinstance(reply, m.Paused):
@@ -447,7 +459,7 @@ class CuratorActor(Actor):
             self._is_paused = self._is_paused or event.kind == WORK_HELD
 
     def _known_facts(self) -> RunFacts:
-        """Return what the curator knows about waiting actors; nothing while the run is paused or over."""
+        """Return what the curator knows about waiting actors; empty facts while the run is paused or over."""
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.DONE or self._is_paused:
             return RunFacts()
@@ -495,6 +507,6 @@ def _result(lease: EvaluationLease, call: m.EvaluationEnded) -> Evaluation:
 
 
 def is_work_paused(reader: StoreReader) -> bool:
-    """Whether an operator paused the run and has not resumed it."""
+    """Whether an operator or an alarm paused the run and it was not resumed since."""
     newest = reader.newest_event(WORK_HELD)
     return newest is not None and bool(newest.data["is_held"])

@@ -1,11 +1,11 @@
-"""When a new group may be opened, so that nothing is trained too old (invariant fresh).
+"""Rules for when a new group may be opened, so that no step is too old when it is trained (invariant fresh).
 
-The trainer is at version c, so its next update makes c + 1, and it trains G groups per update. A group with
-floor v holds no step that was sampled by a version older than v. The staleness bound K allows a group to be
-trained at version c only if c - v <= K, so its deadline is version v + K.
+The trainer is at version c, so its next update makes version c + 1. It trains G groups per update. A group
+has the floor v if none of its steps was sampled by a version older than v. The staleness bound K allows a
+group to be trained at version c only if c - v <= K, so the deadline of the group is version v + K.
 
-Earliest deadline first meets all these deadlines whenever any order does: with the live groups sorted by
-their floors, group number j (from 0) is trained at version c + j // G.
+If any order of training meets all these deadlines, "earliest deadline first" meets them, too: the live groups
+are sorted by their floors, and group number j (from 0) is trained at version c + j // G.
 
 * A new group may be opened if it meets its deadline when it is trained after all live groups. That is AReaL's
   capacity rule (arXiv 2505.24298, eq. 3), counted in groups instead of trajectories.
@@ -14,8 +14,8 @@ their floors, group number j (from 0) is trained at version c + j // G.
 
 The scheduling (DART, arXiv 2509.23866, figure 3) says what else an idle environment waits for:
 
-rollout   nothing: it gets the next rollout of whatever group needs one
-task      the other rollouts of its group; then it joins another group
+rollout   nothing: it gets the next rollout of any group that has one to lease
+task      the other rollouts of its group; then it gets a rollout of another group
 batch     the whole batch: groups are opened only while every engine and the trainer are at the same version,
           as many as an update takes, and each dropped group is replaced
 
@@ -29,7 +29,8 @@ from enum import StrEnum
 
 
 class Scheduling(StrEnum):
-    """Whether an idle environment waits for nothing, for its group or for the whole batch; see the module."""
+    """What an idle environment waits for: nothing, its group or the whole batch (see the module
+    docstring)."""
 
     ROLLOUT = "rollout"
     TASK = "task"
@@ -49,7 +50,7 @@ def groups_admissible(
     groups_per_update: int,
     staleness_bound: int,
 ) -> int:
-    """How many groups may be opened now; 0 or less when none.
+    """Return how many groups may be opened now; 0 or a negative number if none may.
 
     serving_version  the oldest version that any engine serves: the floor of a group opened now, also while
                      engines lag behind the trainer
@@ -64,7 +65,7 @@ def groups_admissible(
 
 
 def most_groups(over_provision: float, groups_per_update: int) -> float:
-    """How many groups may be in flight or ready at a time, not counting those that the trainer has.
+    """Return the largest number of live groups without those that the trainer has; infinity for no limit.
 
     APRIL (arXiv 2509.18521) starts alpha times as many groups as an update takes, so that the trainer need
     not wait for slow ones. `over_provision` is alpha; 0 means no limit. The result is at least
@@ -78,7 +79,8 @@ def most_groups(over_provision: float, groups_per_update: int) -> float:
 def can_all_be_fresh(
     floors: Mapping[int, int], *, trainer_version: int, groups_per_update: int, staleness_bound: int
 ) -> bool:
-    """Whether all groups can be trained within the staleness bound, beginning at `trainer_version`.
+    """Whether all groups can be trained within the staleness bound, if the next update trains the first of
+    them at `trainer_version`.
 
     floors   number of groups by floor: the oldest version that can have sampled a step of the group
     """
@@ -99,7 +101,10 @@ def why_no_new_group(
     live_groups: int,
     groups_per_update: int,
 ) -> str:
-    """Why the scheduling allows no new group now; empty if it allows one. Does not check staleness."""
+    """Return why the scheduling allows no new group now; empty if it allows one.
+
+    This function does not check staleness; `groups_admissible` does.
+    """
     if scheduling is not Scheduling.BATCH:
         return ""
     if serving_version != trainer_version:

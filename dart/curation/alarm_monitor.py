@@ -1,6 +1,7 @@
-"""The alarm monitor of the curator: it measures updates and episodes of the record for the alarms.
+"""The alarm monitor of the curator: it measures the updates and episodes in the record for the alarms.
 
-Everything follows from the record: the next curator reads it again and goes on with the same counts.
+All its state follows from the record: after a restart the new curator reads the record again and continues
+with the same counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,17 +21,17 @@ RAISED, CLEARED = "raised", "cleared"
 
 
 class AlarmMonitor:
-    """Measures what is new in the record. Only one thread may call it at a time."""
+    """Measures updates and windows that are new in the record. Only one thread may use it at a time."""
 
     def __init__(self, config: Config, open_reader: Callable[[], StoreReader]) -> None:
-        """open_reader   opens the record, with the steps of its episodes"""
+        """open_reader   opens a reader of the record that can also read the steps of episodes"""
         self._settings = config.alarms
         self._max_grad_norm = config.training.max_grad_norm
         self._open_reader = open_reader
         self._success_above = config.curation.success_above
         self._history = PlayHistory(self._success_above)
         self._changes: list[AlarmChange] = []
-        """What `look` has not returned yet."""
+        """Changes that were found, and that `look` has not returned yet."""
         self._board: AlarmBoard | None = None
         self._version = 0
         """The newest version that was measured."""
@@ -40,11 +41,12 @@ class AlarmMonitor:
 
     @property
     def windows(self) -> int:
-        """Number of windows so far."""
+        """Number of windows that were measured or read so far."""
         return self._windows
 
     def has_news(self, reader: StoreReader) -> bool:
-        """Whether a look would measure something: a window or an update that is not measured yet."""
+        """Whether `look` would find something new: a window or an update that is not measured yet or, at the
+        first call, an alarm of an earlier curator."""
         if self._board is None and reader.newest_event(ALARM) is not None:
             return True  # alarms of before, which may be switched off by now
         newest = reader.latest_version()
@@ -53,9 +55,10 @@ class AlarmMonitor:
         return (has_update or has_window) and self._settings.enabled
 
     def look(self) -> list[AlarmChange]:
-        """The alarms that were raised or cleared since the last look.
+        """Measure what is new in the record, and return the alarms that are raised or cleared by it.
 
-        Raises StoreUnavailable; the next look then goes on where this one ended.
+        Raises StoreUnavailable if the record cannot be read; the next call then continues where this one
+        ended.
         """
         with self._open_reader() as reader:
             if self._board is None:
@@ -68,12 +71,17 @@ class AlarmMonitor:
         return changes
 
     def measured(self, reader: StoreReader) -> Iterator[Figures]:
-        """Measure what is new: of a new monitor everything, from the start of the run."""
+        """Yield the measurements of each update and each window that this monitor has not measured yet. A new
+        monitor measures all of them, from the start of the run."""
         yield from self._of_updates(reader)
         yield from self._of_windows(reader)
 
     def _caught_up(self, reader: StoreReader) -> AlarmBoard:
-        """Go through what needs no measurement; returns the board with the alarms that followed from it."""
+        """Skip the old updates and windows, of which no measurement is needed; return the board of alarms.
+
+        The skipped windows are only added to the history. The board begins with the alarms that are raised
+        by the record; the last `MEMORY` updates and windows are left to be measured.
+        """
         self._history = PlayHistory(self._success_above)
         self._windows, self._last = 0, None
         windows = reader.episodes_finished() // self._settings.episodes - MEMORY
@@ -95,7 +103,8 @@ class AlarmMonitor:
             yield self._history.figures(window, answers)
 
     def _next_window(self, reader: StoreReader) -> Sequence[FinishedEpisode]:
-        """The episodes after the last window; empty while they are no whole one."""
+        """Return the episodes of the window after the last one; empty while there are too few for a
+        window."""
         size = self._settings.episodes
         window = reader.finished_episodes(self._last, limit=size)
         return window if len(window) == size else ()
@@ -111,7 +120,7 @@ class AlarmMonitor:
 
 
 def _steps_of(reader: StoreReader, window: Sequence[FinishedEpisode]) -> Iterator[Sequence[Step]]:
-    """Yield the steps of each episode, without those that are damaged."""
+    """Yield the steps of each episode, except episodes whose stored steps are damaged."""
     for episode in window:
         try:
             yield reader.steps(episode.steps_sha256, unpack_without_prompts)
@@ -120,7 +129,7 @@ def _steps_of(reader: StoreReader, window: Sequence[FinishedEpisode]) -> Iterato
 
 
 def event_of(change: AlarmChange) -> Mapping[str, str | float]:
-    """The fields of the event that reports a change."""
+    """Return the fields of the event that reports that an alarm was raised or cleared."""
     return {
         "stage": RAISED if change.is_raised else CLEARED,
         "text": change.measured.text,
@@ -131,7 +140,10 @@ def event_of(change: AlarmChange) -> Mapping[str, str | float]:
 
 
 def raised_alarms(reader: StoreReader) -> dict[LearningAlarm, Mapping[str, object]]:
-    """The alarms that are raised by the record, with the fields of their events and `unix_s`."""
+    """Return the alarms whose newest event in the record says that they are raised.
+
+    Each comes with the fields of that event, and the time of the event as `unix_s`.
+    """
     if reader.newest_event(ALARM) is None:
         return {}
     found: dict[LearningAlarm, Mapping[str, object]] = {}

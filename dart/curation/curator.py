@@ -1,13 +1,13 @@
-"""Which rollouts are played and which groups trained next, decided from an index that mirrors the record.
+"""Decides which rollouts are played and which groups are trained next, from an index that mirrors the record.
 
 The index is built from a snapshot of the record. It is updated with rows that are read again (`group_seen`,
-`rollout_seen`) and with decisions that were carried out. It is never ahead of the record, so a restarted
-curator decides as the last one would have. The curator does no I/O and has no clock: the caller passes the
-time. Every decision takes O(log n) for n live groups, tasks or held leases. Most
-decisions are themselves the messages by which the store carries them out.
+`rollout_seen`) and with decisions that were carried out. The index is never ahead of the record, so a
+restarted curator makes the same decisions as its predecessor. The curator does no I/O and has no clock: the
+caller passes the time. Every decision takes O(log n) for n live groups, tasks or held leases. Most decisions
+are messages to the store, which carries them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
-whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).
+any group that has one to lease, oldest group first; no environment waits for another (invariant no-idle).
 """
 
 from collections import Counter
@@ -62,40 +62,41 @@ def _nothing_known(environment: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """Which environments live, and whether the engines that they need answer."""
+    """Which environments are alive, and whether engines answer them."""
 
     alive_since: Callable[[str], float | None] = _nothing_known
-    """The start of an environment in unix seconds; None if it does not run and beat."""
+    """Returns when an environment started, in unix seconds; None if it does not run or its beats stopped."""
     supervised_since: Callable[[str], float | None] = _nothing_known
-    """The start of an environment's supervisor, in unix seconds; None if it is not known."""
+    """Returns when the supervisor of an environment started, in unix seconds; None if this is not known."""
     engines_answer: bool = True
-    """Whether some engine has been able to answer for at least the length of a lease."""
+    """Whether at every moment of the last `lease_s` at least one engine was able to answer."""
 
 
 WorkDecision = RevokeLease | ReassignRollout | LeaseRollout | OpenGroup | NoWorkYet
 
 
 class Curator:
-    """Decides what is played and trained, from the live groups and the tasks."""
+    """Decides what is played and what is trained, from the live groups and the state of the tasks."""
 
     def __init__(
         self, settings: CuratorSettings, snapshot: Snapshot, serving_version: int | None = None
     ) -> None:
         self.settings = settings
         self.serving_version = serving_version
-        """Oldest version that any engine serves; None while no engine serves. No group is opened then."""
+        """Oldest version that any engine serves; None while no engine serves one, and no group is opened."""
         self.liveness = Liveness()
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
-        """The batch leased to the trainer."""
+        """The batch that is leased to the trainer; None if there is none."""
         self._live_groups = LiveGroupIndex(snapshot.groups)
         self.tasks = TaskTable(settings, snapshot.tasks)
         self.wanted_guides: dict[int, str] = {}
-        """Demonstrations for guided episodes, pool id to task id; every rollout of a group had failed."""
+        """Task id by pool id of the demonstrations that guided episodes shall use. Each is here because every
+        rollout of a group of its task failed."""
         self._given_up: dict[int, None] = {}
-        """Unfinished groups of tasks that cannot be played."""
+        """Ids of unfinished groups whose task was quarantined because of faults; the keys are in order."""
         self._group_of: dict[str, int] = {}
-        """The group in which each environment played last; only kept if environments stay with groups."""
+        """Id of the group in which each environment played last; empty unless scheduling is `task`."""
         for group_id in self._live_groups.unfinished:
             self.tasks.group_is_played(self._live_groups[group_id].task_id, 1)
 
@@ -109,7 +110,10 @@ class Curator:
             self.tasks.group_opened(group.task_id)
 
     def rollout_seen(self, rollout: RolloutRecord) -> None:
-        """Update a rollout that was leased, revoked, parked, finished or dropped, if its group is live."""
+        """Update the index with the row of a rollout that was leased, revoked, parked, finished or dropped.
+
+        A rollout of a group that is not live is ignored.
+        """
         group = self._live_groups.get(rollout.group_id)
         if group is None:
             return
@@ -124,23 +128,25 @@ class Curator:
             self.tasks.group_is_played(group.task_id, -1)
 
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
-        """Count an attempt that failed because its environment died, hung or reported a fault.
+        """Count a failed attempt for its task: the environment died, hung or reported a fault.
 
-        A fault of an engine or of the store does not count against the task.
+        A fault of an engine or of the store (`FaultKind.SYSTEM`) does not count against the task, and neither
+        does a fault of the policy.
         """
         group = self._live_groups.get(group_id)
         if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
     def demonstration_used(self, decision: UseDemonstration) -> None:
-        """Note that a demonstration was added to a group."""
+        """Update the index after a demonstration was added to a group."""
         group = self._live_groups[decision.group_id]
         self._want_guide(group)
         self._live_groups.put(replace(group, demonstrations=(*group.demonstrations, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
     def group_dropped(self, group_id: int, now_unix_s: float) -> None:
-        """Remove a dropped group from the live groups, and count it for its task."""
+        """Remove a dropped group from the index. If the group was complete and had no success, this counts
+        against its task."""
         was_played = group_id in self._live_groups.unfinished
         self._given_up.pop(group_id, None)
         group = self._live_groups.remove(group_id)
@@ -152,7 +158,7 @@ class Curator:
             self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=any_finished)
 
     def batch_leased(self, batch: Batch) -> None:
-        """Note that a batch was leased to the trainer, perhaps the same batch again."""
+        """Update the index after a batch was leased to the trainer, perhaps the open batch once more."""
         self.open_batch = batch
         for group_id in batch.group_ids:
             self._live_groups.put(replace(self._live_groups[group_id], batch_id=batch.batch_id))
@@ -166,7 +172,7 @@ class Curator:
         self.trainer_version = version
 
     def decided(self, decisions: Iterable[TaskDecision]) -> None:
-        """Apply decisions about tasks that are now in the record."""
+        """Apply decisions about tasks that have been written to the record."""
         for decision in decisions:
             if self.tasks.decided(decision):
                 self._give_up(decision.task_id)
@@ -189,7 +195,8 @@ class Curator:
         return lease or self._no_work(f"the other rollouts of group {group.group_id} are being played")
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
-        """Decide to revoke leases whose deadlines have passed, so that the rollouts are played again."""
+        """Decide to revoke the leases whose deadlines have passed, so that their rollouts are played
+        again."""
         return tuple(
             self._revoke(
                 rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
@@ -198,7 +205,8 @@ class Curator:
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:
-        """Decide that a fault ends the attempt, and drops the rollout if the task itself is to blame."""
+        """Decide what follows from a fault: the attempt ends. The rollout is dropped if the task itself is to
+        blame or this was its last attempt."""
         return ReleaseRollout(
             rollout_id=rollout_id,
             fence=fence,
@@ -220,9 +228,10 @@ class Curator:
         return None
 
     def next_guide(self, in_hand: Collection[int]) -> DemonstrationSummary | None:
-        """The demonstration for the next guided episode; None when there is none.
+        """Return the demonstration for the next guided episode; None if there is none.
 
-        in_hand   demonstrations to leave out: those that are being played, or failed too often
+        in_hand   ids of demonstrations to leave out: they are being played, or their guided episodes failed
+                  too often
         """
         for pool_id, task_id in tuple(self.wanted_guides.items()):
             task, pool = self.tasks[task_id], self.settings.pool
@@ -234,7 +243,8 @@ class Curator:
         return None
 
     def drops(self) -> tuple[DropGroup, ...]:
-        """Decide to drop groups that will never be trained. Call `demonstration_to_use` before."""
+        """Decide to drop the groups that will never be trained. Call this after `demonstration_to_use` has
+        returned None, because a demonstration makes a group trainable."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
@@ -243,13 +253,14 @@ class Curator:
         )
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """Decisions about tasks that are due. Record them, then call `decided`, which applies them."""
+        """Return the decisions about tasks that are due. Record them, then apply them with `decided`."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
     def batch(self, now_unix_s: float, trained_ahead: Collection[int] = ()) -> LeaseBatch | NoWorkYet:
         """Decide to lease the oldest ready groups, unless a group left behind would then become too old.
 
-        trained_ahead   groups that the trainer was named by `batch_ahead`; if all are ready, it gets these
+        trained_ahead   ids of the groups that `batch_ahead` named and that the trainer has trained on
+                        already; if all of them are ready, they are the batch
         """
         if trained_ahead and all(group_id in self._live_groups.ready for group_id in trained_ahead):
             chosen: tuple[int, ...] | NoWorkYet = tuple(trained_ahead)
@@ -260,7 +271,10 @@ class Curator:
         return LeaseBatch(group_ids=chosen, deadline_unix_s=now_unix_s + self.settings.batch_lease_s)
 
     def batch_ahead(self) -> tuple[int, ...] | NoWorkYet:
-        """Name the groups that `batch` will lease when the open batch is committed; nothing is leased."""
+        """Return the ids of the groups that `batch` will lease after the open batch is committed.
+
+        Nothing is leased. Returns NoWorkYet if these groups are not known yet.
+        """
         if self.open_batch is None:
             return self._no_work("no batch is leased, so the next one can be leased itself")
         chosen = self._next_groups(updates_from_now=1)
@@ -270,7 +284,10 @@ class Curator:
         return chosen
 
     def _next_groups(self, updates_from_now: int) -> tuple[int, ...] | NoWorkYet:
-        """The groups to train on after so many commits of batches that are leased now."""
+        """Return the ids of the groups for the next batch, or why there is none.
+
+        updates_from_now   0 for a batch that is leased now, 1 for the batch after the open one
+        """
         ready, wanted = len(self._live_groups.ready), self.settings.groups_per_update
         if ready < wanted:
             return self._no_work(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
@@ -281,7 +298,8 @@ class Curator:
         return tuple(self._live_groups.ready.smallest(wanted))
 
     def stale_batch(self) -> tuple[Batch, int] | None:
-        """The open batch and the staleness of its oldest step, if that is above the bound; else None."""
+        """Return the open batch and the staleness of its oldest step, if the staleness is above the bound K;
+        else None."""
         if self.open_batch is None or self.trainer_version is None:
             return None
         oldest = [groups.oldest_step(self._live_groups[group_id]) for group_id in self.open_batch.group_ids]
@@ -292,11 +310,11 @@ class Curator:
 
     @property
     def num_played(self) -> int:
-        """How many rollouts are being played."""
+        """The number of rollouts that are being played."""
         return len(self._live_groups.held())
 
     def played(self, now_unix_s: float) -> Iterator[Playing]:
-        """The rollouts that are being played."""
+        """Yield a description of each rollout that is being played."""
         for rollout in self._live_groups.held():
             task_id = self._live_groups[rollout.group_id].task_id
             yield Playing(
@@ -308,7 +326,7 @@ class Curator:
     # ---- internal ----
 
     def _want_guide(self, group: GroupRecord) -> None:
-        """Note a demonstration for a guided episode if every rollout of this group failed."""
+        """If every rollout of this group failed, add a demonstration of its task to `wanted_guides`."""
         if self.settings.pool is None:
             return
         known = self.tasks[group.task_id].demonstrations.values()
@@ -318,11 +336,11 @@ class Curator:
     def _revoke(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
         """Decide to revoke a lease whose holder died, hung, or never received it.
 
-        is_at_work   whether the holder should be playing; False if the holder asked for other work, because
-                     the message with the lease, or with the result, was lost
+        is_at_work   whether the holder should be playing. False if the holder asked for other work, because
+                     the message with the lease or with the result was lost
 
-        A lost message does not count against the task. Neither does the end of the holder if its whole pool,
-        or the run, was restarted.
+        A lost message does not count against the task. The death of the holder does not count against it
+        either, if the whole pool of the holder, or the run, was restarted.
         """
         supervised_unix_s = self.liveness.supervised_since(rollout.environment or "") or 0.0
         is_alone = supervised_unix_s <= self._leased_unix_s(rollout)
@@ -333,7 +351,7 @@ class Curator:
         return RevokeLease(release=release, environment_lost=is_lost)
 
     def _is_lost(self, rollout: RolloutRecord) -> bool:
-        """Whether the environment that got the lease has ended, or was restarted since."""
+        """Whether the process that got the lease has ended, even if its environment was restarted since."""
         alive_since_unix_s = self.liveness.alive_since(rollout.environment or "")
         return alive_since_unix_s is None or alive_since_unix_s > self._leased_unix_s(rollout)
 
@@ -341,7 +359,7 @@ class Curator:
         return rollout.deadline_unix_s - self.settings.lease_s
 
     def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
-        """The unfinished group that this environment has to stay with; None if there is none."""
+        """Return the unfinished group for which this environment has to wait (scheduling `task`), or None."""
         group_id = self._group_of.get(environment)
         if group_id is None or group_id not in self._live_groups.unfinished:
             self._group_of.pop(environment, None)
@@ -351,7 +369,10 @@ class Curator:
     def _lease_of(
         self, group: GroupRecord, environment: str, deadline_unix_s: float
     ) -> ReassignRollout | LeaseRollout | None:
-        """Decide to lease a rollout that awaits another attempt, else a new one; None if there is neither."""
+        """Decide to lease a rollout of the group: one that awaits another attempt, else a new one.
+
+        Returns None if the group has neither.
+        """
         if (waiting := groups.awaiting(group)) is not None:
             return ReassignRollout(
                 rollout_id=waiting.rollout_id, environment=environment, deadline_unix_s=deadline_unix_s
@@ -363,7 +384,7 @@ class Curator:
         return None
 
     def _give_up(self, task_id: str) -> None:
-        """Play no further rollouts of this task's groups."""
+        """Mark all unfinished groups of this task, so that `drops` drops them."""
         for group_id in self._live_groups.unfinished:
             if self._live_groups[group_id].task_id == task_id:
                 self._given_up[group_id] = None
@@ -377,7 +398,7 @@ class Curator:
         return group or self._no_work(self.tasks.why_none(now_unix_s))
 
     def _why_no_new_group(self, serving_version: int, trainer_version: int) -> str:
-        """Why no group may be opened; empty when one may."""
+        """Return why no group may be opened now; empty if one may."""
         settings, live = self.settings, len(self._live_groups)
         admissible = groups_admissible(
             serving_version=serving_version,
@@ -410,11 +431,11 @@ class Curator:
         return self._live_groups.stale(trained_at - self.settings.staleness_bound)
 
     def _would_be_too_late(self, wanted: int, updates_from_now: int) -> GroupRecord | None:
-        """An unfinished group that would become too old if the next batch were trained without it, or None.
+        """Return an unfinished group that would become too old if the next batch were trained without it.
 
-        Also None if some group becomes too old with any choice of groups: then waiting gains nothing. The
-        trainer asks often while it waits, so the answer is computed from counts by floor, without a loop
-        over the groups.
+        Returns None if there is no such group, or if some group becomes too old with any choice of groups:
+        then waiting gains nothing. The trainer asks often while it waits, so the answer is computed from the
+        numbers of groups by floor, without a loop over the groups.
         """
         live = self._live_groups.floors
         left = live - Counter(self._live_groups.oldest_ready(wanted))

@@ -1,9 +1,9 @@
-"""Which evaluation episodes are missing, and which environment plays which.
+"""Which evaluation episodes are missing, and which environment plays each of them.
 
-An episode is given out again only when its lease has ended: its environment ended, failed or took longer than
-a lease lasts. Only the environment that holds the lease may send a result. So which play of an episode counts
-never depends on its outcome. If the first of two plays to finish counted, successes would be counted too
-often, because they end sooner than failures.
+An episode is leased again only after its lease has ended: the environment died, failed or took longer than a
+lease lasts. Only the environment that holds the lease may send a result. So the outcome of an episode never
+decides which of its plays counts. If two environments played the same episode and the first result counted,
+successes would be counted too often, because they end sooner than failures.
 """
 
 from collections import Counter, deque
@@ -22,10 +22,11 @@ from dart.store.reader import StoreReader
 FENCES_PER_INCARNATION = 2**32
 
 LOOKS_PER_REQUEST = 64
-"""Holders of leases that a request looks at, in turn, so that its time does not grow with their number."""
+"""Number of leases whose holders are checked at each request for work, in turn. So the time of a request does
+not grow with the number of leases."""
 
 INTERRUPTED = "interrupted"
-"""Kind of failure of an evaluation episode whose environment was asked to stop."""
+"""Value of `kind` in the event about an evaluation episode whose environment was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +39,18 @@ class EvaluationLease:
     incarnation: int | None
     """Incarnation of the environment; None if it was not known when the environment asked."""
     fence: int
-    """Number of the lease, unlike that of any other lease. The environment sends it back with the result."""
+    """Number of the lease, which no other lease has. The environment sends it back with the result."""
     began_unix_s: float
     deadline_unix_s: float
 
 
 class EvaluationSchedule:
-    """The evaluation episodes of a run, as the record and the leases of this curator show them.
+    """The evaluation episodes of a run: which are missing, and which are leased by this curator.
 
-    report        called with the task and the fields of an event when an episode ends without a result
-    incarnation   incarnation of the curator; leases of an earlier curator are void
+    report         called with the task id and the fields of an event when an episode ends without a result
+    lease_s        length of a lease
+    max_attempts   number of failures after which an episode is left out
+    incarnation    incarnation of the curator; leases of an earlier curator are void
     """
 
     def __init__(
@@ -67,17 +70,17 @@ class EvaluationSchedule:
         self._max_attempts = max_attempts
         self._next_fence = incarnation * FENCES_PER_INCARNATION
         self._leases: dict[int, EvaluationLease] = {}
-        """The leases by fence, the oldest first."""
+        """The leases that have not ended, by fence, the oldest first."""
         self._fences_of: dict[str, set[int]] = {}
         """The fences of each environment's leases."""
         self._to_look_at: deque[int] = deque()
-        """The fences of leases, in the order in which their holders are looked at next."""
+        """The fences of the leases, in the order in which their holders are checked next."""
         self._being_recorded: set[int] = set()
         """Fences of leases whose result is being written to the record."""
         self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
-        """Attempts that each episode has spent."""
+        """Number of failed attempts of each episode."""
         self.missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
-        """Evaluation episodes still to be played in each phase, in the order in which they are leased."""
+        """Evaluation episodes of each phase without a result, in the order in which they are leased."""
         self._free = {phase: self._not_leased(phase) for phase in EvaluationPhase}
         """The missing episodes of each phase that no environment has leased, in the same order."""
         self._measured_version = self.newest_version()
@@ -90,7 +93,11 @@ class EvaluationSchedule:
         incarnation_of: Callable[[str], int | None],
         now_unix_s: float,
     ) -> EvaluationLease | None:
-        """Lease the next episode to an environment that asks; None when every one is being played."""
+        """Lease the next episode of a phase to an environment; None if no episode is free.
+
+        The environment asks for work, so its own earlier leases end. `incarnation_of` returns the incarnation
+        of an environment by name, None if it does not run.
+        """
         for held in self._open(sorted(self._fences_of.get(environment, ()))):
             if not self._fail_if_ended(held, incarnation_of):
                 self._end(held)  # it asks, so it plays nothing: the reply with this lease got lost
@@ -114,7 +121,7 @@ class EvaluationSchedule:
         return lease
 
     def _look_at_holders(self, incarnation_of: Callable[[str], int | None]) -> None:
-        """Fail the leases of processes that have ended, of as many as are looked at for one request."""
+        """Check the holders of the next `LOOKS_PER_REQUEST` leases, and fail the leases of dead processes."""
         for _ in range(min(LOOKS_PER_REQUEST, len(self._to_look_at))):
             fence = self._to_look_at.popleft()
             held = self._leases.get(fence)
@@ -123,14 +130,14 @@ class EvaluationSchedule:
                 self._to_look_at.append(fence)
 
     def _fail_if_ended(self, held: EvaluationLease, incarnation_of: Callable[[str], int | None]) -> bool:
-        """Whether the process that got the lease has ended; then the lease has failed."""
+        """Fail a lease if the process that got it has ended; return whether it has."""
         is_ended = held.incarnation is not None and incarnation_of(held.environment) != held.incarnation
         if is_ended:
             self.failed(held, FaultKind.INFRASTRUCTURE, f"{held.environment} ended while it played")
         return is_ended
 
     def holder(self, fence: int) -> EvaluationLease | None:
-        """The lease with this fence; None if that lease has ended."""
+        """Return the lease with this fence; None if this lease has ended."""
         return self._leases.get(fence)
 
     @contextmanager
@@ -155,7 +162,7 @@ class EvaluationSchedule:
         self._report_failure(lease, INTERRUPTED, detail, attempts=0)
 
     def failed(self, lease: EvaluationLease, kind: str, detail: str) -> None:
-        """End a lease and spend an attempt; the episode is left out after `max_attempts`."""
+        """End a lease and spend an attempt. After `max_attempts` of them the episode is left out."""
         self._end(lease)
         self._attempts[lease.phase, lease.episode] += 1
         self._report_failure(lease, kind, detail, self._attempts[lease.phase, lease.episode])
@@ -164,7 +171,7 @@ class EvaluationSchedule:
             self._free[lease.phase].discard(lease.episode)
 
     def give_up_overdue(self, now_unix_s: float) -> None:
-        """End the leases whose deadlines have passed."""
+        """End the leases whose deadlines have passed; each spends an attempt of its episode."""
         for lease in self._open():
             if lease.deadline_unix_s < now_unix_s:
                 detail = f"{lease.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
@@ -173,7 +180,7 @@ class EvaluationSchedule:
     def measure_newest(self) -> None:
         """Let the evaluation after training measure the newest version.
 
-        If this is another version than before, all its evaluation episodes are missing.
+        If this is another version than before, the episodes of that evaluation are played again.
         """
         newest, after = self.newest_version(), EvaluationPhase.AFTER
         if newest != self._measured_version:
@@ -183,23 +190,24 @@ class EvaluationSchedule:
             self._free[after] = self._not_leased(after)
 
     def newest_version(self) -> int | None:
-        """The newest policy version in the record."""
+        """Return the newest policy version in the record; None if there is none."""
         newest = self._reader.latest_version()
         return None if newest is None else newest.version
 
     @property
     def num_playing(self) -> int:
-        """How many episodes are leased."""
+        """The number of episodes that are leased."""
         return len(self._leases)
 
     def playing(self, now_unix_s: float) -> Iterator[Playing]:
-        """The episodes that are leased."""
+        """Yield a description of each episode that is leased."""
         for lease in self._leases.values():
             what = f"seed {lease.episode.seed} of {lease.episode.task_id}"
             yield Playing(environment=lease.environment, what=what, for_s=now_unix_s - lease.began_unix_s)
 
     def _open(self, fences: Iterable[int] | None = None) -> list[EvaluationLease]:
-        """Leases without a result so far: those with these fences, or all."""
+        """Return the leases with these fences (None: all leases), except leases whose result is being
+        recorded."""
         asked = list(self._leases) if fences is None else fences
         return [self._leases[fence] for fence in asked if fence not in self._being_recorded]
 
@@ -215,7 +223,7 @@ class EvaluationSchedule:
             self._free[lease.phase].put(lease.episode, turn(lease.episode))
 
     def _not_leased(self, phase: EvaluationPhase) -> IndexedHeap[EvaluationEpisode]:
-        """The missing episodes of a phase that no environment has leased."""
+        """Return the missing episodes of a phase that no environment has leased, in the order of leasing."""
         leased = {one.episode for one in self._leases.values() if one.phase is phase}
         free: IndexedHeap[EvaluationEpisode] = IndexedHeap()
         for episode in self.missing[phase]:
@@ -224,11 +232,11 @@ class EvaluationSchedule:
         return free
 
     def _is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:
-        """Whether an episode failed too often to be tried again."""
+        """Whether an episode has failed `max_attempts` times, so that it is not played again."""
         return self._attempts[phase, episode] >= self._max_attempts
 
     def _read_missing(self, phase: EvaluationPhase) -> dict[EvaluationEpisode, None]:
-        """Episodes that are not in the record and have not failed too often."""
+        """Return the episodes of a phase that have no result in the record and are not left out."""
         done = that_count(self._reader.evaluations(phase), phase, self.newest_version())
         left = (one for one in missing(self._plan, done) if not self._is_left_out(phase, one))
         return dict.fromkeys(left)

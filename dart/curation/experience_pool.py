@@ -1,14 +1,16 @@
-"""Which demonstration a group gets if all its rollouts failed (DART, arXiv 2509.23866, section 3.2).
+"""Which demonstration a group gets if every rollout in it failed (DART, arXiv 2509.23866, section 3.2).
 
-Such a group teaches nothing by itself: all its advantages are 0. With one success from elsewhere it teaches
-what to prefer. A group that has a success of its own gets none, so the pool never competes with the policy.
+Such a group teaches nothing by itself: all its advantages are 0. With a demonstration, which is a success, it
+teaches what to prefer. A group that has a success of its own gets no demonstration, so the experience pool
+never competes with the policy.
 
-Rewards are compared only between episodes that began alike. So where the content of a task follows from its
-seed, a group gets demonstrations of its own seed only, and tasks that fail are played on seeds that have a
-demonstration.
+Rewards are compared only between episodes that begin alike. If the start screen of a task follows from the
+seed, a group gets demonstrations of its own seed only. Tasks that fail are then played more often on seeds
+that have a demonstration.
 
-An episode that the policy played itself with the actions of a demonstration as a hint (self-rolled,
-`guide_for`) is used instead of that demonstration (docs/decisions/0017-self-rolled-demonstrations.md).
+A self-rolled demonstration is an episode that the policy played itself, with the actions of another
+demonstration as a hint (`guide_for`). It is used instead of the demonstration that gave the hint
+(docs/decisions/0017-self-rolled-demonstrations.md).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,23 +27,24 @@ class PoolRule:
     """Chooses demonstrations for groups and for guided episodes."""
 
     max_uses: int
-    """How often one demonstration may be used; 0 for no limit."""
+    """How often one demonstration may be added to a group; 0: no limit."""
     order_seed: int = 0
     matches_seeds: bool = False
-    """A demonstration joins groups of its own seed only."""
+    """Whether a demonstration is added only to groups of its own seed."""
     without_thought: bool = False
-    """Whether demonstrations without a thought are trained on, although the policy writes thoughts."""
+    """Whether demonstrations without thoughts are used, although the policy writes thoughts."""
     guided_attempts: int = 0
-    """How many guided episodes the policy may play with one demonstration; 0 for none."""
+    """How many guided episodes the policy may play with one demonstration; 0: none."""
     success_above: float = SUCCESS_ABOVE
-    """A reward above it is a success."""
+    """An episode with a reward above this value is a success."""
 
     def demonstration_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
-        """A demonstration for a group in which every rollout failed; None to add nothing.
+        """Return the demonstration to add to a group in which every rollout failed.
 
-        It is drawn at random, with the same result for the same group.
+        The demonstration is drawn at random, but is always the same for the same group and the same pool.
+        Returns None for any other group, and if `known` has no demonstration that fits.
         """
         if not groups.has_only_failed(group, self.success_above) or group.demonstrations:
             return None
@@ -53,9 +56,10 @@ class PoolRule:
     def guide_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
-        """A demonstration for a guided episode, after a group in which every rollout failed.
+        """Return a demonstration for a guided episode, after a group in which every rollout failed.
 
-        None if the policy has played every demonstration of the task itself, or tried it often enough.
+        Returns None for any other group. Returns None as well if every fitting demonstration was replaced by
+        a self-rolled one, or has had `guided_attempts` guided episodes.
         """
         if not groups.has_only_failed(group, self.success_above):
             return None
@@ -78,10 +82,15 @@ class PoolRule:
         known: Collection[DemonstrationSummary],
         rewards: Sequence[float],
     ) -> int | None:
-        """A seed with a demonstration, for a task's next group of `rollouts` rollouts; None for any seed.
+        """Return a seed that has a demonstration, for a task's next group; None: any seed will do.
 
-        A seed is drawn with the probability that every rollout of such a group fails, estimated from the
-        latest rewards, because only such a group needs a demonstration.
+        rollouts   number of rollouts of the group
+        chance     source of the random choice
+        known      the demonstrations of the task
+        rewards    the latest rewards of the task
+
+        Only a group in which every rollout fails needs a demonstration. So such a seed is returned with the
+        probability that this happens, estimated from `rewards`.
         """
         if not self.matches_seeds:
             return None
@@ -109,5 +118,6 @@ class PoolRule:
 
 
 def _is_replaced(demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]) -> bool:
-    """Whether a self-rolled demonstration that was made with this demonstration as its hint is in use."""
+    """Whether `known` has a self-rolled demonstration that was made with this one as its hint and that is not
+    dropped."""
     return any(one.guide_id == demonstration.pool_id and not one.dropped for one in known)

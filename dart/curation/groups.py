@@ -1,4 +1,4 @@
-"""Whether a group can be trained, and what it still needs, from its record. Pure."""
+"""Questions about one group, answered from its record: can it be trained, and what is still to be played?"""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from dart.core.records import GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
 
 SPREAD = 1e-6
-"""Rewards that differ by no more than this count as equal: every advantage of the group would be 0."""
+"""Largest difference between rewards that count as equal. All advantages of such a group would be 0."""
 
 
 class DropReason(StrEnum):
@@ -15,20 +15,22 @@ class DropReason(StrEnum):
     NO_SPREAD = "no_spread"
     """All rewards are equal, so no rollout is better than another."""
     TOO_FEW = "too_few"
-    """Fewer than two rollouts were finished: nothing to compare."""
+    """Fewer than two rollouts were played to their end, so there is nothing to compare."""
     TASK_QUARANTINED = "task_quarantined"
-    """Its task is in quarantine because of faults, so its unfinished rollouts are not played on."""
+    """The task was quarantined because of faults, so the unfinished rollouts of its groups are not played."""
     STALE = "stale"
-    """A step is older than the staleness bound. Admission prevents it; a lowered bound may cause it."""
+    """A step is older than the staleness bound allows. Admission prevents this, unless the bound was lowered
+    since."""
 
 
 def unissued(group: GroupRecord) -> int:
-    """How many rollouts of a group have not been leased yet."""
+    """Return the number of rollouts of a group that were never leased."""
     return group.rollouts_wanted - len(group.rollouts)
 
 
 def awaiting(group: GroupRecord) -> RolloutRecord | None:
-    """The first rollout of a group that awaits a new lease, because its attempt failed or was parked."""
+    """Return the first rollout of a group that awaits a new lease, because its last attempt failed or its
+    episode was parked; None if there is none."""
     idle = (r for r in group.rollouts if r.state == RolloutState.LEASED and r.environment is None)
     return next(idle, None)
 
@@ -39,7 +41,7 @@ def is_complete(group: GroupRecord) -> bool:
 
 
 def rewards(group: GroupRecord) -> tuple[float, ...]:
-    """The rewards of a group's finished rollouts."""
+    """Return the rewards of those rollouts of a group that were played to their end."""
     return tuple(r.reward for r in group.rollouts if r.state == RolloutState.STORED and r.reward is not None)
 
 
@@ -49,14 +51,14 @@ def has_success(group: GroupRecord, success_above: float) -> bool:
 
 
 def has_only_failed(group: GroupRecord, success_above: float) -> bool:
-    """Whether a group is complete, some rollouts were finished and none succeeded."""
+    """Whether a group is complete, has at least one reward and has no success."""
     return is_complete(group) and bool(rewards(group)) and not has_success(group, success_above)
 
 
 def why_untrainable(group: GroupRecord) -> DropReason | None:
-    """Why a complete group teaches nothing; None if it teaches something or is not complete.
+    """Return why a complete group cannot be trained; None if it can, or if it is not complete yet.
 
-    A group whose rollouts all failed teaches something if a demonstration, which is a success, was added.
+    A group in which every rollout failed can be trained if a demonstration, which is a success, was added.
     """
     if not is_complete(group):
         return None
@@ -69,13 +71,15 @@ def why_untrainable(group: GroupRecord) -> DropReason | None:
 
 
 def oldest_step(group: GroupRecord) -> int | None:
-    """The oldest policy version among a group's steps, parked ones included; None while it has none."""
+    """Return the oldest policy version that sampled a step of the group, also of a parked episode; None if
+    the group has no steps yet."""
     kept = (r.oldest_version for r in group.rollouts if r.state != RolloutState.DROPPED)
     return min((version for version in kept if version is not None), default=None)
 
 
 def version_floor(group: GroupRecord) -> int:
-    """The version floor of a group: no step of it is, or can become, older than this version."""
+    """Return the version floor of a group: the oldest version that sampled one of its steps, or may sample
+    one while the group is still played."""
     oldest = oldest_step(group)
     if oldest is None:
         return group.policy_version

@@ -1,4 +1,5 @@
-"""Leases and failures of guided episodes, in which the policy sees the actions of a demonstration."""
+"""Leases and failures of guided episodes, in which the policy sees the actions of a demonstration in its
+prompt."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -10,7 +11,7 @@ from dart.curation.stall_diagnosis import Playing
 
 @dataclass(frozen=True, slots=True)
 class GuidedLease:
-    """The environment that plays a guided episode, and until when."""
+    """Which environment plays a guided episode, and until when."""
 
     environment: str
     task_id: str
@@ -18,7 +19,10 @@ class GuidedLease:
 
 
 class GuidedEpisodes:
-    """The leases and failures of guided episodes, by demonstration."""
+    """The leases and failures of guided episodes, by the pool id of their demonstrations.
+
+    Overdue leases end at the next call of `lease`. All of this is lost when the curator restarts.
+    """
 
     def __init__(self, *, lease_s: float, max_attempts: int) -> None:
         self._lease_s = lease_s
@@ -32,10 +36,10 @@ class GuidedEpisodes:
         next_guide: Callable[[Collection[int]], DemonstrationSummary | None],
         now_unix_s: float,
     ) -> DemonstrationSummary | None:
-        """Lease a guided episode and return its demonstration; None when there is none to play.
+        """Lease a guided episode to an environment and return its demonstration; None if there is none.
 
-        next_guide   gets the ids of the demonstrations that are being played or failed too often; returns
-                     another demonstration
+        next_guide   function that returns the demonstration to play next, or None. Its argument is the pool
+                     ids to leave out: they are being played, or their guided episodes failed too often
         """
         self._leases = {
             pool_id: lease
@@ -54,17 +58,18 @@ class GuidedEpisodes:
         self._leases.pop(pool_id, None)
 
     def fail(self, pool_id: int) -> None:
-        """End the lease of an episode that failed; after `max_attempts` failures it is not played again."""
+        """End the lease of an episode that failed. After `max_attempts` failures its demonstration is not
+        played again."""
         self.end(pool_id)
         self._failures[pool_id] += 1
 
     @property
     def num_playing(self) -> int:
-        """How many guided episodes are leased."""
+        """The number of guided episodes that are leased."""
         return len(self._leases)
 
     def playing(self, now_unix_s: float) -> Iterator[Playing]:
-        """The episodes that are leased."""
+        """Yield a description of each guided episode that is leased."""
         for pool_id, lease in self._leases.items():
             yield Playing(
                 environment=lease.environment,

@@ -1,7 +1,7 @@
-"""A priority queue whose keys can get another rank or be removed, each in O(log n).
+"""A priority queue in which the rank of a key can be changed and a key can be removed, each in O(log n).
 
-The implementation is a heap. Outdated entries are skipped when they come up, and removed when they are the
-majority.
+The implementation is a heap. A change leaves the old entry in the heap. Such outdated entries are skipped
+when they reach the top, and all of them are removed when they are the majority.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ from typing import Any, Generic, TypeVar
 K = TypeVar("K")
 
 Rank = Any
-"""Anything that can be compared; keys of equal ranks are compared themselves."""
+"""Type of a rank: anything that can be compared with `<`. Keys of equal rank are ordered by the keys
+themselves."""
 
 SWEEP_FROM = 64
-"""Outdated entries are removed only if there are more than this many."""
+"""Outdated entries are removed only if there are more of them than this."""
 
 
 class IndexedHeap(Generic[K]):
-    """Keys, each with a rank; the least rank is first."""
+    """A priority queue of keys, each with a rank; the key of least rank is first."""
 
     def __init__(self) -> None:
         self._ranks: dict[K, Rank] = {}
@@ -57,7 +58,7 @@ class IndexedHeap(Generic[K]):
             self.put(key, rank)
 
     def first(self) -> K | None:
-        """The key of least rank; None when there is none."""
+        """Return the key of least rank; None if the queue is empty."""
         while self._heap:
             rank, key = self._heap[0]
             if self._ranks.get(key) == rank:
@@ -66,11 +67,12 @@ class IndexedHeap(Generic[K]):
         return None
 
     def smallest(self, count: int) -> list[K]:
-        """The first `count` keys in order, or all if there are fewer. Takes O(n log count)."""
+        """Return the `count` keys of least rank in order, or all if there are fewer. Takes O(n log count)."""
         return [key for _, key in nsmallest(count, self._entries())]
 
     def up_to(self, rank: Rank) -> list[K]:
-        """The keys with at most this rank, in order. Takes O(log n) when there are none."""
+        """Return the keys with at most this rank, in order. Takes O(log n) if there are none, else
+        O(n log n)."""
         if self.first() is None or self._heap[0][0] > rank:
             return []
         return [key for _, key in sorted(entry for entry in self._entries() if entry[0] <= rank)]

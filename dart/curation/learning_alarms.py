@@ -1,9 +1,9 @@
-"""The alarms for learning: what each of them measures, when it is raised and cleared, and what to do.
+"""The rules of the learning alarms: when each is raised and cleared, and what to do then.
 
-Pure. A measurement is taken from each update or from each window of finished episodes
-(`dart.curation.play_figures`). Hysteresis: an alarm is raised after `raise_after` bad measurements in a row
-and cleared after `clear_after` good ones. A measurement between the two levels counts as neither, so a value
-that moves about its threshold changes nothing.
+An alarm measures each update, or each window of finished episodes (`dart.curation.play_figures`). It is
+raised after `raise_after` bad measurements in a row and cleared after `clear_after` good ones (hysteresis). A
+measurement between the two levels is neither bad nor good, so a value that moves about its threshold changes
+nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,11 +19,11 @@ class Measured:
 
     value: float
     text: str
-    """The measurement in words, with its unit."""
+    """The measurement in words and with its unit, for people to read."""
 
 
 Figures = Mapping[LearningAlarm, Measured]
-"""What was measured of one update or one window; an alarm that is not there was not measured."""
+"""The measurements of one update or one window, by alarm. An alarm without an entry was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +32,24 @@ class AlarmRule:
 
     alarm: LearningAlarm
     threshold: Callable[[AlarmsSettings], float]
-    """A value at the threshold is bad."""
+    """Returns the threshold from the settings. A value at the threshold, or beyond it, is bad."""
     is_low_bad: bool = False
     """Whether values below the threshold are bad instead of those above it."""
     clear_at: float
-    """A value is good if it is beyond `clear_at` times the threshold, on the other side."""
+    """Factor: a value is good if it is on the harmless side of `clear_at` times the threshold."""
     raise_after: int
     """Number of bad measurements in a row that raise the alarm."""
     clear_after: int = 3
-    """Number of good measurements in a row that clear it."""
+    """Number of good measurements in a row that clear the alarm."""
     remedy: str
 
     def is_bad(self, value: float, settings: AlarmsSettings) -> bool:
-        """Whether the value is at the threshold or beyond."""
+        """Whether the value is at the threshold or beyond it, on the bad side."""
         limit = self.threshold(settings)
         return value <= limit if self.is_low_bad else value >= limit
 
     def is_good(self, value: float, settings: AlarmsSettings) -> bool:
-        """Whether the value is so far from the threshold that it counts towards clearing the alarm."""
+        """Whether the value is far enough on the harmless side to count towards clearing the alarm."""
         limit = self.clear_at * self.threshold(settings)
         return value > limit if self.is_low_bad else value < limit
 
@@ -141,15 +141,15 @@ RULES: tuple[AlarmRule, ...] = (
         "repair the evaluator; `dartrl pause` keeps the run from learning from it meanwhile",
     ),
 )
-"""One rule for each alarm. docs/alarms.md has them as a table, which a test compares with this one."""
+"""The rule of each alarm. docs/alarms.md shows the rules as a table; a test compares the two."""
 
 MEMORY = max(max(rule.raise_after, rule.clear_after) for rule in RULES)
-"""Number of measurements from which the counts of every rule follow."""
+"""Number of newest measurements that determine the counts of bad and good measurements of every rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmChange:
-    """An alarm is raised or cleared."""
+    """The fact that an alarm was raised or cleared, and the measurement that did it."""
 
     rule: AlarmRule
     is_raised: bool
@@ -158,7 +158,7 @@ class AlarmChange:
 
 
 class AlarmBoard:
-    """Which alarms are raised. `next` takes one measurement after another."""
+    """Keeps which alarms are raised. Call `next` with the measurements, in their order."""
 
     def __init__(self, settings: AlarmsSettings, raised: Collection[LearningAlarm] = ()) -> None:
         """raised   the alarms that an earlier curator raised and did not clear"""
@@ -180,7 +180,7 @@ class AlarmBoard:
         return [self._change(rule, Measured(0.0, "it is switched off now")) for rule in unwatched]
 
     def next(self, figures: Figures) -> list[AlarmChange]:
-        """The alarms that these measurements raise or clear."""
+        """Return the alarms that these measurements raise or clear."""
         return list(self._changes(figures))
 
     def _changes(self, figures: Figures) -> Iterator[AlarmChange]:
@@ -212,11 +212,11 @@ class AlarmBoard:
 
 
 def update_figures(metrics: Mapping[str, float], max_grad_norm: float) -> Figures:
-    """Measure one update.
+    """Return the measurements of one update for the alarms.
 
-    metrics         the metrics that the trainer recorded with the version; figures that it does not know
-                    are not measured
-    max_grad_norm   training.max_grad_norm
+    metrics         the metrics that the trainer recorded with the version; an alarm whose metric is missing
+                    is not measured
+    max_grad_norm   the value of `training.max_grad_norm`
     """
     figures = {}
     if (kl := metrics.get("kl")) is not None:

@@ -1,9 +1,9 @@
 """The live groups, with an index for each question that the curator asks.
 
-The index is a copy of the record's rows. A changed row updates it in O(log n), because a group has few
-rollouts. The index decides nothing, and holds live groups only.
+The groups are copies of the record's rows. A changed row is applied in O(log n) for n groups, because a group
+has few rollouts. Nothing is decided here.
 
-Groups leased to the trainer are kept until their update is committed, and are in none of the indexes.
+A group that is leased to the trainer is kept until its update is committed, but is in none of the indexes.
 """
 
 import math
@@ -19,26 +19,28 @@ from dart.curation.indexed_heap import IndexedHeap
 
 
 class LiveGroupIndex:
-    """Groups by id; the indexes hold ids, the oldest group (by floor, then by id) first."""
+    """The live groups by id, and indexes of their ids. In an index the oldest group is first: the group with
+    the lowest version floor, then with the lowest id."""
 
     def __init__(self, live: Iterable[GroupRecord] = ()) -> None:
         self._groups: dict[int, GroupRecord] = {}
         self._playable: IndexedHeap[int] = IndexedHeap()
-        """Groups with a rollout to lease. Groups in which a rollout awaits another attempt come first."""
+        """Groups with a rollout to lease. Groups come first in which a rollout awaits another attempt or its
+        continuation."""
         self.unfinished: IndexedHeap[int] = IndexedHeap()
         self.ready: IndexedHeap[int] = IndexedHeap()
         self.untrainable: dict[int, DropReason] = {}
-        """Complete groups that teach nothing."""
+        """Complete groups that cannot be trained, with the reason."""
         self._by_oldest_step: IndexedHeap[int] = IndexedHeap()
         self.floors: Counter[int] = Counter()
-        """How many groups there are of each version floor, without those at the trainer."""
+        """Number of groups by version floor, without the groups that are leased to the trainer."""
         self._ready_floors: Counter[int] = Counter()
         self._held: dict[int, RolloutRecord] = {}
         """The rollouts that are being played, by id."""
         self._deadlines: IndexedHeap[int] = IndexedHeap()
-        """The same by the deadlines of their leases."""
+        """Ids of the rollouts that are being played, ordered by the deadlines of their leases."""
         self._played: dict[str, dict[int, None]] = {}
-        """The ids of the rollouts that each environment plays."""
+        """The ids of the rollouts that each environment plays; the inner keys are in order."""
         for group in live:
             self.put(group)
 
@@ -48,36 +50,36 @@ class LiveGroupIndex:
         return len(self._groups)
 
     def get(self, group_id: int) -> GroupRecord | None:
-        """The group with this id; None if it is not live."""
+        """Return the group with this id; None if it is not live."""
         return self._groups.get(group_id)
 
     def __getitem__(self, group_id: int) -> GroupRecord:
         return self._groups[group_id]
 
     def first_playable(self) -> GroupRecord | None:
-        """The group of which a rollout is leased next; None if no group has a rollout to lease."""
+        """Return the group of which a rollout is leased next; None if no group has a rollout to lease."""
         group_id = self._playable.first()
         return None if group_id is None else self._groups[group_id]
 
     def played_by(self, environment: str) -> RolloutRecord | None:
-        """A rollout that the environment plays; None if it plays none."""
+        """Return a rollout that the environment plays; None if it plays none."""
         rollout_id = next(iter(self._played.get(environment, ())), None)
         return None if rollout_id is None else self._held[rollout_id]
 
     def held(self) -> Collection[RolloutRecord]:
-        """Every rollout that is being played."""
+        """Return all rollouts that are being played."""
         return self._held.values()
 
     def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
-        """Rollouts whose holder is past its deadline, the longest overdue first."""
+        """Return the rollouts whose lease is past its deadline, the longest overdue first."""
         return [self._held[rollout_id] for rollout_id in self._deadlines.up_to((now_unix_s, math.inf))]
 
     def stale(self, oldest_allowed: int) -> list[int]:
-        """Groups that have a step of a version older than `oldest_allowed`."""
+        """Return the ids of the groups that have a step of a version older than `oldest_allowed`."""
         return self._by_oldest_step.up_to(oldest_allowed - 1)
 
     def oldest_ready(self, count: int) -> Mapping[int, int]:
-        """The version floors of the first `count` groups in `ready`, each with its number of groups."""
+        """Return how many of the first `count` groups in `ready` have each version floor."""
         left, found = count, {}
         for floor in sorted(self._ready_floors):
             found[floor] = min(left, self._ready_floors[floor])
@@ -86,7 +88,7 @@ class LiveGroupIndex:
 
     @property
     def unbatched(self) -> int:
-        """Number of live groups that the trainer does not have."""
+        """Number of live groups that are not leased to the trainer."""
         return self.floors.total()
 
     # ---- changes ----

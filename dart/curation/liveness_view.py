@@ -1,4 +1,4 @@
-"""What the curator reads from the board: which actors live, and which versions they serve."""
+"""What the curator reads from the board: which actors are alive, and which versions the engines serve."""
 
 import math
 import shutil
@@ -12,18 +12,20 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 SCREENSHOT_MAX_BYTES = 2**18
-"""Room that a screenshot may take on the disk. With less room an environment may be unable to write it."""
+"""Largest size of a screenshot in bytes. With less free space on the disk, an environment may be unable to
+write one."""
 
 SERVED_LOOK_S = 0.05
-"""Time between two looks at the versions of all engines. Those of other hosts are known 0.25 s late."""
+"""Interval at which the versions of all engines are read from the board. The board shows the versions of
+engines on other hosts up to 0.25 s late."""
 
 
 class LivenessView:
-    """The board as the curator sees it.
+    """What the curator reads from the board and from the disk.
 
     engines   names of the rollout actors
-    lease_s   after a time in which no engine could answer: for how long one must be able to answer again
-              before `Liveness.engines_answer` is true
+    lease_s   time for which engines must have been able to answer before `Liveness.engines_answer` is true
+              again, after a time in which no engine could
     """
 
     def __init__(self, board: Board, engines: Sequence[str], run_dir: Path, lease_s: float) -> None:
@@ -39,9 +41,10 @@ class LivenessView:
     # ---- who lives ----
 
     def refresh(self, now_s: float) -> Liveness:
-        """Look at the engines. The rest of the result is read from the board when it is asked for.
+        """Read the state of the engines, and return a new `Liveness`.
 
-        The time that this takes does not depend on how many environments there are.
+        The functions of the result read the board when they are called. So the time of this call does not
+        depend on the number of environments.
         """
         if not any(self._answers(name) for name in self._engines):
             self._no_engine_until_s = now_s + self._lease_s
@@ -53,7 +56,8 @@ class LivenessView:
         )
 
     def asks(self, environment: str) -> None:
-        """Note that an environment asks for work: it lives, whatever the board shows of it yet."""
+        """Note that an environment asks for work. Until the next `refresh` it counts as alive, even if the
+        board does not show this yet."""
         self._asker = environment
 
     def _alive_since(self, environment: str) -> float | None:
@@ -72,14 +76,14 @@ class LivenessView:
         return row is not None and row.ready and _lives(row, ENGINE_SILENT_S)
 
     def incarnation_of(self, name: str) -> int | None:
-        """The incarnation of an actor; None if it has no process."""
+        """Return the incarnation of an actor; None if it has no process."""
         slot = self._board.find(name)
         if slot is None:
             return None
         return int(self._board.get(slot, "incarnation")) if self._board.state(slot) in LIVING else None
 
     def is_still_playing(self, playing: Playing, now_unix_s: float) -> bool:
-        """Whether the process that got the episode still runs; the lease can outlast the process."""
+        """Whether the process that began to play an episode still runs. A lease can outlast its process."""
         slot = self._running(playing.environment)
         if slot is None:
             return False
@@ -88,10 +92,10 @@ class LivenessView:
     # ---- versions ----
 
     def oldest_served(self, now_s: float) -> int | None:
-        """The oldest version with which a rollout actor answers; None while no rollout actor answers.
+        """Return the oldest version with which a rollout actor answers; None while no rollout actor answers.
 
-        A rollout actor that serves an older version than required answers no request: it does not count.
-        The answer is at most SERVED_LOOK_S old, so that no request for work looks at every engine.
+        A rollout actor that serves an older version than required answers no request and does not count. The
+        result may be up to `SERVED_LOOK_S` old, so that not every request for work reads all engines.
         """
         if now_s >= self._served_until_s:
             self._served_until_s = now_s + SERVED_LOOK_S
@@ -99,7 +103,7 @@ class LivenessView:
         return self._oldest_served
 
     def read_oldest_served(self) -> int | None:
-        """What `oldest_served` answers, as of now."""
+        """Return the same as `oldest_served`, read from the board now."""
         served = [self._gauge(name, Gauge.SERVED_VERSION) for name in self._engines]
         required = self._gauge("weight_sync", Gauge.REQUIRED_VERSION) or 0
         return min(
@@ -107,7 +111,7 @@ class LivenessView:
         )
 
     def _gauge(self, name: str, gauge: Gauge) -> int | None:
-        """The value of a gauge of an actor; None while the actor does not run."""
+        """Return the value of a gauge of an actor; None while the actor does not run."""
         slot = self._running(name)
         return None if slot is None else self._board.gauge(slot, gauge)
 
@@ -126,5 +130,5 @@ class LivenessView:
 
 
 def _lives(row: Vitals, silent_after_s: float) -> bool:
-    """Whether an actor runs and its last beat is at most `silent_after_s` old, or of unknown age."""
+    """Whether an actor runs and its last beat is at most `silent_after_s` old (or the board has no age)."""
     return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= silent_after_s

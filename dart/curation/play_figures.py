@@ -1,7 +1,7 @@
-"""What is measured of finished episodes for the alarms of learning, window by window. Pure.
+"""Measurements of finished episodes for the learning alarms, window by window.
 
-Success and lengths are compared task by task, because the curator changes which tasks are played: a window
-of harder tasks is no fall.
+Success and lengths are compared task by task. The curator changes which tasks are played, so a lower mean
+over a window may only mean that its tasks are harder.
 """
 
 from collections import Counter, defaultdict, deque
@@ -15,38 +15,42 @@ from dart.core.types import Step
 from dart.curation.learning_alarms import Measured
 
 REFERENCE_WINDOWS = 2
-"""The first windows, which are the start of the run."""
+"""Number of windows that count as the start of the run."""
 
 RECENT, TASK_RECENT = 32, 96
-"""Number of the newest episodes of a task: for means over tasks, and for the success of one task.
+"""Numbers of the newest episodes of a task that are used: RECENT for means over tasks, and TASK_RECENT for
+the success of one task.
 
-The rewards of a group are alike, because its rollouts begin at the same screen, so a few groups say little
-about a task: a recorded run has one at 66 % and later at 3 % over 32 episodes while the policy improves."""
+The rewards of a group are alike, because its rollouts begin at the same screen. So a few groups say little
+about one task: in a recorded run a task had 66 % success over 32 episodes and later 3 %, while the policy
+improved."""
 
 LEARNED_FROM = 0.4
-"""A task whose best success was less counts as never learned."""
+"""A task counts as learned if its best success rate was at least this."""
 
 GROUPS_LEAST = 4
-"""Fewer groups in a window say nothing about spread."""
+"""Number of groups that a window must have for the alarm about equal rewards to be measured."""
 
 BEFORE, BEFORE_LEAST = 64, 8
-"""Number of groups before those of one reward in a row, and the least number that tells their chance."""
+"""Largest number of groups before a streak (`Streak`) that its probability is estimated from, and the
+smallest number for which there is an estimate."""
 
 STREAK_MOST = 32
-"""So many groups in a row count. A job that is solved has more without any fault."""
+"""Largest length of a streak that counts; longer ones count as this long. Once a job is solved, long streaks
+are normal."""
 
 ACTION_MARK = "Action:"
-"""What stands between thought and action in answers of vision-language policies (`dart.policy.uitars`)."""
+"""Separates the thought from the action in answers of vision-language policies (`dart.policy.uitars`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFigures:
-    """What is measured of the answers of some episodes."""
+    """Measurements of the answers of some episodes."""
 
     steps: int
     tokens: int
     entropy: float | None
-    """Nats per token, mean; None without recorded entropies."""
+    """Mean entropy in nats per token; None if no entropies were recorded."""
     top_action: str
     top_count: int
     """Number of steps with the most frequent action."""
@@ -73,13 +77,13 @@ def answer_figures(episodes: Collection[Sequence[Step]]) -> AnswerFigures:
 
 @dataclass(slots=True)
 class Streak:
-    """Groups in a row whose rewards are all the same one, and the groups before them.
+    """The newest groups in a row in which every reward has the same value, and the groups before them.
 
-    Groups are counted, not episodes, because the rewards of a group are alike without any fault.
+    Groups are counted, not episodes, because the rewards of one group are often alike without any fault.
     """
 
     before: deque[float | None] = field(default_factory=lambda: deque(maxlen=BEFORE))
-    """The reward of each group; None where the rewards of a group differ."""
+    """The groups before the streak: the reward of each group, or None if its rewards differ."""
     reward: float | None = None
     length: int = 0
 
@@ -92,7 +96,8 @@ class Streak:
 
     @property
     def chance(self) -> float:
-        """How likely the streak is by the groups before it; 1 if these are too few."""
+        """Probability of the streak, estimated from the groups before it; 1 if there are too few of them, or
+        if the rewards of the newest group differ."""
         if self.reward is None or len(self.before) < BEFORE_LEAST:
             return 1.0
         share = (self.before.count(self.reward) + 1) / (len(self.before) + 2)
@@ -107,9 +112,9 @@ class _Task:
     steps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     played: int = 0
     best: float = 0.0
-    """Best success of `TASK_RECENT` episodes in a row."""
+    """Best success rate over `TASK_RECENT` episodes in a row."""
     steps_at_start: float = 0.0
-    """Mean number of steps of its first `RECENT` episodes."""
+    """Mean number of steps of the task's first `RECENT` episodes."""
 
     def add(self, episode: FinishedEpisode, success_above: float) -> None:
         self.successes.append(episode.reward > success_above)
@@ -126,17 +131,18 @@ class _Task:
 
     @property
     def fall(self) -> float:
-        """By which share its success is below its best; 0 for a task that was never learned."""
+        """Share of its best success rate that the task has lost; 0 for a task that was never learned."""
         return 1.0 - fmean(self.successes) / self.best if self.best >= LEARNED_FROM else 0.0
 
     @property
     def length_factor(self) -> float | None:
-        """Steps of an episode divided by those at the start; None before both are known."""
+        """Mean number of steps of the task's newest episodes, divided by that of its first ones; None while
+        the two overlap."""
         return fmean(self.steps) / self.steps_at_start if self.played >= 2 * RECENT else None
 
 
 class PlayHistory:
-    """The history of a run's finished episodes. Add them in the order they were stored."""
+    """The history of a run's finished episodes. Add them window by window, in the order of being stored."""
 
     def __init__(self, success_above: float) -> None:
         self._success_above = success_above
@@ -147,7 +153,11 @@ class PlayHistory:
         self._at_start: list[AnswerFigures] = []
 
     def add_window(self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures | None) -> None:
-        """Add the episodes of a window. The answers of the first windows are needed, later ones are not."""
+        """Add the episodes of a window.
+
+        answers   the measurements of the window's answers; needed for the first `REFERENCE_WINDOWS` windows,
+                  and may be None for later ones
+        """
         for episode in episodes:
             self._tasks[episode.task_id].add(episode, self._success_above)
         for rewards in _groups_of(episodes):
@@ -160,10 +170,10 @@ class PlayHistory:
     def figures(
         self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures
     ) -> dict[LearningAlarm, Measured]:
-        """Measure the window that was added last.
+        """Return the measurements of the window that was added last.
 
         episodes   the episodes of the window
-        answers    its answers
+        answers    the measurements of its answers
         """
         return dict(
             [
@@ -176,7 +186,8 @@ class PlayHistory:
         )
 
     def _success(self) -> float | None:
-        """Mean over tasks of their success; None while most tasks were played less than half a memory."""
+        """Return the mean over tasks of their recent success rates; None while the tasks have been played
+        less than `RECENT / 2` times on average."""
         played = sum(task.played for task in self._tasks.values())
         if played < RECENT / 2 * len(self._tasks):
             return None
@@ -239,7 +250,7 @@ class PlayHistory:
 
 
 def _groups_of(episodes: Sequence[FinishedEpisode]) -> list[list[float]]:
-    """The rewards of each group that has at least two episodes among these."""
+    """Return the rewards of each group that has at least two episodes in `episodes`."""
     groups: defaultdict[int, list[float]] = defaultdict(list)
     for episode in episodes:
         groups[episode.group_id].append(episode.reward)

@@ -1,16 +1,16 @@
-"""How many rollouts a task's next group gets (DART, arXiv 2509.23866, section 3.1).
+"""N, the number of rollouts of a task's next group (DART, arXiv 2509.23866, section 3.1).
 
 Tasks that the policy mostly solves get fewer rollouts: a group of equal rewards teaches nothing, and the same
 rollouts teach more about tasks that are still hard. Let s be the mean reward of the task's latest N rollouts,
-where N is the task's present number. The next N is:
+where N is the present number of the task. The next N is:
 
     N_max                               while s < threshold
-    max(N_min, floor(a / s - b))        from there on
+    max(N_min, floor(a / s - b))        while s >= threshold
 
-The paper gives 9 / s - 7 for N_max = 8 and threshold = 0.6. That is the curve of this form through
-(threshold, N_max) and (1, 2), so for other settings a and b follow from the same two points: the number
-falls without a jump at the threshold, and a task that always succeeds gets 2, the fewest rollouts that GRPO
-can compare.
+The paper gives 9 / s - 7 for N_max = 8 and threshold = 0.6. This curve passes through the points
+(threshold, N_max) and (1, 2). For other settings, a and b are chosen so that the curve passes through the
+same two points: the number falls without a jump at the threshold, and a task that always succeeds gets 2
+rollouts (or N_min, if that is more), the fewest that GRPO can compare.
 """
 
 import math
@@ -21,7 +21,8 @@ FEWEST = 2
 """The fewest rollouts of a group, because GRPO compares the rollouts of a group with each other."""
 
 ROUNDING = 1e-9
-"""A quotient that is below a whole number by at most this, through rounding, counts as that number."""
+"""Tolerance for rounding errors: a value that is at most this much below a whole number counts as the whole
+number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +36,24 @@ class Quota:
     threshold: float
 
     def at_first(self, decided: int | None) -> int:
-        """N of a task when the curator starts.
+        """Return N of a task when the curator starts.
 
-        decided   N as it was decided before a restart, perhaps with other settings; None if it never was
+        decided   N that an earlier curator decided, perhaps with other settings; None if there is none
         """
         return self.most if decided is None else min(self.most, max(self.minimum, decided))
 
     def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
-        """N of a task's next groups.
+        """Return N of a task's next groups.
 
-        current          N of the task now; it stays while fewer rewards than this are known
-        recent_rewards   rewards of the task, newest last
+        current          the present N of the task; N does not change while fewer rewards than this are known
+        recent_rewards   the latest rewards of the task, newest last
         """
         if len(recent_rewards) < current:
             return current
         return self.for_success(success(recent_rewards, current))
 
     def for_success(self, s: float) -> int:
-        """N of a task with a mean reward of `s`, in [0, 1]."""
+        """Return N of a task whose mean reward is `s`, in [0, 1]."""
         if s < self.threshold:
             return self.most
         if self.threshold == 1:
@@ -63,10 +64,10 @@ class Quota:
 
 
 def fixed_quota(rollouts: int) -> Quota:
-    """The same number of rollouts for every task."""
+    """Return a rule that gives every task the same number of rollouts."""
     return Quota(most=rollouts, minimum=rollouts, threshold=1.0)
 
 
 def success(recent_rewards: Sequence[float], last: int) -> float:
-    """Mean of the last `last` rewards; there must be at least so many."""
+    """Return the mean of the last `last` rewards. At least that many rewards must be given."""
     return math.fsum(list(recent_rewards)[-last:]) / last

@@ -1,6 +1,6 @@
-"""The phase of a run: evaluation of the base policy, training, evaluation of the result. Pure.
+"""The phases of a run: evaluation of the base policy, training, evaluation of the trained policy, done.
 
-It follows from the record and the clock alone, so a restarted curator is in the same phase as the last one.
+The phase follows from the record and the time alone, so a restarted curator is in the same phase as before.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from dart.core.seeds import HELD_OUT_SEEDS
 
 
 class EvaluationEpisode(NamedTuple):
-    """One episode of an evaluation; each is played once in each phase."""
+    """One episode of an evaluation. The evaluations before and after training each play it once."""
 
     task_id: str
     seed: int
@@ -23,15 +23,15 @@ class EvaluationEpisode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Which evaluations a run plays, and when its training ends, by its configuration."""
+    """Which evaluations a run plays and when its training ends, according to its configuration."""
 
     config: Config
     training_ends_unix_s: float
-    """When training ends and the final evaluation begins, in unix seconds; infinite for no limit."""
+    """Time at which training ends and the final evaluation begins, in unix seconds; infinity: no limit."""
 
     @property
     def episodes(self) -> frozenset[EvaluationEpisode]:
-        """All episodes of one evaluation."""
+        """All episodes of one evaluation: sampled ones and greedy ones, of each task and held-out seed."""
         tasks, evaluation = self.config.tasks.train, self.config.evaluation
         seeds = HELD_OUT_SEEDS[: evaluation.seeds_per_task]
         greedy_seeds = seeds[: evaluation.greedy_seeds_per_task] if evaluation.temperature > 0 else ()
@@ -48,9 +48,10 @@ class RunPlan:
 def that_count(
     evaluations: Iterable[Evaluation], phase: EvaluationPhase, newest_version: int | None
 ) -> tuple[Evaluation, ...]:
-    """The evaluations that count for a phase.
+    """Return the recorded results that count for the evaluation of a phase.
 
-    After training only those of the newest version count: a resumed run may have measured an older one.
+    For the evaluation after training, only results of the newest version count, because a run that was
+    resumed may have measured an older version.
     """
     return tuple(
         one
@@ -60,12 +61,13 @@ def that_count(
 
 
 def turn(episode: EvaluationEpisode) -> tuple[int, bool, str]:
-    """The rank of an episode among those of its evaluation: an order that mixes the tasks."""
+    """Return the rank by which the episodes of an evaluation are ordered: by seed first, so that tasks are
+    mixed."""
     return episode.seed, episode.is_greedy, episode.task_id
 
 
 def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
-    """Evaluation episodes still to be played, in the order of their turns."""
+    """Return the evaluation episodes that have no result in `done`, in the order of `turn`."""
     played = {EvaluationEpisode(one.task_id, one.seed, one.is_greedy) for one in done}
     return sorted(plan.episodes - played, key=turn)
 
@@ -73,7 +75,13 @@ def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode
 def phase_now(
     plan: RunPlan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
-    """The phase of a run, from its progress and the time."""
+    """Return the phase of a run.
+
+    updates          number of committed updates
+    actions          number of environment steps played for training; 0 if `training.actions` is 0
+    missing_before   number of episodes that the evaluation before training still has to play
+    missing_after    the same of the evaluation after training
+    """
     evaluation, training = plan.config.evaluation, plan.config.training
     if evaluation.before and missing_before and updates == 0:
         return RunPhase.BASE_EVALUATION

@@ -1,14 +1,14 @@
 """Carries out the curator's decisions, and keeps its index in step with the record.
 
 Each method asks the curator for a decision, writes it to the record, passes the resulting rows to the
-curator, and repeats this until there is nothing more to do. A message of an environment or of the trainer is
-only a reason to read the record, so a lost, repeated or late message changes nothing. The whole record is
-read when the service opens, and again only when it contradicts the index, because another process wrote or a
-message got lost.
+curator, and repeats this until there is nothing more to do. A message from an environment or from the trainer
+is only a reason to read the record, so a lost, repeated or late message does no harm. The whole record is
+read when the service opens. It is read again only when the record contradicts the index, because another
+process wrote to the record or a message got lost.
 
 Only one method may run at a time, from its first await to its last. If the record contradicts the index even
-after it was read again, or if a write does not end, the exception is passed on; the next service starts from
-the record.
+after it was read again, or if a write fails, the exception leaves the method. A new service must then be
+opened; it starts from the record.
 """
 
 import time
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Record(Protocol):
-    """What the service needs of the store. Writes go to the store actor, reads may go to the database."""
+    """What the service needs of the record. Writes go to the store actor; reads may go to the database."""
 
     async def write(self, call: Call[T]) -> T: ...
 
@@ -68,7 +68,10 @@ async def open_service(
     clock: Clock = time.time,
     on_decision: Callable[[TaskDecision], None] = lambda _: None,
 ) -> "CurationService":
-    """Make a service that continues from the record; `on_decision` is called with each recorded decision."""
+    """Return a service that continues from the record.
+
+    on_decision   called with each decision about a task after it is in the record
+    """
     service = CurationService(settings, record, clock, on_decision)
     await service.give_back_stale_batch()
     await service.settle()
@@ -96,11 +99,11 @@ class CurationService:
     # ---- environments ----
 
     def serving(self, version: int | None) -> None:
-        """Set the oldest version that any engine serves; None while none does."""
+        """Set the oldest version that any engine serves; None while no engine serves one."""
         self.curator.serving_version = version
 
     async def work(self, environment: str) -> RolloutLease | NoWorkYet:
-        """Lease to an idle environment the rollout that it plays next."""
+        """Lease a rollout to an idle environment; NoWorkYet, with the reason, if there is none now."""
         while True:
             decision = self.curator.work_for(environment, self._clock())
             match decision:
@@ -133,7 +136,8 @@ class CurationService:
         return released.result
 
     async def look(self, rollout_id: int) -> None:
-        """Read a changed rollout from the record, for instance one that was stored, then `settle`."""
+        """Read a rollout that changed in the record, such as one that was stored, into the index;
+        `settle`."""
         await self._seen(self.record.rollout(rollout_id))
 
     async def _seen(self, rollout: RolloutRecord) -> None:
@@ -141,7 +145,7 @@ class CurationService:
         await self.settle()
 
     async def revoke_overdue(self) -> int:
-        """Revoke every lease past its deadline; returns how many."""
+        """Revoke every lease past its deadline; return their number."""
         overdue = self.curator.overdue(self._clock())
         for decision in overdue:
             await self._revoke(decision.release, environment_lost=decision.environment_lost)
@@ -167,8 +171,8 @@ class CurationService:
     async def _use_demonstrations(self) -> None:
         """Add demonstrations to groups in which every rollout failed.
 
-        A command that drops a demonstration from the pool does not tell the curator. The store then refuses
-        to add that demonstration, and the record is read again.
+        `dartrl pool` can drop a demonstration without a message to the curator. The store then refuses to add
+        it, and the record is read again.
         """
         refused: UseDemonstration | None = None
         while (decision := self.curator.demonstration_to_use()) is not None:
@@ -183,7 +187,7 @@ class CurationService:
                 self.curator.demonstration_used(decision)
 
     def pool_changed(self, task_id: str) -> None:
-        """Read the demonstrations of a task again, after a guided episode was stored."""
+        """Read the demonstrations of a task from the record again, after a guided episode was stored."""
         self.curator.tasks.pool_changed(task_id, self.record.demonstrations(task_id))
 
     # ---- the trainer ----
@@ -191,7 +195,9 @@ class CurationService:
     async def batch(self, trained_ahead: Collection[int] = ()) -> Batch | NoWorkYet:
         """Lease a batch to the trainer: the open batch again if there is one, else a new batch.
 
-        trained_ahead   groups of `batch_ahead` that it has trained on
+        trained_ahead   ids of the groups that `batch_ahead` named and that the trainer has trained on already
+
+        Returns NoWorkYet, with the reason, if no batch can be leased now.
         """
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
@@ -211,7 +217,11 @@ class CurationService:
         return self._leased(await self.record.write(decision))
 
     async def batch_ahead(self) -> BatchAhead | NoWorkYet:
-        """Name the groups of the batch after the open one, for a trainer that writes its checkpoint."""
+        """Return the ids of the groups of the batch after the open one, without a lease.
+
+        The trainer computes the next update with them while it writes the checkpoint of the open batch.
+        Returns NoWorkYet, with the reason, if these groups are not known yet.
+        """
         chosen = self.curator.batch_ahead()
         return chosen if isinstance(chosen, NoWorkYet) else BatchAhead(group_ids=chosen)
 
@@ -220,7 +230,7 @@ class CurationService:
         return batch
 
     async def committed(self, version: int) -> None:
-        """Update the index after the trainer committed an update, which is in the record already."""
+        """Update the index after the trainer committed the update to `version`, which the record has."""
         known = self.curator.trainer_version
         if known is not None and version <= known:
             return
@@ -231,10 +241,11 @@ class CurationService:
         await self.settle()
 
     async def give_back_stale_batch(self) -> None:
-        """Give the open batch back if a step of it is older than the staleness bound, which was lowered.
+        """Give the open batch back if one of its steps is older than the staleness bound allows.
 
-        The trainer asserts the bound, so it would crash on that batch again and again. Groups that are fresh
-        enough are leased again in a later batch, the others are dropped.
+        This happens when `curation.staleness` was lowered while the batch was open. The trainer asserts the
+        bound, so it would crash on this batch again and again. Groups that are fresh enough are leased again
+        in a later batch; the others are dropped.
         """
         if (stale := self.curator.stale_batch()) is None:
             return
@@ -256,7 +267,7 @@ class CurationService:
         self._read_again()
 
     def overdue_batch(self) -> Batch | None:
-        """The open batch if it is past its deadline; None if a call has returned this lease before."""
+        """Return the open batch if its lease is past its deadline. Each lease is returned only once."""
         batch = self.curator.open_batch
         if batch is None or self._clock() < batch.deadline_unix_s:
             return None
@@ -269,7 +280,7 @@ class CurationService:
     # ---- the whole record ----
 
     async def _reload(self) -> None:
-        """Build the index anew from the record, which contradicts it, and `settle`."""
+        """Build a new index from the whole record, because the record contradicts the old one; `settle`."""
         self._read_again()
         await self.settle()
 

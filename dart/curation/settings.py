@@ -19,7 +19,7 @@ TASK_ORDERS: Mapping[str, Callable[[Sequence[str], int], TaskOrder]] = {
     "round_robin": RoundRobin,
     "expected_spread": ByExpectedSpread,
 }
-"""By the value of `curation.task_order`."""
+"""Class of the order of tasks for each value of `curation.task_order`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,37 +28,38 @@ class CuratorSettings:
 
     tasks: tuple[str, ...]
     seeds: Sequence[int]
-    """Training seeds; may be a range."""
+    """The seeds of training; may be a range."""
     quota: Quota
     largest_step_cap: int
     """The global step cap, in environment steps."""
     groups_per_update: int
     staleness_bound: int
-    """K, in policy versions."""
+    """K: the largest staleness of a trained step, in policy versions."""
     success_above: float = SUCCESS_ABOVE
-    """A reward above it is a success."""
+    """An episode with a reward above this value is a success."""
     max_attempts: int
     lease_s: float
     batch_lease_s: float = 600.0
     retry_after_s: float = 0.5
     over_provision: float = 0.0
-    """APRIL's alpha: groups in flight or ready for each group of an update; 0 for no bound but staleness."""
+    """APRIL's alpha: live groups outside the trainer, as a multiple of `groups_per_update`; 0: only the
+    staleness bound limits them."""
     scheduling: Scheduling = Scheduling.ROLLOUT
     step_cap: StepCap | None = None
     pool: PoolRule | None = None
     task_quarantine: TaskQuarantineSettings | None = None
     task_order: Callable[[Sequence[str], int], TaskOrder] = RoundRobin
-    """Makes the order of tasks, from their names and `order_seed`."""
+    """Returns an order of tasks, given their ids and `order_seed`."""
     order_seed: int = 0
 
     @property
     def kept_rewards(self) -> int:
-        """How many of the newest rewards of a task are kept; N is decided from the last N of them."""
+        """Number of a task's newest rewards that are kept; the next N is decided from the last N of them."""
         return max(RECENT_REWARDS, self.quota.most)
 
 
 def settings_of(config: Config) -> CuratorSettings:
-    """The curator's settings from the configuration; a switch that is off leaves its rule out."""
+    """Return the curator's settings from the configuration. A rule that is switched off is None."""
     curation, seed = config.curation, config.run.seed
     number, length = curation.rollout_number, curation.trajectory_length
     most = curation.rollouts_per_group

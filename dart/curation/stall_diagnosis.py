@@ -1,11 +1,12 @@
-"""Who waits, for how long, and which part of the run is to blame. Pure: facts in, words out.
+"""Diagnosis of a stall: who waits, for how long, and which part of the run is the cause.
 
 environments ─> engines ─> curator ─> store ─> trainer ─> weight_sync
 
-An actor that waits for another one reports nothing, and one that hangs looks like one that is busy. So when
-an actor waits too long, the parts that it depends on are judged from outside: what they do, and since when.
-The first that fails, in the order in which one stops the others, is the cause. A cause is always named: where
-every part works, the cause is that there are too few environments.
+An actor that waits for another actor reports nothing, and an actor that hangs looks like a busy one. So when
+an actor waits too long, the parts that it depends on are judged from outside: by what they do, and since
+when. The parts are checked in the order of `CAUSES`, because some parts stop others; the first one with a
+problem is the cause. A cause is always named: if no part has a problem, there are too few environments or the
+curator gives out no work. The functions here have no side effects.
 """
 
 import math
@@ -17,11 +18,11 @@ from typing import overload
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 INTERVAL_MAX_S = 3600.0
-"""The longest time between two notices of one stall."""
+"""Longest time between two notices of the same stall."""
 
 
 class Part(StrEnum):
-    """The parts of the chain from a screen to a new policy."""
+    """The parts of a run, in the order in which data passes from a screen to a new policy."""
 
     ENVIRONMENTS = "environments"
     ENGINES = "engines"
@@ -32,7 +33,7 @@ class Part(StrEnum):
 
 
 class Starving(StrEnum):
-    """Who waits; the most important first."""
+    """Who waits in a stall, the most important first."""
 
     TRAINER = "trainer"
     """The trainer waits for a batch."""
@@ -50,18 +51,19 @@ class Component:
     state: str = "running"
     ready: bool = True
     reason: str = ""
-    """Why the actor ended the last time."""
+    """Why the last process of the actor ended; empty if none has ended."""
     doing: str = ""
     """The work or the message that the actor is busy with; empty when it is idle."""
     doing_s: float = 0.0
     silent_s: float = 0.0
     """Time since the actor's last beat."""
     silent_after_s: float = ACTOR_SILENT_S
-    """Age of the last beat from which an actor counts as silent; lower for engines, which beat more often."""
+    """Age of the last beat above which the actor counts as silent; lower for engines, which beat more
+    often."""
     unwell_s: float = 0.0
-    """For an engine: for how long it has been down, not ready or silent."""
+    """For an engine: time for which it has been down, not ready or silent."""
     behind_s: float = 0.0
-    """For an engine: for how long it has served an older version than the trainer made."""
+    """For an engine: time for which it has served an older version than the newest one of the trainer."""
     version: int = 0
 
     @property
@@ -84,7 +86,11 @@ class Playing:
 
 
 class Episodes(Sequence[Playing]):
-    """The episodes that are being played: how many is known, and they are described when one is looked at."""
+    """The episodes that are being played. Their number is known at once; their descriptions are computed only
+    when an item is read.
+
+    describe   function that returns the descriptions of all episodes
+    """
 
     def __init__(self, count: int, describe: Callable[[], Sequence[Playing]]) -> None:
         self._count = count
@@ -110,28 +116,28 @@ class Episodes(Sequence[Playing]):
 class RunFacts:
     """What is known about a run at one moment.
 
-    The curator knows the fields up to `paused`; the others come from the configuration, the board and the
+    The fields up to `paused` come from the curator; the others come from the configuration, the board and the
     record.
     """
 
     trainer_waits_because: str = ""
     """Why the trainer was given no batch; empty when it was given a batch or needs none."""
     environments_wait_because: Mapping[str, str] = field(default_factory=dict)
-    """Why each idle environment was given no work."""
+    """Why each idle environment was given no work, by the name of the environment."""
     playing: Sequence[Playing] = ()
     quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
-    """Tasks in quarantine, with the reason."""
+    """The tasks in quarantine, each with the reason."""
     paused: str = ""
     """Why the store takes no writes; empty while it takes writes."""
     starved_after_s: float = math.inf
     trainer_waits_s: float = 0.0
-    """For how long the trainer has waited for a batch; 0 when it is not waiting."""
+    """Time for which the trainer has waited for a batch; 0 if it is not waiting."""
     waiting: Mapping[str, float] = field(default_factory=dict)
-    """For how long each idle environment has waited for work."""
+    """Time for which each idle environment has waited for work, by name."""
     tasks: int = 0
     groups_per_update: int = 1
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Groups dropped since the trainer's last batch, by reason."""
+    """Number of groups that were dropped since the trainer began to wait, by reason."""
     store: Component = Component(name="store")
     trainer: Component = Component(name="trainer")
     weight_sync: Component = Component(name="weight_sync")
@@ -140,24 +146,24 @@ class RunFacts:
 
     @property
     def long_s(self) -> float:
-        """An actor that has been at one piece of work for this time counts as the cause of a stall."""
+        """Time at one piece of work after which an actor counts as the cause of a stall."""
         return self.starved_after_s / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """One stall: who waits and why."""
+    """The description of one stall: who waits and why."""
 
     starving: Starving
     cause: Part
     text: str
-    """The message about the stall: who waits for how long, why, and the cause."""
+    """The message about the stall for people: who waits, for how long, why, and the cause."""
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
-    """Find who has waited for longer than `starved_after_s`, and the cause; None if there is no stall.
+    """Return who has waited for at least `starved_after_s`, and the cause; None if there is no stall.
 
-    If several wait, the first in the order of `Starving` counts.
+    If several wait, only the first one in the order of `Starving` is reported.
     """
     for who, waited_s, what, reason in _waits(facts):
         if waited_s >= facts.starved_after_s:
@@ -172,12 +178,13 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def is_stalled(facts: RunFacts) -> bool:
-    """Whether an actor has waited longer than `starved_after_s`, so that `diagnose` finds a stall."""
+    """Whether an actor has waited for at least `starved_after_s`, so that `diagnose` finds a stall."""
     return any(waited_s >= facts.starved_after_s for _, waited_s, _, _ in _waits(facts))
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
-    """Yield who may wait, for how long in seconds, a sentence that says so, and the curator's reason."""
+    """Yield, for each possible waiter: who it is, the waiting time in seconds (0: it does not wait), a
+    sentence about the wait, and the reason that the curator gave for it (may be empty)."""
     batch_s, answer_s = facts.trainer_waits_s, _unanswered_s(facts)
     what = f"the trainer has waited {batch_s:.0f} s for a batch"
     yield Starving.TRAINER, batch_s, what, facts.trainer_waits_because
@@ -189,14 +196,15 @@ def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
 
 
 def _unanswered_s(facts: RunFacts) -> float:
-    """For how long every engine has been unable to answer the episodes that are being played."""
+    """Return the time in seconds for which no engine could answer; 0 if an engine can, or if no episode is
+    played."""
     if not facts.playing or not facts.engines:
         return 0.0
     return min(max(engine.unwell_s, engine.doing_s) for engine in facts.engines)
 
 
 def _environments_do(facts: RunFacts) -> str:
-    """What the environments do, in words: `6 of 8 environments play, 1 waits for work, 1 is down`."""
+    """Say what the environments do: `6 of 8 environments play, 1 waits for work, 1 is down`."""
     verb = "play" if any(_answers(facts, engine) for engine in facts.engines) else "wait for an answer"
     playing, waiting, down = len(facts.playing), len(facts.waiting), len(_down(facts.environments))
     said = [f"{playing} of {len(facts.environments)} environments {_verb(playing, verb)}"]
@@ -224,7 +232,7 @@ def _answers(facts: RunFacts, engine: Component) -> bool:
 
 
 def _cause(facts: RunFacts) -> tuple[Part, str]:
-    """The part that is the cause of the stall, and why. Some part is always the cause."""
+    """Return the part that is the cause of the stall, and what is wrong with it in words."""
     for part, why in CAUSES:
         if text := why(facts):
             return part, text
@@ -241,12 +249,14 @@ def _store(facts: RunFacts) -> str:
 
 
 def _stuck(facts: RunFacts, part: Component) -> str:
-    """What an actor does, if it is down or has been at one thing for long; else an empty text."""
+    """Say what an actor does, if it is down or has been at one piece of work for `long_s`; else return an
+    empty text."""
     return state_of(part) if not part.is_up or part.doing_s >= facts.long_s else ""
 
 
 def _engines(facts: RunFacts) -> str:
-    """What is wrong with the engines: none answers, or one is at one thing so long that requests are lost."""
+    """Say what is wrong with the engines: none of them answers, or some have been at one piece of work so
+    long that requests to them are lost. Empty if nothing is wrong."""
     stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
     away = [engine for engine in facts.engines if not _answers(facts, engine)]
     if not stuck and len(away) < len(facts.engines):
@@ -262,12 +272,14 @@ def _all_in_quarantine(facts: RunFacts) -> str:
 
 
 def _trainer(facts: RunFacts) -> str:
-    """What is wrong with the trainer. While it is late, the staleness bound may allow no new group."""
+    """Say what is wrong with the trainer; empty if nothing is. While it is late, the staleness bound may
+    allow no new group."""
     return _stuck(facts, facts.trainer)
 
 
 def _weight_sync(facts: RunFacts) -> str:
-    """Which engine serves an old version. New groups get this version, so staleness soon allows no more."""
+    """Say which engine has served an old version for long; empty if none has. New groups begin with this
+    version, so the staleness bound soon allows no more groups."""
     behind = [engine for engine in facts.engines if engine.is_up and engine.behind_s >= facts.long_s]
     if not behind:
         return ""
@@ -280,7 +292,7 @@ def _weight_sync(facts: RunFacts) -> str:
 
 
 def _environments(facts: RunFacts) -> str:
-    """What is wrong with the environments, if half of them or more are down."""
+    """Say which environments are down, if these are half of them or more; else return an empty text."""
     down, every = _down(facts.environments), len(facts.environments)
     if not down or 2 * len(down) < every:
         return ""
@@ -288,7 +300,7 @@ def _environments(facts: RunFacts) -> str:
 
 
 def _dropped(facts: RunFacts) -> str:
-    """Why finished groups were dropped, if there were enough of them for a batch."""
+    """Say why groups were dropped, if these would have been enough for a batch; else return an empty text."""
     count = sum(facts.dropped.values())
     if count < facts.groups_per_update:
         return ""
@@ -313,9 +325,8 @@ CAUSES: tuple[tuple[Part, Callable[[RunFacts], str]], ...] = (
     (Part.CURATOR, _dropped),
     (Part.ENVIRONMENTS, _slow_episode),
 )
-"""Each part with a function that says what is wrong with the part, or returns an empty text.
-
-The first text that is not empty names the cause."""
+"""The possible causes of a stall, in the order in which they are checked: a part, and a function that says
+what is wrong with it or returns an empty text. The first text that is not empty is the cause."""
 
 
 WORK_TEXTS: Mapping[str, str] = {
@@ -339,9 +350,9 @@ STATE_TEXTS: Mapping[str, str] = {
 
 
 def state_of(part: Component, version: int = 0) -> str:
-    """What one actor does, in words: `rollout-0 has been loading version 12 for 58 s`.
+    """Say what one actor does: `rollout-0 has been loading version 12 for 58 s`.
 
-    version   if the actor is an engine: the version that it is to serve
+    version   for an engine: the version that it has to serve
     """
     if part.is_silent and part.state == "running":
         return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
@@ -358,7 +369,7 @@ NAMED_MAX = 3
 
 
 def _listed(texts: list[str]) -> str:
-    """Join the first `NAMED_MAX` texts, and say how many more there are."""
+    """Return the first `NAMED_MAX` texts as a list in words, and how many more there are."""
     more = len(texts) - NAMED_MAX
     return ", ".join(texts[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
@@ -367,20 +378,23 @@ def _listed(texts: list[str]) -> str:
 
 
 class Since:
-    """Measures for how long conditions have held, as seen by checks at intervals."""
+    """Measures for how long conditions have held, if they are checked at intervals."""
 
     def __init__(self) -> None:
         self._began_s: dict[str, float] = {}
 
     def seconds(self, holding: Iterable[str], now_s: float) -> dict[str, float]:
-        """For how long each of the conditions `holding` has held without a break."""
+        """Return the time for which each condition has held without a break.
+
+        holding   names of the conditions that hold now; every other condition is forgotten
+        """
         names = set(holding)
         self._began_s = {name: self._began_s.get(name, now_s) for name in names}
         return {name: now_s - began_s for name, began_s in self._began_s.items()}
 
 
 class Stage(StrEnum):
-    """What a notice reports: that a stall began, still lasts or has ended."""
+    """Whether a notice reports that a stall began, still lasts or has ended."""
 
     BEGAN = "began"
     LASTS = "lasts"
@@ -393,20 +407,22 @@ class Notice:
 
     stage: Stage
     diagnosis: Diagnosis
-    """The present diagnosis of the stall; its last one when the stall has ended."""
+    """The present diagnosis of the stall, or the last one if the stall has ended."""
     lasted_s: float
-    """Time since the first notice of the stall."""
+    """Time in seconds since the first notice of the stall."""
 
 
 class Notices:
-    """One notice when a stall begins, more after intervals that double up to an hour, one when it ends.
+    """Decides when a notice of a stall is due: when the stall begins, when it ends, and between at intervals
+    that double up to an hour.
 
     A new cause is reported before the interval is over, but not within `first_s` of the last notice.
     """
 
     def __init__(self, first_s: float, before: Diagnosis | None = None, now_s: float = 0.0) -> None:
-        """first_s   the first interval
-        before    the last diagnosis of an earlier curator, if the end of that stall was not reported
+        """first_s   the first interval, in seconds
+        before    the last diagnosis that an earlier curator reported, if the stall was not reported to end
+        now_s     the present time of the clock that `next` is called with
         """
         self._first_s = first_s
         self._last = before
@@ -414,7 +430,10 @@ class Notices:
         self._interval_s = first_s
 
     def next(self, diagnosis: Diagnosis | None, now_s: float) -> Notice | None:
-        """The notice that is due after a check; None if none is due."""
+        """Return the notice that is due now; None if none is due.
+
+        diagnosis   the result of `diagnose`; None: there is no stall
+        """
         last = self._last
         if diagnosis is None:
             self._last = None

@@ -1,7 +1,7 @@
-"""The stall monitor of the curator: it completes the facts about a stall and says when to report them.
+"""The stall monitor of the curator: it collects the facts about a stall and says when to report the stall.
 
-The board shows what every actor does even while it hangs; the curator knows who waits for what. The
-conclusions are drawn in `dart.curation.stall_diagnosis`.
+The board shows what every actor does, even while the actor hangs; the curator knows who waits for what.
+`dart.curation.stall_diagnosis` draws the conclusions.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from dart.telemetry.events import STARVED
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 CHECK_S = 2.0
-"""Time between two checks of the run; the reported times are exact to this."""
+"""Interval at which the run is checked. Reported times may be wrong by as much."""
 
 
 class BoardRows(Protocol):
@@ -52,17 +52,19 @@ class StallMonitor:
         self._reader = reader
         self._waiting, self._unwell, self._behind = Since(), Since(), Since()
         self._drops_before: Counter[str] | None = None
-        """Groups dropped before the trainer began to wait, by reason; None while it does not wait."""
+        """Number of groups that had been dropped when the trainer began to wait, by reason; None while the
+        trainer does not wait."""
         open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
     def check(self, board: BoardRows, known: RunFacts, now_s: float) -> Notice | None:
-        """The notice that is due now; None if none is due.
+        """Return the notice that is due now; None if none is due.
 
         known   the facts that the curator knows
         now_s   time of a monotonic clock
 
-        The rows of all environments are read only if an actor has waited for long: its notice counts them.
+        The rows of all environments are read from the board only if there is a stall, for the text of the
+        notice.
         """
         facts = self._completed(known, board, now_s)
         if is_stalled(facts):
@@ -70,7 +72,7 @@ class StallMonitor:
         return self._notices.next(diagnose(facts), now_s)
 
     def _completed(self, known: RunFacts, board: BoardRows, now_s: float) -> RunFacts:
-        """All facts but the environments."""
+        """Return `known` with all other facts, except those about the environments."""
         waits = self._waits(board, known, now_s)
         trainer_waits_s = waits.pop("trainer", None)
         trainer = _part_of("trainer", board, version=Gauge.TRAINED_VERSION)
@@ -89,7 +91,7 @@ class StallMonitor:
         )
 
     def _waits(self, board: BoardRows, known: RunFacts, now_s: float) -> dict[str, float]:
-        """For how long each running actor that got no work has waited."""
+        """Return the time for which each running actor that got no work has waited, by name."""
         waiting = [*(["trainer"] if known.trainer_waits_because else []), *known.environments_wait_because]
         return self._waiting.seconds([name for name in waiting if _is_running(name, board)], now_s)
 
@@ -103,13 +105,14 @@ class StallMonitor:
         )
 
     def _environment_parts(self, board: BoardRows) -> tuple[Component, ...]:
-        """The environments that exist now; before any exists, the configured ones."""
+        """Return the environments that exist now; if none exists yet, the configured ones."""
         rows = [row for row in board.rows() if row.name.startswith("env-") and not row.name.endswith("~")]
         there = tuple(_part(row) for row in rows if row.state is not ActorState.FREE)
         return there or tuple(_part_of(name, board) for name in self._environments)
 
     def _dropped(self, trainer_waits_s: float | None) -> Mapping[str, int]:
-        """Groups dropped since the trainer began to wait, by reason; empty before the wait is a stall."""
+        """Return the number of groups that were dropped since the trainer began to wait, by reason; nothing
+        before the wait is a stall."""
         if trainer_waits_s is None:
             self._drops_before = None
         elif self._drops_before is None:
@@ -137,7 +140,7 @@ def _part_of(
     silent_after_s: float = ACTOR_SILENT_S,
     version: Gauge = Gauge.SERVED_VERSION,
 ) -> Component:
-    """The facts about one actor from the board; `version` is the gauge that shows its version."""
+    """Return the facts about one actor from the board; `version` is the gauge that holds its version."""
     row = board.row(name)
     if row is None:
         return Component(name=name, state=ActorState.FREE.value, ready=False)
@@ -161,7 +164,7 @@ def _part(
 
 
 def event_of(notice: Notice) -> Mapping[str, str | float]:
-    """The fields of the event that reports a notice."""
+    """Return the fields of the event that records a notice."""
     return {
         "stage": notice.stage.value,
         "cause": notice.diagnosis.cause.value,
@@ -171,9 +174,9 @@ def event_of(notice: Notice) -> Mapping[str, str | float]:
 
 
 def open_notice_of(newest: Event | None) -> Diagnosis | None:
-    """The stall that an earlier curator reported last, if it is not known to have ended.
+    """Return the stall that an earlier curator reported last; None if it has ended or there was none.
 
-    newest   the newest event about a stall in the record
+    newest   the newest event STARVED in the record; None if there is none
     """
     if newest is None or newest.data["stage"] == Stage.ENDED:
         return None

@@ -1,11 +1,11 @@
-"""How long an episode of a task may be (DART, arXiv 2509.23866, section 3.1, dynamic trajectory length).
+"""The step cap of a task's episodes (DART, arXiv 2509.23866, section 3.1, dynamic trajectory length).
 
-The cap is the task's longest success so far plus some slack, and at most the global cap. Before its first
-success a task has the global cap. The longest success never becomes shorter, so after the first
-success the cap never falls.
+The cap is the number of steps of the task's longest success so far plus some slack, and at most the global
+cap (`curation.step_cap`). Before its first success a task has the global cap. After the first success the cap
+never falls, because the longest success never becomes shorter.
 
-A cap alone could not rise: an episode that needs more steps than every success before it is cut off and
-fails. So a share of the groups runs at the global cap, and a longer success among them raises the cap.
+With this rule alone the cap could hardly rise, because an episode that needs more steps is cut off and fails.
+So a share of the groups is played with the global cap, and a longer success among them raises the cap.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class StepCap:
     """Share of a task's groups that run at the global cap, in [0, 1]."""
 
     def after(self, longest_success_steps: int | None) -> int:
-        """The cap of a task, from the steps of its longest success; None: it has had no success."""
+        """Return the cap of a task, given the steps of its longest success (None: it has had no success)."""
         if longest_success_steps is None:
             return self.largest
         return min(self.largest, longest_success_steps + self.slack)
 
     def reason(self, longest_success_steps: int | None) -> str:
-        """Why the cap of a task is what it is, in words."""
+        """Say in words why the cap of a task is what it is."""
         if longest_success_steps is None:
             return "no episode counts as a success any more"
         limit = f", at most {self.largest}" if longest_success_steps + self.slack > self.largest else ""

@@ -1,14 +1,15 @@
-"""The quarantine of tasks: tasks that cost rollouts and teach nothing are not played for a while. Pure.
+"""The quarantine of tasks: tasks that cost rollouts and teach nothing are not played for a while.
 
-A task enters quarantine when groups in a row had no success, attempts in a row ended by a fault, or
-environments in a row died or hung while they played it. Afterwards one group of it is tried. A success
-releases the task; without one the next quarantine lasts twice as long. So a task that never succeeds costs
-less and less, and every task is tried again.
+A task enters quarantine when too many groups in a row had no success, too many attempts in a row ended by a
+fault, or too many environments in a row died or hung while they played the task. After the quarantine one
+group of the task is played as a trial. A success releases the task. Without a success, a new quarantine
+begins that lasts twice as long. So a task that never succeeds costs less and less, but is tried again and
+again.
 
 With `groups_without_success` 0, only faults lead to quarantine. Then any episode that is played to its end
-releases the task; otherwise a hard task would never be played again.
+releases the task; otherwise a task without faults that is only hard would never be released.
 
-The quarantines are in the record, the counts in a row are not: after a restart they begin at zero.
+The record holds the quarantines, but not the counts in a row: they begin at zero after a restart.
 
 The quarantine of an environment's process is something else: `supervision.circuit_breaker`.
 """
@@ -20,7 +21,7 @@ from dart.config.sections import TaskQuarantineSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskQuarantine:
-    """A quarantine of a task: until when the task is not played, and how long that is."""
+    """A quarantine of a task: when it ends, and how long it is."""
 
     until_unix_s: float
     length_s: float
@@ -28,15 +29,15 @@ class TaskQuarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:
-    """How many failures of each kind a task had in a row, and its quarantine."""
+    """The numbers of failures in a row of a task, by kind, and its quarantine (None: not quarantined)."""
 
     groups_without_success: int = 0
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """Whether the group that was tried after the quarantine had no success."""
+    """Whether the group that was played as a trial after the quarantine had no success."""
     may_be_released: bool = False
-    """Whether something has happened that ends a quarantine, such as a success."""
+    """Whether something has happened that releases a quarantined task, such as a success."""
     quarantine: TaskQuarantine | None = None
 
     def is_quarantined(self, now_unix_s: float) -> bool:
@@ -44,7 +45,7 @@ class TaskHealth:
         return self.quarantine is not None and self.quarantine.until_unix_s > now_unix_s
 
     def is_tried(self, now_unix_s: float) -> bool:
-        """Whether the time of the quarantine is over, and the task is on trial until it is judged again."""
+        """Whether the task is on trial: the time of its quarantine is over, but it was not released yet."""
         return self.quarantine is not None and self.quarantine.until_unix_s <= now_unix_s
 
 
@@ -52,7 +53,10 @@ HEALTHY = TaskHealth()
 
 
 def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
-    """Count an attempt that ended by a fault; `environment_lost`: its environment died or hung."""
+    """Return the health after an attempt that ended by a fault.
+
+    environment_lost   whether the environment died or hung
+    """
     return replace(
         health,
         failed_attempts=health.failed_attempts + 1,
@@ -61,7 +65,7 @@ def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
 
 
 def after_episode(health: TaskHealth, limits: TaskQuarantineSettings, *, succeeded: bool) -> TaskHealth:
-    """Take note of an episode that was played to its end."""
+    """Return the health after an episode that was played to its end."""
     return replace(
         health,
         failed_attempts=0,
@@ -72,12 +76,15 @@ def after_episode(health: TaskHealth, limits: TaskQuarantineSettings, *, succeed
 
 
 def after_demonstration(health: TaskHealth) -> TaskHealth:
-    """Take note of a group without a success that got a demonstration, which counts as a success."""
+    """Return the health after a demonstration was added to a group, which counts as a success."""
     return replace(health, groups_without_success=0, may_be_released=True)
 
 
 def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_finished: bool) -> TaskHealth:
-    """Count a group that is over without a success, of its own or from the experience pool."""
+    """Return the health after a group ended without a success and without a demonstration.
+
+    any_finished   whether at least one of its rollouts was played to its end; only then the group is counted
+    """
     return replace(
         health,
         groups_without_success=health.groups_without_success + any_finished,
@@ -88,9 +95,10 @@ def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_fi
 def judge(
     health: TaskHealth, limits: TaskQuarantineSettings, now_unix_s: float
 ) -> tuple[TaskQuarantine | None, str] | None:
-    """Decide whether a quarantine of the task begins or ends; None for no change.
+    """Decide whether a quarantine of the task begins or ends.
 
-    returns   the quarantine that begins, or None if the present one ends, and the reason
+    returns   None for no change; else the quarantine that begins (None if the present one ends), and the
+              reason
     """
     if health.quarantine is not None and health.may_be_released:
         what = (
@@ -105,7 +113,7 @@ def judge(
 
 
 def is_unplayable(health: TaskHealth, limits: TaskQuarantineSettings) -> bool:
-    """Whether a task has so many faults that its live groups are not played either."""
+    """Whether a task has so many faults in a row that its live groups are not played any further."""
     return bool(_broken_by(health, limits))
 
 

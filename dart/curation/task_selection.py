@@ -1,12 +1,13 @@
-"""Which task and seed the next group plays.
+"""Selection of the task and the seed of the next group.
 
-There are two orders of tasks. Both follow from the record alone (how many groups each task had, its latest
-rewards), so a restarted curator goes on where the last one stopped:
+There are two orders of tasks. Both follow from the record alone (the number of groups of each task, and its
+latest rewards), so a restarted curator continues where the earlier one stopped:
 
 * `RoundRobin`: the task with the fewest groups is next. No task is ever more than one group ahead of another.
-* `ByExpectedSpread`: a task is next as often as its groups will probably have different rewards. A group of
-  equal rewards is played and dropped, so tasks that are solved or hopeless would cost as much as others and
-  teach nothing. Foster et al. choose prompts by a like measure (arXiv 2502.12272).
+* `ByExpectedSpread`: each task gets groups in proportion to the probability that the rewards of its next
+  group differ. A group of equal rewards is dropped after it was played. So with round robin, tasks that are
+  solved or hopeless cost as much as others and teach nothing. Foster et al. choose prompts by a similar
+  measure (arXiv 2502.12272).
 """
 
 import math
@@ -18,30 +19,30 @@ from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.weighted_choice import WeightedChoice
 
 LEAST_WEIGHT = 0.1
-"""Weight of a task whose groups will hardly have spread, where 1 is that of one whose groups certainly have.
-It is still played, so that a change is noticed."""
+"""Smallest weight of a task in `ByExpectedSpread`; 1 is the weight of a task whose next group certainly has
+spread. So a task without spread is still played now and then, and a change is noticed."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-"""Multiples of it, modulo 1, are spread evenly over [0, 1) at every length of the sequence."""
+"""The golden ratio minus 1. Its first n multiples, modulo 1, are spread evenly over [0, 1) for every n."""
 
 
 class TaskOrder(Protocol):
-    """Tasks that may have a group, and which of them is next."""
+    """Decides which of the tasks that may have a group gets the next one."""
 
     def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
-        """Note what is known of a task.
+        """Update what is known of a task.
 
-        opened       number of groups that it had
+        opened       number of groups that the task has had
         spread       probability that the rewards of its next group differ
-        is_allowed   whether it may have a group now
+        is_allowed   whether the task may have a group now
         """
 
     def first(self) -> str | None:
-        """The task of the next group; None when no task may have one."""
+        """Return the task of the next group; None if no task may have one."""
 
 
 class RoundRobin:
-    """The task with the fewest groups is next; equals are in random order."""
+    """The task with the fewest groups is next. Tasks with equally many groups are in random order."""
 
     def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
         self._position = {name: position for position, name in enumerate(tasks)}
@@ -57,7 +58,8 @@ class RoundRobin:
 
 
 class ByExpectedSpread:
-    """Tasks in proportion to the probability that their groups have spread, evenly over time."""
+    """Tasks get groups in proportion to the probability that their next group has spread, evenly over
+    time."""
 
     def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
         self._tasks = tuple(tasks)
@@ -89,18 +91,18 @@ def expected_spread(successes: int, episodes: int, rollouts: int) -> float:
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
-    """The rank of a task that has had `opened` groups: the task of least rank gets the next group.
+    """Return the rank of a task that has had `opened` groups. The task of least rank gets the next group.
 
-    Tasks are ordered by their number of groups, then at random, in the same way for the same `order_seed`.
+    Tasks are ordered by their number of groups, then at random; `order_seed` determines the random order.
     """
     return opened, Random(f"{order_seed}/{task_id}/{opened}").random()
 
 
 def next_seed(task_id: str, opened: int, seeds: Sequence[int], order_seed: int) -> int:
-    """The seed of a task's group number `opened` (from 0).
+    """Return the seed of a task's group number `opened` (from 0).
 
-    The seeds are walked from a start and with a stride that differ by task. The stride is coprime to the
-    number of seeds, so no seed is repeated before all were used.
+    Each task goes through the seeds with a start and a stride of its own. The stride is coprime to the number
+    of seeds, so no seed is repeated before all were used.
     """
     chance = Random(f"{order_seed}/{task_id}")
     start = chance.randrange(len(seeds))

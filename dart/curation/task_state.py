@@ -1,7 +1,7 @@
-"""What is known about every task, which task gets the next group, and what is decided about each.
+"""What is known about every task, which task gets the next group, and what is decided about each task.
 
-Each event updates the row of one task. A task may have its next group when it is not quarantined.
-After a quarantine it may have one group, while no other group of it is being played: that group is its trial.
+Each event updates the state of one task. A task that is not quarantined may have new groups. When its
+quarantine is over, it may have one group as a trial, after its other groups have been played.
 """
 
 import math
@@ -35,20 +35,20 @@ class TaskState:
     health: TaskHealth
     why_quarantined: str = ""
     unfinished: int = 0
-    """Number of the task's groups that are being played."""
+    """Number of the task's groups that are not complete yet."""
 
 
 class TaskTable:
-    """The tasks of a run, by name."""
+    """The states of the tasks of a run, by task id."""
 
     def __init__(self, settings: CuratorSettings, known: Iterable[TaskStatistics]) -> None:
         self._rules = settings
         self._tasks: dict[str, TaskState] = {}
         self._position = {name: position for position, name in enumerate(settings.tasks)}
         self._order = settings.task_order(settings.tasks, settings.order_seed)
-        """Tasks that may have a group now."""
+        """The order of the tasks that may have a group now."""
         self._quarantined: IndexedHeap[str] = IndexedHeap()
-        """Quarantined tasks without a group in play, ordered by when their quarantine ends."""
+        """Quarantined tasks without an unfinished group, ordered by the ends of their quarantines."""
         self._to_judge: dict[str, None] = {}
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)
@@ -56,7 +56,7 @@ class TaskTable:
             self._place(name)
 
     def __getitem__(self, task_id: str) -> TaskState:
-        """The state of a task; for a task without one, a new state, which is kept."""
+        """Return the state of a task. If the task has none yet, a new state is made and kept."""
         if task_id not in self._tasks:
             new = TaskStatistics(
                 task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None
@@ -73,12 +73,12 @@ class TaskTable:
         self._place(task_id)
 
     def group_is_played(self, task_id: str, change: int) -> None:
-        """Change the number of a task's groups that are being played, by 1 or -1."""
+        """Change the number of a task's unfinished groups by `change`, 1 or -1."""
         self[task_id].unfinished += change
         self._place(task_id)
 
     def episode_ended(self, task_id: str, reward: float, num_steps: int | None) -> None:
-        """Note the reward and the number of steps of a stored episode for its task."""
+        """Update a task with the reward and the number of steps (None: unknown) of a stored episode."""
         task = self[task_id]
         task.rewards.append(reward)
         is_success = reward > self._rules.success_above
@@ -90,32 +90,36 @@ class TaskTable:
         self._place(task_id)
 
     def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
-        """Count an attempt that ended by a fault for which the task may be to blame."""
+        """Count an attempt that ended by a fault that the task may have caused."""
         before = self[task_id].health
         self._health_is(task_id, task_quarantine.after_fault(before, environment_lost=environment_lost))
 
     def group_without_success(self, task_id: str, now_unix_s: float, *, any_finished: bool) -> None:
-        """Count a group that is over without a success, of its own or from the experience pool."""
+        """Count a group that ended without a success and without a demonstration.
+
+        any_finished   whether at least one of its rollouts was played to its end
+        """
         health = task_quarantine.after_group_without_success(
             self[task_id].health, now_unix_s, any_finished=any_finished
         )
         self._health_is(task_id, health)
 
     def demonstration_used(self, task_id: str, pool_id: int) -> None:
-        """Count a use of a demonstration, which was added to a group."""
+        """Count that a demonstration was added to a group of its task."""
         task = self[task_id]
         used = task.demonstrations[pool_id]
         task.demonstrations[pool_id] = replace(used, uses=used.uses + 1)
         self._health_is(task_id, task_quarantine.after_demonstration(task.health))
 
     def pool_changed(self, task_id: str, held: Iterable[DemonstrationSummary]) -> None:
-        """Replace the demonstrations of a task by those that the experience pool holds now."""
+        """Replace the demonstrations of a task by `held`, those that the experience pool holds now."""
         self[task_id].demonstrations = {one.pool_id: one for one in held}
 
     def decided(self, decision: TaskDecision) -> bool:
-        """Apply a decision that is now in the record.
+        """Apply a decision that has been written to the record.
 
-        returns   whether the live groups of the task are given up, because faults put it into quarantine
+        returns   whether the task's unfinished groups have to be dropped, because faults put the task into
+                  quarantine
         """
         task, is_unplayable = self[decision.task_id], False
         self._to_judge.pop(decision.task_id, None)
@@ -140,7 +144,10 @@ class TaskTable:
     # ---- decisions ----
 
     def next_group(self, policy_version: int, now_unix_s: float) -> OpenGroup | None:
-        """The next group of the task whose turn it is; None when every task is in quarantine."""
+        """Return the next group to open; None if every task is in quarantine or on trial.
+
+        policy_version   the oldest version that any engine serves
+        """
         self._wake(now_unix_s)
         task_id = self._order.first()
         if task_id is None:
@@ -161,7 +168,8 @@ class TaskTable:
         )
 
     def _seed_of(self, task: TaskState) -> int:
-        """The seed of a task's next group: with a demonstration if every rollout will probably fail."""
+        """Return the seed of a task's next group: one with a demonstration if every rollout will probably
+        fail (`PoolRule.seed_for`), else the next one in the task's order."""
         rules = self._rules
         if rules.pool is not None:
             chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
@@ -182,7 +190,7 @@ class TaskTable:
         return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_quarantined}"
 
     def quarantined(self, now_unix_s: float) -> dict[str, str]:
-        """The tasks that are in quarantine now, with the reason."""
+        """Return the configured tasks that are in quarantine now, each with the reason."""
         return {
             task.task_id: task.why_quarantined
             for task in self._tasks.values()
@@ -190,7 +198,7 @@ class TaskTable:
         }
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """The decisions that are due. Each is returned again until `decided` is called with it."""
+        """Return the decisions that are due. A decision is returned again until `decided` gets it."""
         found: list[TaskDecision] = []
         for task_id in tuple(self._to_judge):
             of_task = [
@@ -213,7 +221,7 @@ class TaskTable:
     # ---- internal ----
 
     def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
-        """Yield each change that is due: its kind, the value before and after, and the reason."""
+        """Yield each change of a task that is due: its kind, the values before and after, and the reason."""
         rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
         if rollouts != task.rollouts:
             s = success(task.rewards, task.rollouts)
@@ -233,7 +241,7 @@ class TaskTable:
             self._to_judge[task_id] = None
 
     def _read(self, statistics: TaskStatistics) -> TaskState:
-        """The state of a task, from its statistics in the record."""
+        """Return the state of a task from its statistics in the record."""
         rules, decided = self._rules, statistics.decided
         number, cap, quarantine = (decided.get(kind) for kind in DecisionKind)
         largest = rules.largest_step_cap
@@ -258,7 +266,8 @@ class TaskTable:
         return task
 
     def _place(self, task_id: str) -> None:
-        """Put a task into `_order`, or into `_quarantined`, or into neither during its trial."""
+        """Make a task available in `_order`, or put it into `_quarantined`; during its trial it is in
+        neither."""
         if task_id not in self._position:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)
@@ -281,29 +290,30 @@ class TaskTable:
         )
 
     def _wake(self, now_unix_s: float) -> None:
-        """Let tasks take turns again when their quarantine is over."""
+        """Make the tasks available in `_order` whose quarantine is over."""
         for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
             self._quarantined.discard(task_id)
             self._set_order(task_id, is_allowed=True)
 
 
 def _may_be_unjudged(statistics: TaskStatistics) -> bool:
-    """Whether the last curator may have ended before it decided the number of rollouts by the newest episode.
+    """Whether an earlier curator may have ended before it judged the newest episode of a task.
 
-    False if it was decided after that episode: to judge the same rewards by the new number would be another
-    decision. If nothing was decided since, to judge the episode again changes nothing.
+    False if the number of rollouts was decided after that episode: to judge the same rewards by the new
+    number would be another decision. If nothing was decided since the episode, it does no harm to judge it
+    once more.
     """
     newest_unix_s, decided = statistics.newest_stored_unix_s, statistics.decided.get(DecisionKind.ROLLOUTS)
     return newest_unix_s is not None and (decided is None or decided.unix_s < newest_unix_s)
 
 
 def end_of(quarantine: TaskQuarantine | None) -> str:
-    """The end of a quarantine as it is recorded; empty where there is none."""
+    """Return the end of a quarantine as text for the record; empty if there is no quarantine."""
     return "" if quarantine is None else repr(quarantine.until_unix_s)
 
 
 def quarantine_of(decision: TaskDecision) -> TaskQuarantine | None:
-    """The quarantine that a recorded decision began; None if the decision ended a quarantine."""
+    """Return the quarantine that a recorded decision began; None if the decision ended a quarantine."""
     if not decision.after:
         return None
     until_unix_s = float(decision.after)

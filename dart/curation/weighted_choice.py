@@ -1,7 +1,7 @@
-"""Numbered items with weights, and the item at a fraction of all weight, each in O(log n). Pure.
+"""Choice among numbered items with weights. Setting a weight and choosing an item each take O(log n).
 
-The implementation is a binary tree of sums. A sum is always computed from its two parts, so equal weights
-give equal choices, in whatever order they were set.
+The implementation is a binary tree of sums. A sum is always computed from its two parts, so the same weights
+give the same choices, in whatever order they were set.
 """
 
 
@@ -11,10 +11,11 @@ class WeightedChoice:
     def __init__(self, count: int) -> None:
         self._leaves = 1 << max(0, count - 1).bit_length()
         self._sums = [0.0] * (2 * self._leaves)
-        """The sum of node i is that of nodes 2 i and 2 i + 1; the leaves are the items."""
+        """The tree: entry i is the sum of the entries 2 i and 2 i + 1. The last `_leaves` entries are the
+        weights of the items."""
 
     def set(self, item: int, weight: float) -> None:
-        """Give an item this weight, at least 0."""
+        """Set the weight of an item, at least 0."""
         node = self._leaves + item
         if self._sums[node] == weight:
             return
@@ -24,7 +25,10 @@ class WeightedChoice:
             self._sums[node] = self._sums[2 * node] + self._sums[2 * node + 1]
 
     def at(self, fraction: float) -> int | None:
-        """The item at `fraction` of all weight, in [0, 1), in the order of items; None without any weight."""
+        """Return the item at a fraction, in [0, 1), of the total weight; None if the total weight is 0.
+
+        The items share the interval [0, 1) in their order, each in proportion to its weight.
+        """
         if self._sums[1] <= 0:
             return None
         left_over, node = fraction * self._sums[1], 1

@@ -4,8 +4,8 @@ Asks       the curator for work and to record the result of an evaluation, an en
            the store to keep the finished trajectory
 Tells      weight_sync which engine did not reply, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
-Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
-On stop    finishes the episode if it ends soon enough, else parks it: its steps are stored in the record
+Dies when  the environment fails several times in a row: the supervisor backs off and starts the actor again
+On stop    finishes the episode if it ends soon enough; else parks it, that is, stores its steps in the record
 On restart the curator revokes the lease of the dead incarnation and the rollout is played again from its
            start; a parked rollout is continued by the environment that receives its lease next
 """
@@ -48,10 +48,14 @@ T = TypeVar("T")
 CURATOR_PAUSE_S = 0.5
 
 MAX_FAULTS_IN_ROW = 3
-"""Faults in a row after which the actor dies. Before that, each reset repairs the environment."""
+"""Number of faults in a row after which the actor ends. Faults of a task do not count.
+
+After fewer faults, the next reset repairs the environment."""
 
 FINISH_SHARE = 0.6
-"""Share of the shutdown time in which the episode may still end; the rest is for parking and cleaning up."""
+"""Share of the actor's ``shutdown_s`` for which a stopping actor lets its episode play on.
+
+The rest of the time is for parking the episode and closing the environment."""
 
 
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
@@ -89,7 +93,10 @@ class EnvironmentActor(Actor):
         await self.in_loop(self.environment.close())
 
     async def on_probe(self) -> bool:
-        """Whether the environment can take a real screenshot; True while it has no screen."""
+        """Return whether the environment can take a screenshot.
+
+        True also when there may be nothing to capture: before the end of the first episode and after a fault.
+        """
         if not self._has_screen:
             return True
         deadline_s = self.config.environments.observe_deadline_s
@@ -106,7 +113,7 @@ class EnvironmentActor(Actor):
         self._over.succeed(None)
 
     async def _next_work(self) -> Work | None:
-        """Ask the curator for work; None when it has none for this environment now."""
+        """Ask the curator for work. If it has none or does not answer, call `idle` and return None."""
         try:
             reply = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
         except (AskError, MailboxFull) as error:
@@ -118,7 +125,10 @@ class EnvironmentActor(Actor):
         return reply  # type: ignore[no-any-return]
 
     async def idle(self, reply: m.NoWorkYet) -> None:
-        """Do what can be done without work of the curator, then return to ask it again: here nothing."""
+        """Wait after the curator had no work: for ``reply.retry_after_s`` seconds, or until the actor stops.
+
+        A subclass may do other work in this time. When the method returns, the actor asks the curator again.
+        """
         await self._stopping.wait_first(self.sleep(reply.retry_after_s))
 
     async def _take(self, work: Work) -> None:
@@ -156,7 +166,7 @@ class EnvironmentActor(Actor):
                 await self._store_evaluation(work, played)
 
     async def _played(self, work: Work) -> PlayedEpisode | None:
-        """Play an episode; None when this environment no longer holds its lease. Raises Interrupted."""
+        """Play the episode of ``work``; return None if its lease has ended. Raises Interrupted on a stop."""
         if self._stopping.is_set:  # the work came while this actor stops: another environment plays it
             raise Interrupted(())  # steps that are parked already stay so
         task = await self._task_of(work)
@@ -170,8 +180,9 @@ class EnvironmentActor(Actor):
             return await self._player.play(task)
 
     async def _forget_parked(self, lease: RolloutLease, detail: str) -> bool:
-        """Delete the stored steps of a rollout, which is then played from its start; False if the lease has
-        ended."""
+        """Delete the stored steps of a parked rollout, so that it is played from its start.
+
+        Returns False if the lease has ended."""
         call = m.ForgetParked(
             rollout_id=lease.rollout_id,
             fence=lease.fence,
@@ -202,7 +213,7 @@ class EnvironmentActor(Actor):
                 return replace(task, temperature=work.temperature)
 
     async def _parked_steps(self, work: Work) -> tuple[Step, ...]:
-        """Return the steps from before an episode was interrupted. Raises BlobDamage if they are lost."""
+        """Return the stored steps of a parked rollout; none for other work. Raises BlobDamage."""
         if not isinstance(work, RolloutLease) or not work.parked_steps:
             return ()
         rollout_id = work.rollout_id
@@ -215,7 +226,7 @@ class EnvironmentActor(Actor):
         return first_actions([answer for answer in answers if is_action(answer)])
 
     async def _read(self, read: Callable[[StoreReader], T]) -> T:
-        """Read steps that the record names."""
+        """Return what ``read`` reads from the record; repeat it while the storage of the steps is away."""
 
         address = parse_record_address(self.args["store"])
 
@@ -317,7 +328,11 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.RolloutParked(rollout_id=work.rollout_id))
 
     def _report(self, work: Work, kind: FaultKind, detail: str, *, is_interrupted: bool = False) -> None:
-        """Report an episode without a reward to the curator. Only a fault spends an attempt."""
+        """Report an episode without a reward to the curator.
+
+        is_interrupted   whether the episode was interrupted and met no fault, so that it spends no attempt;
+                         only for evaluation and guided episodes, because an interrupted rollout is parked
+        """
         report: m.RolloutFailed | m.GuidedFailed | m.EvaluationFailed
         match work:
             case RolloutLease():
@@ -335,11 +350,11 @@ class EnvironmentActor(Actor):
         self.tell("curator", report)
 
     async def _put(self, steps: Sequence[Step]) -> str:
-        """Store the steps of an episode as a blob, before they are reported; returns its sha256."""
+        """Store steps as a blob and return its sha256, by which the report of the episode names them."""
         return await put_blob(self, self._steps, "the steps of an episode", pack_steps(steps))
 
     async def _write(self, call: m.Call[T], to: str = "store") -> T:
-        """Send a call and return its result, also if the store restarts meanwhile.
+        """Send a call and return its result, even if the receiver restarts meanwhile.
 
         to   `store`, or `curator` for a result that the curator records after it has checked the lease
         """

@@ -50,7 +50,7 @@ MODIFIERS: dict[str, tuple[int, Key]] = {
     "meta": (4, ("Meta", "MetaLeft", 91)),
     "shift": (SHIFT, ("Shift", "ShiftLeft", 16)),
 }
-"""For each modifier: its key, and the bit that the events of other keys carry while it is held."""
+"""For each modifier: the bit that other events carry while the modifier is held, and its key."""
 
 NAMED_KEYS: dict[str, Key] = {
     "enter": ("Enter", "Enter", 13),
@@ -74,7 +74,7 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 """Named keys that also produce a character."""
 
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
-"""Editing command of ctrl with each letter. A headless browser runs it only if the key event names it."""
+"""Editing command of Ctrl and each letter. A headless browser runs it only if the key event names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def input_calls(action: Action, left: LeftBehind = NOTHING_LEFT) -> list[Call]:
 
 
 def _while_held(call: Call, bits: int) -> Call:
-    """Return a call as it is while modifiers are held, whose keys then type no text."""
+    """Return ``call`` with the bits of held modifiers. Keys then type no text, unless only Shift is held."""
     method, event = call
     event = event | {"modifiers": event.get("modifiers", 0) | bits}
     if bits & ~SHIFT and "text" in event:
@@ -245,8 +245,9 @@ def _key(kind: str, key: Key, modifiers: int = 0, text: str = "", command: str =
 # ---- what arrived ----
 
 InputCounts = Counter[str]
-"""Number of events by their name in the page: pointerdown, pointerup, keydown, keyup; and wheel, in pixels,
-because a browser may split one wheel event into two."""
+"""Number of input events by name; in a page these are pointerdown, pointerup, keydown and keyup.
+
+``wheel`` counts pixels, because a browser may split one wheel event into two."""
 
 EVENT_OF = {
     "mousePressed": "pointerdown",
@@ -269,6 +270,8 @@ def expected_counts(calls: Iterable[Call]) -> InputCounts:
 
 
 def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:
-    """Describe the events whose number differs, such as `2 of 1 pointerdown`; empty when none does."""
+    """Describe the events that did not arrive as often as they were sent; empty when all did.
+
+    `2 of 1 pointerdown` means that two such events arrived and one was sent."""
     counts = {name: (arrived.get(name, 0), sent.get(name, 0)) for name in sorted({*sent, *arrived})}
     return ", ".join(f"{came} of {went} {name}" for name, (came, went) in counts.items() if came != went)

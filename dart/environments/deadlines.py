@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 LeftS = Callable[[], float]
-"""Returns the seconds that are left of a deadline. The result is always more than 0, so that a call that
-begins too late still times out by itself."""
+"""A function that returns the seconds left until a deadline, and always more than 0. A call that begins after
+the deadline thus gets a timeout close to 0 and times out by itself."""
 
 LEAST_S = 0.001
 

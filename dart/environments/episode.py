@@ -1,9 +1,9 @@
-"""One episode: reset, then observe, ask the policy and act until it ends, and its reward.
+"""Plays an episode: reset; observe, ask the policy and act until the episode ends; then compute the reward.
 
 An episode can be interrupted between two steps. Its steps are then stored in the record. The environment that
-continues it replays them first, answer by answer, and compares every screenshot. An episode whose environment
-failed goes on in the same way, if `environments.turn_resumes` allows it. While the policy takes long to
-answer, the screen is parked: its clock stands still.
+continues the episode first replays the recorded answers, and compares each screenshot with the recorded one.
+An episode whose environment failed is continued in the same way, if `environments.turn_resumes` allows it.
+While an answer takes longer than `environments.park_after_s`, the screen is parked: its clock stands still.
 """
 
 import hashlib
@@ -71,12 +71,13 @@ class Interrupted(Exception):
 
 
 class ReplayFailed(Exception):
-    """The replay of recorded answers led to other screens than before; the episode is played from its
-    start."""
+    """The replay of recorded answers led to other screens than the recorded ones, or ended the episode.
+
+    The actor then plays a parked episode from its start."""
 
 
 class StopEvent:
-    """An event that is set at most once. Setting it ends all waits in its `wait_first`."""
+    """An event that is set at most once. Setting the event ends all waits in `wait_first`."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -89,7 +90,7 @@ class StopEvent:
             wait.succeed(None)
 
     async def wait_first(self, *futures: Future[Any]) -> None:
-        """Wait until one of the futures is done, with a result or an error, or the event is set."""
+        """Wait until one of the futures has a result or an error, or until the event is set."""
         if self.is_set:
             return
         wait: Future[None] = Future()
@@ -120,8 +121,10 @@ class _Progress:
     outcome: Outcome | None = None
     """How the episode ended; None while it continues."""
     given: _GivenAnswer | None = None
-    """The answer of the step in progress. After a fault of its action it is used again, because another
-    answer would make actions that break the environment rarer than the policy samples them."""
+    """The answer of the step in progress; None between two steps.
+
+    A step that is resumed after a fault applies the same answer again. If the policy were asked again,
+    actions that break the environment would be rarer in the data than the policy samples them."""
 
 
 class Player:
@@ -129,7 +132,7 @@ class Player:
 
     def __init__(self, actor: Actor, environment: Environment, config: Config, meter: LoadMeter) -> None:
         self.stop_event = StopEvent()
-        """Setting it ends the episode before its next step, with `Interrupted`."""
+        """Set this event to end the episode before its next step, with `Interrupted`."""
         self._actor = actor
         self._environment = environment
         self._limits = config.environments
@@ -180,13 +183,15 @@ class Player:
     async def _resume(self, failed: _Progress, fault: EnvironmentFault) -> _Progress:
         """Reset the environment after a fault and replay the episode up to the step that failed.
 
-        Raises the fault if a screen differs from the recorded one, and the faults of the replay.
+        Raises ``fault`` if a screen differs from the recorded one, and a new fault if the replay meets one.
         """
         steps = tuple(failed.steps)
         try:
             progress = await self._begin(replace(failed.task, parked=steps))
             if failed.given is not None and _hash_of(progress.observation) != failed.given.screenshot_sha256:
-                raise ReplayFailed(f"replay of {failed.task.task_id}: the newest screen is another one")
+                raise ReplayFailed(
+                    f"replay of {failed.task.task_id}: the newest screen differs from the recorded one"
+                )
         except ReplayFailed as difference:
             self._actor.log.warning("turn_not_resumed", fault=str(fault), detail=str(difference))
             raise fault from difference
@@ -204,7 +209,7 @@ class Player:
             raise ReplayFailed(f"replay of {task_id}: step {number} starts from another screen than recorded")
         if await self._act(step.answer) is not None:
             raise ReplayFailed(
-                f"replay of {task_id}: step {number} ended the episode, but the recorded one continued"
+                f"replay of {task_id}: step {number} ended the episode, but the recorded episode continued"
             )
         progress.steps.append(step)
         await self._observe(progress)
@@ -223,14 +228,18 @@ class Player:
             await self._observe(progress)
 
     async def _ask(self, progress: _Progress) -> _GivenAnswer:
-        """Keep the screenshot and ask the policy what to do. Raises Interrupted."""
+        """Store the screenshot as a blob and ask the policy for an answer.
+
+        Raises Interrupted, NoEngineAnswered or RequestRejected."""
         screenshot = progress.observation.screenshot
         sha256 = await put_blob(self._actor, self._screenshots, "screenshots", screenshot)
         generation, generate_ms = await _timed(self._answer(progress, sha256))
         return _GivenAnswer(generation, generate_ms, sha256)
 
     async def _answer(self, progress: _Progress, sha256: str) -> Generation:
-        """Ask the policy for an answer, and park the screen while that takes long. Raises Interrupted."""
+        """Ask the policy for an answer, and park the screen while the answer takes long.
+
+        Raises Interrupted, NoEngineAnswered or RequestRejected."""
         asked = self._policy.answer(
             GenerateRequest(
                 screenshot_sha256=sha256,
@@ -253,8 +262,9 @@ class Player:
         return asked.result()
 
     async def _act(self, answer: str) -> Outcome | None:
-        """Apply the actions of one answer, up to one that ends the episode. Returns how it ended, or None
-        when it continues."""
+        """Apply the actions of one answer, up to the first that ends the episode.
+
+        Returns how the episode ended; None when it continues."""
         try:
             actions = parse_actions(answer)
         except ActionParseError:
@@ -274,14 +284,17 @@ class Player:
         progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
     async def _reward(self, task: EpisodeTask, outcome: Outcome) -> float:
-        """Return the reward. An evaluation is made even if the outcome decides the reward: it detects
-        faults."""
+        """Evaluate the episode and return its reward.
+
+        The evaluation runs even if the outcome alone decides the reward, because it detects faults."""
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
         score = await self._timed_in_environment(evaluate)
         return reward_of(outcome, score, self._environment.is_infeasible(task.task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
-        """Reset the environment, and try once more after a fault, because a reset starts from nothing."""
+        """Reset the environment; after an infrastructure fault, try once more, because a reset starts anew.
+
+        Returns the first observation and how many milliseconds the reset took."""
         deadline_s = self._limits.reset_deadline_s
 
         @retry(
@@ -298,7 +311,8 @@ class Player:
         return await reset()
 
     async def _timed_in_environment(self, work: Any) -> Any:
-        """Run ``work`` and count its time as time of the environment (`strict_s`), not of the engine."""
+        """Await ``work`` in the environment's loop, and count its time in `strict_s` of the load meter: time
+        that the environment takes, without waiting for an engine."""
         with self._meter.during("strict_s"):
             return await self._actor.in_loop(work)
 

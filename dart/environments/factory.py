@@ -1,4 +1,4 @@
-"""Creation of the environment that a configuration names, wrapped in its latency and its injected faults."""
+"""Creates the environment that a configuration names, with its added latency and its injected faults."""
 
 from collections.abc import Callable
 from pkgutil import resolve_name
@@ -18,10 +18,9 @@ FAULTS_FOLDER = "faults"
 def make_environment(
     config: Config, name: str, incarnation: int, paths: RunPaths, unix_s: Callable[[], float]
 ) -> Environment:
-    """Create the environment of the actor ``name``. Each incarnation draws other waits and faults.
+    """Create the environment of the actor ``name``. Each incarnation draws other latencies and faults.
 
-    The layer that adds latency is around the layer that injects faults, because real faults occur at the
-    screen.
+    The layer that adds latency wraps the layer that injects faults, because real faults occur at the screen.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
     breakable: Breakable = resolve_name(KINDS[settings.kind].make)(config, name, paths)

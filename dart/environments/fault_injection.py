@@ -4,8 +4,8 @@ The faults are real where possible: a crash kills the process behind the screen,
 action is sent twice. Silent faults, which raise no error, change what the environment reads from the screen
 or sends to it (`ScreenIO`): the environment's own checks have to notice them. Each fault is written to
 <run_dir>/faults/<environment>.jsonl before it takes effect, so that a check can show afterwards that no
-attempt with a fault became a trajectory. Only after a fault of a reset an attempt goes on, because the
-environment repeats the reset within the attempt.
+attempt with a fault became a trajectory. A fault during the reset is the exception: the reset is repeated
+within the attempt, which then goes on.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ from dart.environments.screen_io import Breakable, ScreenIO
 T = TypeVar("T")
 
 FIRST_STEPS = (0, 0, 1)
-"""From these numbers the earliest step of a fault is drawn. An episode that ends before has no fault."""
+"""The earliest step of a fault, counted from 0, is drawn from these numbers. An episode that ends before that
+step has no fault."""
 
 SLOWER_BY_SHARE = 1 / 3
 """Share of a reset's deadline that an injected slow start waits before the reset begins."""
@@ -128,16 +129,21 @@ class FaultyScreenIO(ScreenIO):
         self.begin(None, lambda kind: False)
 
     def begin(self, planned: PlannedFault | None, write: Callable[[InjectedFault], bool]) -> None:
-        """Start a new episode; ``write`` writes its fault to the log and returns whether it succeeded."""
+        """Start a new episode.
+
+        planned   the fault of the episode; None for no fault
+        write     writes the fault to the log and returns whether that succeeded
+        """
         self.steps_done = 0
         self._planned, self._write = planned, write
         self._last: bytes | None = None
         self._is_frozen = False
 
     def fires(self, kind: InjectedFault, step: float = math.inf) -> bool:
-        """Whether the planned fault is of this kind and due at this step; without a step, it is always due.
+        """Return whether the fault ``kind`` is planned, due at ``step`` and written to the log.
 
-        If it is, it is written to the log, and the episode has no planned fault any more."""
+        Without a ``step``, a planned fault is always due. After True, the episode has no planned fault any
+        more, and the caller causes this one."""
         planned = self._planned
         if planned is None or planned.kind is not kind or step < planned.step or not self._write(kind):
             return False
@@ -150,7 +156,7 @@ class FaultyScreenIO(ScreenIO):
         await self.disturb(START_DISTURBANCES)
 
     async def disturb(self, kinds: Sequence[InjectedFault], step: float = math.inf) -> None:
-        """Cause the planned fault on the screen, if it is one of these kinds and due."""
+        """Cause the planned fault on the screen, if it is one of ``kinds`` and due (see `fires`)."""
         for kind in kinds:
             if self.fires(kind, step):
                 await self._breakable.disturb(kind)
@@ -178,7 +184,7 @@ class FaultyScreenIO(ScreenIO):
 
 
 class FaultyEnvironment(WrappedEnvironment):
-    """Injects faults into the inner environment; the plan follows from the rates, their seed and ``name``."""
+    """Injects faults into the inner environment, by a plan that follows from ``faults`` and ``name``."""
 
     def __init__(
         self,

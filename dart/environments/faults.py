@@ -202,7 +202,7 @@ class BrowserMissing(InstallationIncomplete):
 
 
 class PagesMissing(InstallationIncomplete):
-    """The pages of the tasks are not installed."""
+    """The pages of MiniWoB++ are not installed."""
 
     def __init__(self, looked_for: str) -> None:
         super().__init__(
@@ -222,7 +222,7 @@ class DesktopMissing(InstallationIncomplete):
 
 
 class ProviderRefused(InstallationIncomplete):
-    """The provider of machines refuses this run, for instance its token; trying again will not help."""
+    """The provider of machines refuses this run or its token. Trying again will not help."""
 
     def __init__(self, provider: str, why: str) -> None:
         super().__init__(f"{provider} refuses to give machines: {why}")

@@ -76,6 +76,6 @@ class LatencyEnvironment(WrappedEnvironment):
         await self._sleep(min(wait_s, deadline_s))
         if wait_s >= deadline_s:
             raise EnvironmentTimeout(
-                operation, deadline_s, f"a wait of {wait_s:.1f} s (environments.latency)"
+                operation, deadline_s, f"an added latency of {wait_s:.1f} s (environments.latency)"
             )
         return deadline_s - wait_s

@@ -16,7 +16,7 @@ from dart.telemetry.engine_names import EngineNames
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4
-"""Share of a lease for which an episode waits for an answer; a failure is then reported within the lease."""
+"""Share of a lease for which an episode waits for an answer. The rest suffices to report a failure."""
 
 
 class NoEngineAnswered(Exception):
@@ -74,7 +74,7 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready engine with the fewest requests; None when no engine is ready."""
+        """Return the name of the ready engine with the fewest requests; None when no engine is ready."""
         board = self._actor.board
         rows = [board.vitals(slot) for engine in self._engines if (slot := board.find(engine)) is not None]
         ready = [row for row in rows if takes_requests(row)]
@@ -82,9 +82,9 @@ class PolicyClient:
 
 
 def takes_requests(engine: Vitals) -> bool:
-    """Whether requests go to an engine, by its row on the board of the environment's machine.
+    """Return whether an engine may get requests, by its row on the board of the environment's machine.
 
-    An engine without a recent heartbeat gets none: the board shows a stopped process as ready for ever.
+    An engine without a recent heartbeat gets none, because the board still shows a stopped process as ready.
     """
     is_silent = (engine.beat_age_s or 0.0) > ENGINE_SILENT_S
     return engine.state is ActorState.RUNNING and engine.ready and not is_silent

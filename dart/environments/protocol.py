@@ -3,7 +3,7 @@
 Browsers, desktops and virtual machines all implement `Environment`. To write one of your own:
 
 1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
-2. if faults shall be injected into it, give it ``screen_io``, ``send_signal`` and ``disturb``
+2. to inject faults into it, give it ``screen_io``, ``send_signal`` and ``disturb``
    (`dart.environments.screen_io.Breakable`);
 3. add a row to `dart.config.environment_kinds.KINDS`.
 
@@ -81,7 +81,8 @@ class Environment(Protocol):
     async def evaluate(self, *, deadline_s: float) -> float:
         """Return the score of the episode so far, in [0, 1] (`dart.environments.scoring`).
 
-        Raises FrozenFrame when the screenshots of the episode did not show the screen.
+        Raises EvaluatorFailed when there is no valid score, and FrozenFrame when the screenshots of the
+        episode did not show the screen.
         """
         ...
 
@@ -109,14 +110,15 @@ class Environment(Protocol):
 
     async def inspect(self, expression: str) -> Any:
         """Return the JSON value of a JavaScript expression in the page that the screen shows; for oracles,
-        exploration and tests, not for policies. Only environments whose screens are pages have it.
+        exploration and tests, not for policies. Only environments whose screens are web pages can do this;
+        others raise NotImplementedError.
         """
         return _refuse_inspection(self)
 
     async def explore(self) -> None:
-        """Let the episode go on after wrong actions, if pages would end it; call it after each reset.
+        """Make the episode go on after wrong actions, if the page would end it; by default do nothing.
 
-        By default do nothing.
+        Call this method after each reset.
         """
         return
 
@@ -129,7 +131,9 @@ class Environment(Protocol):
 
 
 def _refuse_inspection(environment: object) -> NoReturn:
-    raise NotImplementedError(f"the screens of {type(environment).__name__} are no pages")
+    raise NotImplementedError(
+        f"the screens of {type(environment).__name__} are not web pages: they cannot be inspected"
+    )
 
 
 class WrappedEnvironment:

@@ -1,7 +1,7 @@
-"""The reward of an episode by how it ended. Pure.
+"""Computes the reward of an episode from its outcome and its score. Pure.
 
 On an infeasible task only the declaration that it cannot be done is rewarded. A policy that reaches the step
-cap, or declares the task done, has not recognised that the task is infeasible.
+cap, or declares the task done, has not recognised that the task is infeasible, and gets 0.
 """
 
 import math
@@ -27,8 +27,9 @@ def reward_of(outcome: Outcome, score: float, is_infeasible: bool) -> float:
 
 
 def clamped_score(task_id: str, raw: Any) -> float:
-    """Return the raw score of an evaluator, clamped to [0, 1]; raises `EvaluatorFailed` unless it is
-    finite."""
+    """Return the raw score of an evaluator, clamped to [0, 1].
+
+    Raises EvaluatorFailed when the raw score is not a finite number."""
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
         raise EvaluatorFailed(task_id, f"expected the raw score to be a finite number, got {raw!r}")
     return min(1.0, max(0.0, float(raw)))

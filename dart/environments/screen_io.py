@@ -1,8 +1,8 @@
 """The boundary between an environment and its screen, where faults can be injected.
 
 An environment sends input events and reads screenshots and scores through a `ScreenIO`. `ScreenIO` changes
-nothing. `dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes. It
-does so below the checks that must notice such faults.
+nothing. `dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes
+through it, below the checks that must notice such faults.
 """
 
 import signal

@@ -1,9 +1,9 @@
-"""A simulated environment, for measurements of everything around environments.
+"""A simulated environment, for measurements of the system around environments.
 
 An episode has a lognormal number of steps and succeeds with a given probability. Both are drawn from the
 task, the seed and the rollout. The rollouts of a group therefore differ, and a repeated episode is the same.
-Screenshots are real PNG files, different ones for each step; the rollouts of a group start from the same one.
-A step takes no time: `dart.environments.latency` adds the waits.
+Screenshots are real PNG files that differ at each step; the rollouts of a group start with the same
+screenshot. A step takes no time: `dart.environments.latency` adds the waits.
 """
 
 import asyncio
@@ -135,7 +135,10 @@ class SimulatedEnvironment(Breakable):
 
 
 def screenshot_of(task_id: str, seed: int, step: int, mark: int = 0) -> bytes:
-    """Return a PNG of one colour, about 100 bytes; different screens have different files."""
+    """Return a PNG of one colour, about 100 bytes. Different arguments give different files.
+
+    mark   1 for the screen with a mark, as `refuse_frozen` draws one; else 0
+    """
     digest = hashlib.sha256(f"{task_id}/{seed}/{step}/{mark}".encode()).digest()
     header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 1, 3, 0, 0, 0)  # one bit for each pixel, a palette
     chunks = [(b"IHDR", header), (b"PLTE", digest[:6]), (b"IDAT", _PIXELS), (b"IEND", b"")]

@@ -1,7 +1,7 @@
-"""Whether an episode goes on in its step after the environment failed, instead of being played anew.
+"""Decides whether to resume an episode after a fault of its environment, instead of failing the attempt.
 
-To go on, the environment is reset with the same seed and the answers so far are replayed, each screenshot
-compared by hash with the recorded one (`dart.environments.episode`). This only decides whether that is tried.
+To resume, `dart.environments.episode` resets the environment with the same seed and replays the answers so
+far. It compares each screenshot with the recorded one by hash. This module only decides whether to try.
 """
 
 from dart.environments.faults import EnvironmentFault, FrozenFrame, InfrastructureFault
@@ -11,12 +11,14 @@ DOUBTFUL = (FrozenFrame,)
 
 
 def may_resume(fault: EnvironmentFault, *, steps: int, resumed: int, limit: int) -> bool:
-    """Return whether to replay the `steps` of an episode after a fault.
+    """Return whether to reset the environment and replay the episode after ``fault``.
 
+    steps     how many steps of the episode are complete
     resumed   how often this attempt was resumed already
     limit     how often an attempt may be resumed (`environments.turn_resumes`)
 
-    A first step has nothing to replay. A fault of the task or of its evaluator would come again.
+    False in the first step, which has nothing to replay, and for a fault of the task or the evaluator, which
+    would come again.
     """
     is_repairable = isinstance(fault, InfrastructureFault) and not isinstance(fault, DOUBTFUL)
     return is_repairable and steps > 0 and resumed < limit

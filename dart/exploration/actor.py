@@ -1,12 +1,12 @@
-"""Actors that explore: one browser each.
+"""Actors that explore, each with one browser.
 
-`ExplorerActor` does nothing else (`dartrl explore`). `ExploringEnvironmentActor` plays episodes as every
-environment does, and explores while the curator has no work for it (`exploration.enabled`).
+`ExplorerActor` only explores (`dartrl explore`). `ExploringEnvironmentActor` plays episodes like every
+environment, and explores while the curator has no work for it (`exploration.enabled`).
 
-Asks       the owner of the graph for a lease and to record each action; engines for priors
+Asks       the owner of the graph for leases and to record each action; engines for priors
 Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
-On stop    gives its lease back after the action that it is at
-On restart its next request ends the lease of the dead incarnation; what that had not reported is tried again
+On stop    gives its lease back after the current action
+On restart its first request ends the lease of the dead incarnation; unreported actions are tried again
 """
 
 import random
@@ -30,11 +30,11 @@ from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 
 OVER_POLL_S = 1.0
-"""Interval at which an explorer asks again after it was told that exploration is over."""
+"""Interval in seconds at which an explorer asks again after the owner answered that exploration is over."""
 
 
 def explorer_of(actor: Actor, config: Config, environment: Environment, reader: StoreReader) -> Explorer:
-    """The explorer of an actor, on its environment."""
+    """Return an explorer that explores with the environment of an actor."""
     prior = ModelPrior()
     identity = actor.identity
     return Explorer(
@@ -49,7 +49,7 @@ def explorer_of(actor: Actor, config: Config, environment: Environment, reader: 
 
 
 class ExplorerActor(Actor):
-    """Explores until the owner of the graph says that exploration is over, and then waits for its end."""
+    """Explores one lease after another; when the exploration is over, waits until it is stopped."""
 
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
@@ -106,14 +106,17 @@ class ExploringEnvironmentActor(EnvironmentActor):
         self._rests_until_s = 0.0
 
     async def idle(self, reply: m.NoWorkYet) -> None:
-        """Explore under one lease, of at most `exploration.lease_actions` actions."""
+        """Explore under one lease, for about `exploration.lease_actions` actions.
+
+        Without a lease, wait as every environment does.
+        """
         if self.clock.monotonic_s() < self._rests_until_s or self.is_stopping:
             await super().idle(reply)
             return
-        self._explorer.forget_screen()  # an episode was played since
+        self._explorer.forget_screen()  # an episode may have been played since the last lease
         try:
             found = await self._explorer.explore(lambda: self.is_stopping)
-        except (EnvironmentFault, OwnerAway) as error:  # it is the next episode that needs the environment
+        except (EnvironmentFault, OwnerAway) as error:  # a broken environment shows at the next episode
             self.log.warning("exploration_fault", detail=str(error))
             found = reply
         if found is not None:

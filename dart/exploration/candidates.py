@@ -1,4 +1,4 @@
-"""The actions that exploration may try on a screen, and how they are written in the action grammar. Pure."""
+"""The actions that exploration may try on a screen, and the inputs (`Action`) that carry them out. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,15 @@ from dart.core.exploration import Box, Candidate, ExploreAct, PageScreen
 CANDIDATES_MOST = 60
 
 SELECT_ALL = Hotkey(("ctrl", "a"))
-"""Typing replaces what a field holds, so that the same candidate has the same effect."""
+"""Input before a text is typed: the text replaces the content of the field, so a candidate has always the
+same effect."""
 
 
 def candidates_of(screen: PageScreen) -> tuple[Candidate, ...]:
-    """The candidates of a screen in the order of the document, each key once; scrolling comes last.
+    """Return the candidates of a screen in document order, then those that scroll; at most CANDIDATES_MOST.
 
-    A label and the control in it, or a row and its link, are often clicked at one point: the first counts.
+    No two candidates have the same key, and no two of one act have the same click point. A label and its
+    control, or a row and its link, often share that point; the first one in the document is kept.
     """
     found: dict[str, Candidate] = {}
     clicked: set[tuple[ExploreAct, int, int]] = set()
@@ -30,9 +32,10 @@ def candidates_of(screen: PageScreen) -> tuple[Candidate, ...]:
 
 
 def actions_of(candidate: Candidate, screen: PageScreen, texts: Sequence[str]) -> tuple[Action, ...]:
-    """The actions that carry out a candidate.
+    """Return the inputs that carry out a candidate.
 
-    texts   what may be typed; a field always gets the same text, so that a replay types it again
+    texts    texts to choose from for a field; the same field always gets the same text, also in a replay
+    raises   ValueError for a reset
     """
     x, y = centre(candidate.box)
     match candidate.act:
@@ -47,15 +50,15 @@ def actions_of(candidate: Candidate, screen: PageScreen, texts: Sequence[str]) -
         case ExploreAct.SCROLL_UP:
             return (Scroll(screen.width // 2, screen.height // 2, "up"),)
         case ExploreAct.RESET:
-            raise ValueError("a reset is no action on the screen")
+            raise ValueError("a reset has no input on the screen: reset the environment instead")
 
 
 def text_for(candidate: Candidate, texts: Sequence[str]) -> str:
-    """The text that is typed into a field, chosen by the field's role and label."""
+    """Return the text to type into a field; it depends only on the role and the label of the field."""
     return texts[sum(f"{candidate.role}{candidate.text}".encode()) % len(texts)]
 
 
 def centre(box: Box) -> tuple[int, int]:
-    """The pixel in the middle of a box."""
+    """Return x and y of the pixel in the middle of a box."""
     left, top, right, bottom = box
     return (left + right - 1) // 2, (top + bottom - 1) // 2

@@ -1,18 +1,18 @@
-"""How much of a site was found after how many actions, and when to stop. Pure."""
+"""The coverage curve: numbers of screens and shapes found over actions, and when the curve is flat. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FLAT_WINDOW = 100
-"""Actions over which the slope of the curve is measured."""
+"""Number of newest actions over which the slope of the curve is measured."""
 
 FLAT_BELOW = 1 / 25
-"""New shapes for each action below which the curve is flat."""
+"""Slope, in new shapes per action, below which the curve counts as flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveragePoint:
-    """What was known after a number of actions."""
+    """The numbers of screens and shapes that were known after a number of actions."""
 
     actions: int
     screens: int
@@ -20,9 +20,9 @@ class CoveragePoint:
 
 
 def coverage_curve(found: Iterable[tuple[int, str]], actions: int) -> list[CoveragePoint]:
-    """The curve from 0 to `actions`, with a point wherever something was found.
+    """Return the curve from 0 to `actions`, with a point at each number of actions that found a screen.
 
-    found   for each screen, the number of actions with which it was found, and its shape
+    found   for each screen, the number of actions up to the one that found it, and its shape
     """
     curve = [CoveragePoint(0, 0, 0)]
     shapes: set[str] = set()
@@ -37,12 +37,15 @@ def coverage_curve(found: Iterable[tuple[int, str]], actions: int) -> list[Cover
 
 
 def at(curve: Sequence[CoveragePoint], actions: int) -> CoveragePoint:
-    """The newest point of a curve that is not after a number of actions."""
+    """Return the last point of a curve with at most this number of actions."""
     return max((point for point in curve if point.actions <= actions), key=lambda point: point.actions)
 
 
 def slope(curve: Sequence[CoveragePoint], window: int = FLAT_WINDOW) -> float:
-    """New shapes for each of the last `window` actions; infinite before there were that many."""
+    """Return the number of new shapes per action over the last `window` actions.
+
+    It is infinite if there were fewer actions.
+    """
     last = curve[-1]
     if last.actions < window:
         return float("inf")
@@ -50,14 +53,15 @@ def slope(curve: Sequence[CoveragePoint], window: int = FLAT_WINDOW) -> float:
 
 
 def is_flat(curve: Sequence[CoveragePoint]) -> bool:
-    """Whether more actions find hardly anything of a new kind: below one new shape in 25 actions."""
+    """Whether the last 100 actions found fewer than one new shape in 25 actions."""
     return slope(curve) < FLAT_BELOW
 
 
 def area_under(counts: Sequence[tuple[int, int]], actions: int) -> float:
-    """Mean count over the first `actions` actions, which is the area under the curve divided by them.
+    """Return the mean of a count over the first `actions` actions: the area under its curve, divided by them.
 
-    counts   number of actions and what was found by then, ascending, beginning at 0 actions
+    counts   pairs of a number of actions and the count from then on, ascending, beginning at 0 actions
+    raises   ValueError if `actions` is not positive
     """
     if actions <= 0:
         raise ValueError(f"expected at least one action, got {actions}")

@@ -1,16 +1,16 @@
 """Grounding data from an exploration graph: queries for elements of its screens. Pure.
 
-Three kinds of queries:
+There are three kinds of queries:
 
 * `element` names an element by its text: ``click "Reply"``;
 * `order` names one of several elements with the same text by its place: ``click the second "Delete"``;
-* `outcome` names what the element leads to: ``open "Shopping cart"`` by the next screen's heading or title,
-  ``show "Log out"`` by a text that appears on the same screen.
+* `outcome` names what a click on the element leads to. ``open "Shopping cart"`` has the heading or title of
+  the next screen; ``show "Log out"`` has a text that appears below the same heading and title.
 
-A query is used only if exactly one element fits it, and that can be seen and clicked. An outcome must have
-been the same at every try, at least twice. Near-duplicate screens are left out, and no screen and no text has
-more than `MOST_EACH` samples. Splits are made by shape, so that no screen of a shape that was trained on is
-used to measure.
+A query is used only if exactly one element fits it, and if this element can be seen and clicked. An outcome
+must have been the same at every try, at least twice. Screens that look almost like another one are left out,
+and no screen and no text has more than `MOST_EACH` samples. All screens of one shape are in the same split,
+so a policy is never measured on a shape that it was trained on.
 """
 
 import hashlib
@@ -25,24 +25,24 @@ from dart.exploration.graph import Graph
 from dart.exploration.matching import D_IMG_MOST, d_img
 
 MOST_EACH = 8
-"""Samples of one screen, and of one text."""
+"""Largest number of samples of one screen, and of one text of elements."""
 
 TRIES_LEAST = 2
-"""Tries with the same effect after which an outcome counts as reproducible."""
+"""Number of tries, all with the same effect, from which on an outcome counts as reproducible."""
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 TEXT_MOST = 40
 
 SHOW = "show "
-"""How a query begins whose outcome stays below the same headline."""
+"""First word of an outcome query if heading and title stay the same."""
 
 LARGEST_SHARE = 0.5
-"""Share of the screen that an element may take; a larger one is no target."""
+"""Largest share of the screen's area that a target may have; no query is made for a larger element."""
 
 
 class QueryKind(StrEnum):
-    """What a query names its element by."""
+    """What identifies the element in a query; the module's text describes the kinds."""
 
     ELEMENT = "element"
     ORDER = "order"
@@ -50,7 +50,7 @@ class QueryKind(StrEnum):
 
 
 class Split(StrEnum):
-    """A part of the data, with shapes of its own."""
+    """A part of the data. Its shapes are in no other part."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -69,13 +69,16 @@ class GraphQuery:
     element: PageElement
     kind: QueryKind
     target_id: int | None = None
-    """The screen that an outcome query promises."""
+    """The screen to which the element leads, for an outcome query."""
     step_id: int | None = None
-    """The first step that showed the outcome."""
+    """The first step that led there, for an outcome query."""
 
 
 def queries_of(graph: Graph) -> list[GraphQuery]:
-    """The queries of all screens that pass the gates, in the order in which the screens were found."""
+    """Return the queries of all distinct screens, in the order in which the screens were found.
+
+    No screen and no text of elements has more than `MOST_EACH` queries.
+    """
     found: list[GraphQuery] = []
     of_text: Counter[str] = Counter()
     for queries in queries_of_screens(graph, distinct_screens(graph.nodes.values())):
@@ -89,14 +92,14 @@ def queries_of(graph: Graph) -> list[GraphQuery]:
 
 
 def queries_of_screens(graph: Graph, nodes: Iterable[ScreenNode]) -> Iterator[list[GraphQuery]]:
-    """All queries of each screen that mean one element, without bounds; outcomes and others in turn."""
+    """Yield the list of all queries of each screen, without a limit. Outcome queries and others alternate."""
     outcomes = _outcomes(graph)
     for node in nodes:
         yield list(_interleaved(_outcome_queries(graph, node, outcomes), list(_element_queries(node))))
 
 
 def distinct_screens(nodes: Iterable[ScreenNode]) -> list[ScreenNode]:
-    """The screens without those that look like an earlier one of their shape."""
+    """Return the screens without those that look almost like an earlier screen of the same shape."""
     kept: defaultdict[str, list[ScreenNode]] = defaultdict(list)
     for node in nodes:
         of_shape = kept[node.screen.shape]
@@ -106,7 +109,10 @@ def distinct_screens(nodes: Iterable[ScreenNode]) -> list[ScreenNode]:
 
 
 def split_of_shapes(shapes: Iterable[str], seed: int) -> dict[str, Split]:
-    """The split of each shape: 70, 15 and 15 of a hundred, at least one in the first."""
+    """Assign each shape to a split: about 70 % to training, 15 % to validation and 15 % to test.
+
+    The seed determines the assignment. At least one shape is in training.
+    """
     drawn = sorted(set(shapes), key=lambda one: hashlib.sha256(f"{seed}/{one}".encode()).hexdigest())
     test = round(len(drawn) * SHARES[Split.TEST])
     validation = round(len(drawn) * SHARES[Split.VALIDATION])
@@ -146,7 +152,11 @@ def _naming(element: PageElement) -> str:
 
 
 def targets(screen: PageScreen) -> list[PageElement]:
-    """The elements of a screen that may be asked for: named, visible, unoccluded, of one point each."""
+    """Return the elements of a screen for which queries may be made, the first one of each click point.
+
+    Such an element can be acted on, nothing covers it, it has a text of at most `TEXT_MOST` characters, and
+    it is not larger than `LARGEST_SHARE` of the screen.
+    """
     found: dict[tuple[int, int], PageElement] = {}
     for element in screen.elements:
         left, top, right, bottom = element.box
@@ -167,7 +177,10 @@ class _Outcome:
 
 
 def _outcomes(graph: Graph) -> dict[tuple[int, str], _Outcome]:
-    """What each action led to, if that was the same at every try and at least twice."""
+    """Return the outcome of each reproducible action, by screen and key of the action.
+
+    An action is reproducible if all its tries, at least `TRIES_LEAST`, led to the same other screen.
+    """
     first_step = {
         (step.source_id, step.action): step.step_id
         for step in reversed(graph.steps)
@@ -183,7 +196,7 @@ def _outcomes(graph: Graph) -> dict[tuple[int, str], _Outcome]:
 def _outcome_queries(
     graph: Graph, node: ScreenNode, outcomes: Mapping[tuple[int, str], _Outcome]
 ) -> list[GraphQuery]:
-    """A query for each outcome of this screen that only one of its elements has."""
+    """Return the outcome queries of a screen. A query that would fit several of its elements is left out."""
     by_words: defaultdict[str, list[GraphQuery]] = defaultdict(list)
     known = {centre(one.box): one for one in targets(node.screen)}
     for candidate in graph.candidates(node.screen_id):
@@ -208,24 +221,24 @@ def _outcome_queries(
 
 
 def _says_so_itself(query: GraphQuery) -> bool:
-    """Whether the element's own text is what the query promises, as an element query says already."""
+    """Whether a query names the element's own text. Then it says no more than an element query."""
     return f'"{query.element.text}"'.casefold() in query.instruction.casefold()
 
 
 def _is_switch(graph: Graph, query: GraphQuery) -> bool:
-    """Whether the element is gone where the headline stays, as a tab that is open is no element any more.
+    """Whether a query `show ...` is for an element that is gone after the click, such as a tab that it opens.
 
-    What is new then is the tab that was left, which the element does not show.
+    The new text is then that of the tab that was open before, and not an outcome of the click.
     """
     after = graph.nodes[query.target_id or query.screen_id].screen
     return query.instruction.startswith(SHOW) and query.element.text not in _texts(after)
 
 
 def outcome_words(before: PageScreen, after: PageScreen) -> str:
-    """The query for an action that leads from one screen to another; empty if nothing names what it did.
+    """Return the outcome query for an action that leads from one screen to another.
 
-    A page with another heading or title is opened. Where both stay, a text that is new is shown: a menu's
-    items, say.
+    If the next screen has a new heading or title, the query is `open` with it. Otherwise it is `show` with a
+    new text, such as an item of a menu. It is empty if no new text has at most `TEXT_MOST` characters.
     """
     opened = _first_short(text for text in _headlines(after) if text not in _headlines(before))
     if opened:
@@ -236,7 +249,7 @@ def outcome_words(before: PageScreen, after: PageScreen) -> str:
 
 
 def _headlines(screen: PageScreen) -> list[str]:
-    """The headings of a screen, and then its title."""
+    """Return the headings of a screen, and then its title."""
     headings = [one.text for one in screen.elements if one.role == "heading" and one.text]
     return [*headings, screen.title] if screen.title else headings
 
@@ -250,7 +263,7 @@ def _first_short(texts: Iterable[str]) -> str:
 
 
 def _interleaved(some: Sequence[GraphQuery], others: Sequence[GraphQuery]) -> Iterator[GraphQuery]:
-    """One of each in turn, so that the bound of a screen leaves room for both kinds."""
+    """Yield one query of each list in turn, so that the limit of a screen leaves room for both kinds."""
     for number in range(max(len(some), len(others))):
         yield from some[number : number + 1]
         yield from others[number : number + 1]

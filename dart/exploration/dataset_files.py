@@ -1,4 +1,4 @@
-"""Writes grounding data from an exploration in ScreenSpot's format, a folder for each split."""
+"""Writes grounding data from an exploration in ScreenSpot's format, one folder for each split."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,16 +18,19 @@ from dart.store.run_blobs import blobs_of
 def write_dataset(
     folder: Path, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
 ) -> Mapping[Split, int]:
-    """Write the samples of a graph below a folder; returns how many each split has.
+    """Write the samples of a graph to folders in `folder`, and return the number of samples of each split.
 
-    run   what the provenance calls the run
+    A split without samples gets no folder and is not in the result.
+
+    seed   seed of the exploration, which also determines the splits
+    run    name of the run in the provenance of the samples
     Raises UsageError for a graph without samples, and BlobDamage for a screenshot that is lost.
     """
     queries = queries_of(graph)
     if not queries:
         raise UsageError(
             f"the exploration graph of {task_id} gives no samples: it has {len(graph.nodes)} screens; "
-            "explore with more actions, and with exploration.confirm_share above 0 for outcome queries"
+            "explore with more actions, and set exploration.confirm_share above 0 to get outcome queries"
         )
     shapes = (graph.nodes[query.screen_id].screen.shape for query in queries)
     split = split_of_shapes(shapes, seed)
@@ -42,7 +45,7 @@ def write_dataset(
 
 
 def write_dataset_of_run(folder: Path, paths: RunPaths, task_id: str, seed: int) -> Mapping[Split, int]:
-    """Write the samples of what a run explored of a task; raises and returns as `write_dataset` does."""
+    """Write the samples of a task that a run has explored. Returns and raises the same as `write_dataset`."""
     with StoreReader(paths.record) as reader:
         follower = GraphFollower(reader, task_id, seed)
         follower.follow()
@@ -52,7 +55,7 @@ def write_dataset_of_run(folder: Path, paths: RunPaths, task_id: str, seed: int)
 def sample_of(
     folder: Path, query: GraphQuery, graph: Graph, task_id: str, seed: int, screenshots: BlobStore, run: str
 ) -> GroundingSample:
-    """A query as a sample, with its screenshot in the folder of the data set. Raises BlobDamage."""
+    """Return a query as a grounding sample, after writing its screenshot to `folder`. Raises BlobDamage."""
     screen = graph.nodes[query.screen_id].screen
     provenance = {
         "run": run,

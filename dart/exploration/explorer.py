@@ -1,7 +1,8 @@
-"""Explores with one environment: goes to the screen of its lease, tries actions there, and reports each.
+"""The explorer: goes to the screen of its lease with one environment, tries actions there, and reports each.
 
-It chooses by its own read-only snapshot of the graph; the owner says which node a screen is. Known ways are
-verified at each hop. Where a way leads elsewhere, the explorer says so and asks for another lease from there.
+The explorer chooses actions by its own read-only copy of the graph. The owner of the graph decides which node
+a screen is. The explorer follows a known way action by action and compares each screen with the expected one.
+If the way leads elsewhere, the explorer reports that and gives the lease back.
 """
 
 import random
@@ -28,20 +29,24 @@ T = TypeVar("T")
 
 
 class RunAccess(Protocol):
-    """What an explorer needs of the owner of the graph, of the machine and of the run."""
+    """What an explorer needs from its run: the owner of the graph, blobs, engines, and the actor's loop."""
 
     async def lease(
         self, task_id: str, seed: int, at: int | None
     ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
-        """Ask where to explore."""
+        """Ask the owner for a lease.
+
+        task_id, seed   what the environment shows
+        at              the screen that it shows; None if this is not known
+        """
         ...
 
     async def report(self, report: m.ExploredReport) -> m.ExploredReply:
-        """Have an action recorded; repeats the report until it is."""
+        """Have the owner record an action. The report is repeated until the owner confirms it."""
         ...
 
     def give_back(self, fence: int, why: LeaseEnd) -> None:
-        """End a lease."""
+        """Tell the owner that the lease with this fence has ended, and why."""
         ...
 
     async def keep_screenshot(self, png: bytes) -> None:
@@ -49,21 +54,21 @@ class RunAccess(Protocol):
         ...
 
     async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
-        """Ask a model about a screen, if there is one."""
+        """Ask the policy for its answers on a screen, so that the prior of the screen is known."""
         ...
 
     async def in_environment(self, work: Awaitable[T]) -> T:
-        """Carry out a call of the environment."""
+        """Wait for a call of the environment, and return its result."""
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for a number of seconds."""
         ...
 
 
 @dataclass(slots=True)
 class _Site:
-    """The snapshot of one task and seed, and what follows from it."""
+    """The copy of the graph of one task and seed, with the strategy and the allowed origins for it."""
 
     follower: GraphFollower
     strategy: ExplorationStrategy
@@ -72,11 +77,11 @@ class _Site:
 
 @dataclass(slots=True)
 class _Place:
-    """Where the explorer is under its lease."""
+    """A lease, and what the explorer has done and sees under it. `at` is the node of the current screen."""
 
     lease: m.ExplorationLease
     number: int = 0
-    """Number of the last report."""
+    """Number of the last report under this lease; 0 before the first one."""
     at: int | None = None
     screen: PageScreen | None = None
     actions: int = 0
@@ -84,7 +89,7 @@ class _Place:
 
 
 class LeaseLost(Exception):
-    """The lease had ended: what was reported last was not recorded."""
+    """The lease has ended, so the owner did not record the last report."""
 
 
 class Explorer:
@@ -108,14 +113,15 @@ class Explorer:
         self._screen: PageScreen | None = None
 
     def forget_screen(self) -> None:
-        """Note that the environment shows something else now: an episode, or nothing after a fault."""
+        """Forget the current screen, because an episode was played or the environment failed."""
         self._at = self._screen = None
 
     async def explore(self, stops: Callable[[], bool]) -> m.NoWorkYet | m.ExplorationOver | None:
-        """Work under one lease; returns the owner's answer if there is none to work under.
+        """Ask for a lease, explore under it and give it back.
 
-        stops   whether the explorer shall give its lease back before its next action
-        Raises EnvironmentFault once it is reported, and what the owner raises.
+        stops   function that returns whether to give the lease back before the next action
+        Returns None, or the owner's answer if it gave no lease. Raises EnvironmentFault after reporting it,
+        and what `RunAccess.report` raises.
         """
         task_id, seed = self._shown
         reply = await self._run.lease(task_id, seed, self._at)
@@ -149,14 +155,14 @@ class Explorer:
         while not stops() and place.actions < self._settings.lease_actions:
             chosen = await self._choose(place)
             if chosen is None and not place.actions:
-                place.ended = LeaseEnd.UNREACHED  # or it would be leased for ever
+                place.ended = LeaseEnd.UNREACHED  # otherwise the screen would be leased again and again
             if chosen is None or not await self._do(place, chosen, LeaseMove.FOLLOW):
                 return
 
     # ---- the way to the screen of the lease ----
 
     async def _go(self, place: _Place, stops: Callable[[], bool]) -> bool:
-        """Follow the way of the lease, verifying each hop; whether its screen was reached."""
+        """Follow the way of the lease, checking each screen; return whether its last screen is reached."""
         lease = place.lease
         if lease.begins_with_reset:
             move = LeaseMove.FOLLOW if lease.screen_id is None else LeaseMove.KEEP
@@ -182,7 +188,7 @@ class Explorer:
         return True
 
     def _lost(self, place: _Place, candidate: Candidate | None) -> m.ExploredReport:
-        """A report that an action is not on the screen although it is known there."""
+        """Return a report that the screen lacks an action that the graph has for it."""
         return self._new_report(place, candidate, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
 
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
@@ -205,10 +211,10 @@ class Explorer:
     # ---- actions ----
 
     async def _choose(self, place: _Place) -> Candidate | None:
-        """The next action of the strategy on the screen; None to go elsewhere.
+        """Return the next candidate that the strategy chooses on the screen; None to leave the screen.
 
-        Untried candidates of the node that are not on the live screen are reported as lost, or their screen
-        would stay open for ever.
+        If the strategy finds nothing untried, the untried candidates of the node that the screen does not
+        show now are reported as lost. Otherwise the node would always have untried candidates.
         """
         assert place.at is not None
         site = self._site(place)
@@ -226,11 +232,15 @@ class Explorer:
         return chosen
 
     def _is_deep(self, graph: Graph, screen_id: int) -> bool:
-        """Whether no known way to a screen is short enough to explore further."""
+        """Whether a screen is at least `exploration.max_depth` actions from the start screen."""
         return depths(graph).get(screen_id, 0) >= self._settings.max_depth
 
     async def _do(self, place: _Place, candidate: Candidate, move: LeaseMove) -> bool:
-        """Do an action, look at the screen after it and report; whether the lease is for that screen now."""
+        """Carry out a candidate, look at the next screen and report both.
+
+        move   which screen the lease is for afterwards
+        Returns whether the lease is now for the screen that the action led to.
+        """
         assert place.screen is not None
         actions = actions_of(candidate, place.screen, self._settings.texts)
         place.actions += len(actions)
@@ -257,7 +267,7 @@ class Explorer:
         )
 
     async def _perform(self, actions: Any) -> bool:
-        """Apply the actions of a candidate; whether one of them ended the episode."""
+        """Apply the inputs of a candidate; return whether one of them ended the episode."""
         for action in actions:
             step = self._environment.step(action, deadline_s=self._deadlines.step_deadline_s)
             if (await self._in_environment(step)).terminated:
@@ -265,7 +275,10 @@ class Explorer:
         return False
 
     async def _look(self, place: _Place) -> PageScreen:
-        """Look at the screen twice, so that what changes by itself is known, and store its screenshot."""
+        """Return the current screen, and store its screenshot.
+
+        The screen is read twice, `exploration.settle_s` apart, to find out what changes without an action.
+        """
         first_png, first = await self._one_look()
         await self._run.pause(self._settings.settle_s)
         last_png, last = await self._one_look()
@@ -307,7 +320,10 @@ class Explorer:
         )
 
     async def _report(self, place: _Place, report: m.ExploredReport) -> bool:
-        """Have a report recorded, and take the screen over; whether the lease is for it now."""
+        """Have a report recorded, and make its screen the current one.
+
+        Returns whether the lease is for this screen now. Raises LeaseLost if the lease has ended.
+        """
         reply = await self._run.report(report)
         if reply.is_fenced:
             place.at, place.screen = None, None
@@ -320,7 +336,7 @@ class Explorer:
     # ---- the snapshot ----
 
     def _site(self, place: _Place) -> _Site:
-        """The snapshot of the lease's task, up to date."""
+        """Return the copy of the graph for the task of the lease, after reading new steps from the record."""
         key = place.lease.task_id, place.lease.seed
         if key not in self._sites:
             follower = GraphFollower(self._reader, *key)
@@ -334,7 +350,7 @@ class Explorer:
         return site
 
     def _live(self, place: _Place) -> dict[str, Candidate]:
-        """The candidates that the screen shows now, by key."""
+        """Return the candidates of the current screen by key; none if no screen is known."""
         return {} if place.screen is None else {one.key: one for one in candidates_of(place.screen)}
 
     async def _in_environment(self, work: Awaitable[T]) -> T:

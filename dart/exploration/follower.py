@@ -1,4 +1,4 @@
-"""Graphs that follow the record: the owner's own view, and the read-only snapshot of every explorer."""
+"""Keeps a graph up to date with the record, for the owner of the graph and for every explorer."""
 
 from dart.core.exploration import ExploredStep
 from dart.exploration.graph import Graph
@@ -6,7 +6,7 @@ from dart.store.reader import StoreReader
 
 
 class GraphFollower:
-    """The graph of one task and seed, as the record has it."""
+    """Reads the graph of one task and seed from the record, and adds what is new at each call of `follow`."""
 
     def __init__(self, reader: StoreReader, task_id: str, seed: int) -> None:
         self._reader, self._task_id, self._seed = reader, task_id, seed
@@ -14,9 +14,9 @@ class GraphFollower:
         self.graph = Graph()
 
     def follow(self) -> tuple[ExploredStep, ...]:
-        """Read what is new; returns the new steps, oldest first.
+        """Add new screens and steps from the record to the graph, and return the new steps, oldest first.
 
-        Steps are read first: a screen is never younger than the step that found it.
+        Steps are read before screens, so the screens of all steps that are read are read, too.
         """
         steps = self._reader.explored_steps(self._task_id, self._seed, self._newest_step)
         for node in self._reader.screens(self._task_id, self._seed, self._newest_screen):

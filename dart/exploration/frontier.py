@@ -1,7 +1,7 @@
-"""Where to explore next: the nearest screen with something that was not tried, and the known way there. Pure.
+"""Finds the nearest screen of an exploration graph with a given property, and the known way there. Pure.
 
-The way is a path of known actions from where the explorer is, or from a start screen after a reset. Every hop
-is verified when it is replayed.
+A way is a path of known actions from the explorer's screen, or from a start screen after a reset. The
+explorer checks the screen after every action of the path.
 """
 
 from collections import defaultdict, deque
@@ -16,7 +16,7 @@ Goal = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How to get to a screen."""
+    """A path of known actions to a screen, from the current screen or from the start screen after a reset."""
 
     screen_id: int
     begins_with_reset: bool
@@ -29,15 +29,19 @@ class Way:
 
 
 def depths(graph: Graph) -> dict[int, int]:
-    """The least number of known actions from a start screen to each screen that can be reached."""
+    """Return the smallest number of known actions from a start screen to each screen, by screen.
+
+    Screens to which no path of known actions leads are left out.
+    """
     reached = _search(graph, graph.roots)
     return {screen_id: len(hops) for screen_id, hops in reached.items()}
 
 
 def nearest(graph: Graph, at: int | None, is_goal: Goal) -> Way | None:
-    """The cheapest way to a screen that is a goal; None if no known way leads to one.
+    """Return the way with the fewest actions to a screen that is a goal; None if no way leads to one.
 
-    at   where the explorer is; None if only a reset can bring it to a known screen
+    at        screen where the explorer is; None if it has to begin with a reset
+    is_goal   function that returns whether a screen, given by its id, is a goal
     """
     ways = []
     if at is not None:
@@ -55,7 +59,7 @@ def _ways(reached: dict[int, tuple[PathHop, ...]], is_goal: Goal, *, begins_with
 
 
 def _search(graph: Graph, starts: tuple[int, ...]) -> dict[int, tuple[PathHop, ...]]:
-    """The shortest path to each screen that known actions reach, breadth first."""
+    """Return the shortest path from any of the starts to each screen that known actions reach."""
     leads_to: defaultdict[int, list[PathHop]] = defaultdict(list)
     for hop, _ in graph.edges():
         leads_to[hop.source_id].append(hop)

@@ -1,7 +1,7 @@
-"""The exploration graph in memory: screens, what was tried on each, and where it led. Pure.
+"""The exploration graph in memory: screens, the actions tried on each, and where they led. Pure.
 
-It is built from the rows of the record in their order, by the owner of the graph and by every explorer
-alike. Only the owner adds to the record; for the others the graph is a read-only snapshot.
+The owner of the graph and every explorer build it from the same rows of the record, in the order of the rows.
+Only the owner adds to the record.
 """
 
 from collections import Counter, defaultdict
@@ -15,14 +15,14 @@ from dart.exploration.coverage import CoveragePoint, coverage_curve
 from dart.exploration.matching import DEFAULT, GREY_LEVELS, Thresholds, d_dom, d_img
 
 TRUSTED_SHARE = 0.5
-"""Share of the tries of an action that led to the same screen, from which on a path may use it."""
+"""Smallest share of the tries of an action that must lead to one screen for a path to use the action."""
 
 NEAR_FACTOR = 2.0
-"""The image distance without masks may be this much larger than its threshold before masks are looked at."""
+"""Factor on the threshold of the image distance in a quick first comparison that ignores masks."""
 
 
 class Graph:
-    """What is known about one task and seed."""
+    """The exploration graph of one task and seed."""
 
     def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
         self._thresholds = thresholds
@@ -39,7 +39,7 @@ class Graph:
     # ---- building ----
 
     def add_node(self, node: ScreenNode) -> None:
-        """Add a screen. Nodes come before the steps that lead to them."""
+        """Add a screen. Add it before the steps that lead to it."""
         self.nodes[node.screen_id] = node
         self._candidates[node.screen_id] = {one.key: one for one in candidates_of(node.screen)}
         self._of_shape[node.screen.shape].append(node.screen_id)
@@ -48,7 +48,7 @@ class Graph:
         self._grid_ids.append(node.screen_id)
 
     def add_step(self, step: ExploredStep) -> None:
-        """Add an action that was done."""
+        """Add an action that was carried out, with its effect."""
         self.steps.append(step)
         if step.source_id is None:
             return
@@ -64,12 +64,12 @@ class Graph:
 
     @property
     def actions(self) -> int:
-        """Actions of the exploration so far."""
+        """Number of actions of the exploration so far; a reset counts as one."""
         return self.steps[-1].actions if self.steps else 0
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The start screens: one, unless the site starts differently each time. The newest comes first."""
+        """Ids of the start screens, the newest first. There are several if the site's start varies."""
         found = [
             step.target_id for step in self.steps if step.source_id is None and step.target_id is not None
         ]
@@ -81,48 +81,53 @@ class Graph:
         return tuple(self._of_shape)
 
     def candidates(self, screen_id: int) -> tuple[Candidate, ...]:
-        """The candidates of a screen, as it looked when it was found."""
+        """Return the candidates of a screen, as the screen looked when it was found."""
         return tuple(self._candidates[screen_id].values())
 
     def candidate(self, screen_id: int, key: str) -> Candidate | None:
-        """A candidate of a screen by its key."""
+        """Return the candidate of a screen with this key; None if it has none."""
         return self._candidates[screen_id].get(key)
 
     def untried(self, screen_id: int) -> tuple[Candidate, ...]:
-        """The candidates of a screen that no explorer has tried."""
+        """Return the candidates of a screen that no explorer has tried."""
         tried = self._tried[screen_id]
         return tuple(one for key, one in self._candidates[screen_id].items() if key not in tried)
 
     def is_tried(self, screen_id: int, key: str) -> bool:
-        """Whether an action was tried on a screen."""
+        """Whether the action with this key was tried on a screen."""
         return key in self._tried[screen_id]
 
     def faults(self, screen_id: int, key: str) -> int:
-        """How often the environment broke at an action."""
+        """Return how often an action on a screen ended in a fault of the environment."""
         return self._faults[screen_id, key]
 
     def tries(self, screen_id: int, key: str) -> int:
-        """How often an action was done on a screen, without faults."""
+        """Return how often an action was carried out on a screen without a fault."""
         return self._targets[screen_id, key].total()
 
     def edges(self) -> Iterator[tuple[PathHop, Counter[int | None]]]:
-        """Every action that led to another screen at its last most frequent try, and where it ever led."""
+        """Yield each reliable action, and the number of its tries by the screen that they led to.
+
+        An action is reliable if its most frequent target is another screen, with at least `TRUSTED_SHARE` of
+        the tries. None counts the tries that led to no screen.
+        """
         for (source, action), targets in self._targets.items():
             target, count = targets.most_common(1)[0]
             if target is not None and target != source and count / targets.total() >= TRUSTED_SHARE:
                 yield PathHop(source_id=source, action=action, target_id=target), targets
 
     def curve(self) -> list[CoveragePoint]:
-        """Screens and shapes over actions."""
+        """Return the numbers of screens and shapes over the number of actions."""
         found = ((node.found_actions, node.screen.shape) for node in self.nodes.values())
         return coverage_curve(found, self.actions)
 
     # ---- matching ----
 
     def match(self, screen: PageScreen) -> int | None:
-        """The node that shows this screen; None if it is new.
+        """Return the id of the node that is the same screen; None if the screen is new.
 
-        Nodes of the same shape are looked at first, then all others. Of several, the nearest one counts.
+        Nodes of the same shape are compared first, then all others. Of several nodes that match, the one with
+        the smallest distance is returned.
         """
         near = self._near(screen)
         same_shape = [one for one in self._of_shape.get(screen.shape, ()) if one in near]
@@ -142,7 +147,10 @@ class Graph:
         return dom <= self._thresholds.d_dom and img <= self._thresholds.d_img
 
     def _near(self, screen: PageScreen) -> set[int]:
-        """The nodes whose picture is not clearly another one. Masked cells can only lower the distance."""
+        """Return the ids of the nodes whose image may match, by a quick comparison that is never too strict.
+
+        The comparison ignores masks and allows for the largest share of cells that masks could hide.
+        """
         if not self._grid_ids:
             return set()
         own = np.frombuffer(screen.grid, np.uint8).astype(np.int16)
@@ -152,7 +160,7 @@ class Graph:
         return {one for one, each in zip(self._grid_ids, share, strict=True) if each <= most}
 
     def _masked_share(self) -> float:
-        """The largest share of cells that any node's mask hides."""
+        """Return the largest share of cells that the mask of any node hides."""
         hidden = (
             np.unpackbits(np.frombuffer(node.screen.volatile, np.uint8)).mean()
             for node in self.nodes.values()
@@ -161,7 +169,7 @@ class Graph:
 
 
 def graph_of(nodes: Iterable[ScreenNode], steps: Iterable[ExploredStep]) -> Graph:
-    """The graph of all nodes and steps of one task and seed."""
+    """Return the graph of these nodes and steps, which belong to one task and seed."""
     graph = Graph()
     for node in nodes:
         graph.add_node(node)

@@ -1,14 +1,14 @@
-"""Whether two screens are the same, by structure and by image. Pure.
+"""Decides whether two screens are the same, by the structure of the page and by the image. Pure.
 
-Fuzzy matching has two distances:
+The comparison has two distances:
 
-    d_dom = 1 - |A n B| / |A u B|   over the multisets of hashed nodes
-    d_img = share of the cells whose mean grey level differs by more than GREY_LEVELS
+    d_dom = 1 - |A n B| / |A u B|   over the multisets A and B of the hashes of the pages' nodes
+    d_img = share of the image's cells whose mean grey level differs by more than GREY_LEVELS
 
-Two screens are the same screen if both are at most their thresholds. Nodes carry text and place, so this is
-equality of *instances*, which a replay needs. The *shape* of a screen leaves both out and is compared
-exactly; it counts what is different in kind. The thresholds were calibrated on labelled pairs
-(`calibrate`, docs/exploration.md).
+Two screens are the same if both distances are at most their thresholds. The hash of a node includes its text
+and place, so such screens are the same *instance*; the replay of a path relies on this. The *shape* of a
+screen leaves out texts and places and is compared exactly; the number of shapes says how many kinds of
+screens there are. The thresholds were calibrated on labelled pairs (`calibrate`, docs/exploration.md).
 """
 
 import hashlib
@@ -23,10 +23,11 @@ from PIL import Image
 from dart.core.exploration import PageScreen
 
 GRID_COLUMNS, GRID_ROWS = 40, 52
-"""Cells of the grid: 4 pixels each on a screen of 160 x 210."""
+"""Numbers of columns and rows of cells into which an image is divided. A cell has 4 x 4 pixels, about, on a
+screen of 160 x 210."""
 
 GREY_LEVELS = 16
-"""Difference of the mean grey level, of 256, above which a cell counts as changed."""
+"""Difference of the mean grey level (0 to 255) above which a cell counts as changed."""
 
 D_IMG_MOST = 0.02
 D_DOM_MOST = 0.10
@@ -38,7 +39,7 @@ Cells = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The largest distances at which two screens are the same."""
+    """The largest distances at which two screens still count as the same."""
 
     d_dom: float = D_DOM_MOST
     d_img: float = D_IMG_MOST
@@ -48,41 +49,53 @@ DEFAULT = Thresholds()
 
 
 def grid_of(png: bytes) -> bytes:
-    """The mean grey level of each of GRID_ROWS x GRID_COLUMNS cells of a screenshot, row by row."""
+    """Return the mean grey level of each cell of a screenshot (PNG): one byte for each, row by row."""
     with Image.open(io.BytesIO(png)) as image:
         cells = image.convert("L").resize((GRID_COLUMNS, GRID_ROWS), Image.Resampling.BOX)
     return cells.tobytes()
 
 
 def volatile_cells(before: bytes, after: bytes) -> bytes:
-    """One bit for each cell of two grids taken without an action between them: 1 where they differ."""
+    """Return the mask of the cells that change without an action: one bit for each cell, 1 where they differ.
+
+    before, after   two grids of one screen, taken without an action between them
+    """
     return np.packbits(_differs(before, after)).tobytes()
 
 
 def no_volatile_cells() -> bytes:
-    """The mask of a screen that does not change by itself."""
+    """Return the mask of a screen of which no cell changes without an action."""
     return bytes(GRID_COLUMNS * GRID_ROWS // 8)
 
 
 def structure_of(nodes: Iterable[str]) -> tuple[int, ...]:
-    """Sorted hashes of the lines that describe the nodes of a page."""
+    """Return the sorted hashes of the nodes of a page.
+
+    nodes   one line of text for each node
+    """
     return tuple(sorted(zlib.crc32(node.encode()) for node in nodes))
 
 
 def shape_of(kinds: Iterable[str]) -> str:
-    """A hash of the set of the nodes' kinds: depth, tag and class."""
+    """Return the shape of a page: a hash of the set of the kinds of its nodes.
+
+    kinds   depth, tag and class of each node as one text
+    """
     return hashlib.sha256("\n".join(sorted(set(kinds))).encode()).hexdigest()[:16]
 
 
 def d_img(one: PageScreen, other: PageScreen) -> float:
-    """Share of the cells that differ, without those that change by themselves on either screen."""
+    """Return the share of the cells that differ, in [0, 1].
+
+    Cells that change without an action on either screen are left out; 0 if none is left.
+    """
     counts = ~(_mask(one) | _mask(other))
     total = int(counts.sum())
     return float((_differs(one.grid, other.grid) & counts).sum() / total) if total else 0.0
 
 
 def d_dom(one: PageScreen, other: PageScreen) -> float:
-    """Distance of the structures, in [0, 1]: 0 for equal ones."""
+    """Return the distance of the structures, in [0, 1]; 0 for equal structures."""
     common = _common(one.structure, other.structure)
     union = len(one.structure) + len(other.structure) - common
     return 1.0 - common / union if union else 0.0
@@ -94,7 +107,7 @@ def is_same(one: PageScreen, other: PageScreen, most: Thresholds = DEFAULT) -> b
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Number of items that two sorted lists share, each as often as both have it."""
+    """Return the size of the intersection of two sorted lists as multisets."""
     shared, there = 0, 0
     for item in one:
         while there < len(other) and other[there] < item:
@@ -119,7 +132,7 @@ def _mask(screen: PageScreen) -> Cells:
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """Two screens, and whether they are the same state of the page."""
+    """The distances of two screens, and whether the screens are the same state of the page."""
 
     d_dom: float
     d_img: float
@@ -132,9 +145,9 @@ class OperatingPoint:
 
     thresholds: Thresholds
     true_positive_rate: float
-    """Share of the pairs of one state that count as the same screen."""
+    """Share of the pairs with the same state that count as the same screen."""
     false_positive_rate: float
-    """Share of the pairs of two states that count as the same screen."""
+    """Share of the pairs with different states that count as the same screen."""
 
     @property
     def youden(self) -> float:
@@ -143,12 +156,18 @@ class OperatingPoint:
 
 
 def operating_point(pairs: Sequence[LabelledPair], thresholds: Thresholds) -> OperatingPoint:
-    """The rates of one pair of thresholds. Raises ValueError unless pairs of both labels are given."""
+    """Return the rates of one pair of thresholds on labelled pairs of screens.
+
+    Raises ValueError unless there are pairs with the same state and pairs with different states.
+    """
 
     def rate(label: bool) -> float:
         own = [pair for pair in pairs if pair.is_same is label]
         if not own:
-            raise ValueError(f"expected pairs of one state and of two, got none labelled is_same={label}")
+            raise ValueError(
+                "expected pairs with the same state and pairs with different states, got none labelled "
+                f"is_same={label}"
+            )
         hits = sum(pair.d_dom <= thresholds.d_dom and pair.d_img <= thresholds.d_img for pair in own)
         return hits / len(own)
 
@@ -160,13 +179,14 @@ def operating_point(pairs: Sequence[LabelledPair], thresholds: Thresholds) -> Op
 def roc(
     pairs: Sequence[LabelledPair], d_doms: Sequence[float], d_imgs: Sequence[float]
 ) -> list[OperatingPoint]:
-    """The rates of every combination of these thresholds."""
+    """Return the rates of every combination of these thresholds, the points of a ROC curve."""
     return [operating_point(pairs, Thresholds(dom, img)) for dom in d_doms for img in d_imgs]
 
 
 def calibrate(
     pairs: Sequence[LabelledPair], d_doms: Sequence[float], d_imgs: Sequence[float]
 ) -> OperatingPoint:
-    """The thresholds with the largest Youden's J; of equal ones the smallest."""
+    """Return the thresholds with the largest Youden's J; if several have it, those with the smallest d_dom,
+    then the smallest d_img."""
     points = roc(pairs, d_doms, d_imgs)
     return max(points, key=lambda one: (one.youden, -one.thresholds.d_dom, -one.thresholds.d_img))

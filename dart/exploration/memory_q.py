@@ -1,15 +1,19 @@
-"""Memory-Q: the value of an action from the actions that were tried before. Pure.
+"""Memory-Q: the value of an action, computed from the tries of similar actions. Pure.
 
-Memory-Q exploration, after GUI-Bee (arXiv 2501.13896): a Q-value that is looked up in a memory instead of
-learned by a network. The formulas are this project's own; they are not claimed to be those of the paper.
+In Memory-Q exploration, after GUI-Bee (arXiv 2501.13896), a Q-value is looked up in a memory of tries instead
+of learned by a network. The formulas are this project's own, and not those of the paper.
 
     k((s,a), (s_i,a_i)) = [kind equal] * (1 if text equal else 0.5) * (1 if same screen else 0.5)
     Q(s,a) = (KAPPA * Q0(s,a) + sum_i k * y_i) / (KAPPA + sum_i k)
-    y      = r + GAMMA * max_a' Q(s',a'); y = r where the action led to no screen
+    y      = r + GAMMA * max_a' Q(s',a'); y = r if the action led to no other screen
     U(s,a) = Q(s,a) + BETA * sqrt(ln(2 + N(s)) / (1 + N(s,a))) - LAMBDA * N(s,a)
 
-k has only four values, so the sums over the memory are kept as sums over everything with the same kind, the
-same kind and text, the same kind and screen, or all three: each part has a quarter of the weight.
+Here s is a screen, a an action, s' the next screen, and i runs over the tries in the memory. Q0 is the prior,
+r the reward by effect, N(s) the number of tries on a screen, and N(s,a) that of one action on it.
+
+The sums over the memory are kept for the tries with the same kind, the same kind and text, the same kind and
+screen, and the same of all three. Each of these four sums has a quarter of the weight, which gives the values
+of k above.
 """
 
 import math
@@ -20,14 +24,14 @@ from dataclasses import dataclass
 from dart.core.exploration import Candidate, Effect
 
 KAPPA = 1.0
-"""Weight of the prior, in tries."""
+"""Weight of the prior: that of so many tries of the same action."""
 GAMMA = 0.7
 BETA = 0.8
 LAMBDA = 1.0
 PRIOR = 0.6
-"""Q0 without a model."""
+"""Prior Q0 of every action if no model gives one."""
 SWEEP_EVERY = 20
-"""Number of remembered tries after which all targets y are computed again, newest first."""
+"""After each such number of remembered tries, all targets y are computed again, the newest first."""
 PART = 0.25
 
 REWARDS: Mapping[Effect, float] = {
@@ -38,14 +42,14 @@ REWARDS: Mapping[Effect, float] = {
     Effect.LEFT: -1.0,
     Effect.ENDED: 0.0,
 }
-"""r by effect. A fault or an action that was not there says nothing and is not remembered."""
+"""Reward r by effect. Tries with other effects, a fault or a missing action, are not remembered."""
 
 Prior = Callable[[int, Candidate], float]
-"""Q0 in [0, 1] of a screen, by its id, and a candidate."""
+"""Function (screen_id, candidate) that returns the prior Q0 in [0, 1]."""
 
 
 def constant_prior(screen_id: int, candidate: Candidate) -> float:
-    """Q0 without a model."""
+    """Return the same prior for every action."""
     return PRIOR
 
 
@@ -56,17 +60,18 @@ class _Remembered:
     reward: float
     target_id: int | None
     target: float
-    """y as it was last computed."""
+    """The target y as it was last computed."""
 
 
 class MemoryQ:
-    """The memory of one exploration, and the values that it gives."""
+    """The memory of the tries of one exploration, and the values of actions that follow from it."""
 
     def __init__(
         self, candidates_of: Callable[[int], Sequence[Candidate]], prior: Prior = constant_prior
     ) -> None:
         """
-        candidates_of   the candidates of a screen by its id
+        candidates_of   function that returns the candidates of a screen, given by its id
+        prior           function that returns Q0
         """
         self._candidates_of, self._prior = candidates_of, prior
         self._memory: list[_Remembered] = []
@@ -76,7 +81,10 @@ class MemoryQ:
         self._visits: defaultdict[int, int] = defaultdict(int)
 
     def learn(self, screen_id: int, candidate: Candidate, effect: Effect, target_id: int | None) -> None:
-        """Remember a try and its effect."""
+        """Remember a try and its effect.
+
+        target_id   the next screen; None if there is none
+        """
         self._tries[screen_id, candidate.key] += 1
         self._visits[screen_id] += 1
         if effect not in REWARDS:
@@ -96,11 +104,11 @@ class MemoryQ:
             self._count(one, 1)
 
     def tries(self, screen_id: int, candidate: Candidate) -> int:
-        """N(s,a): how often the action was tried on the screen."""
+        """Return N(s,a): how often the action was tried on the screen."""
         return self._tries[screen_id, candidate.key]
 
     def q(self, screen_id: int, candidate: Candidate) -> float:
-        """Q(s,a), the expected value of an action."""
+        """Return Q(s,a), the expected value of an action on a screen."""
         weight, total = KAPPA, KAPPA * self._prior(screen_id, candidate)
         for place in _places(screen_id, candidate):
             weight += PART * self._weights[place]
@@ -108,7 +116,7 @@ class MemoryQ:
         return total / weight
 
     def u(self, screen_id: int, candidate: Candidate) -> float:
-        """U(s,a): the value with a bonus for what was tried seldom, less a fine for each try."""
+        """Return U(s,a): the value plus a bonus for seldom tried actions, minus LAMBDA for each try."""
         tries = self.tries(screen_id, candidate)
         bonus = math.sqrt(math.log(2 + self._visits[screen_id]) / (1 + tries))
         return self.q(screen_id, candidate) + BETA * bonus - LAMBDA * tries
@@ -126,6 +134,6 @@ class MemoryQ:
 
 
 def _places(screen_id: int, candidate: Candidate) -> tuple[tuple[str | int, ...], ...]:
-    """The sums that a try belongs to: of its kind, and with the same text, the same screen, or both."""
+    """Return the keys of the four sums to which a try belongs."""
     kind, text = candidate.kind, candidate.text
     return (kind,), (kind, "text", text), (kind, "screen", screen_id), (kind, text, screen_id)

@@ -1,11 +1,11 @@
-"""The prior of an action from a model: actions that the policy itself would take are worth more. Pure.
+"""The prior of an action from a model: actions that the policy itself would choose have a larger prior. Pure.
 
-The policy is asked a few times what it would do on a screen. Q0 of a candidate is the constant, raised by the
-share of the valid answers that hit it:
+The policy is asked a few times what it would do on a screen. The prior Q0 of a candidate is the constant
+PRIOR, raised by the share of the valid answers that mean this candidate:
 
     Q0(s,a) = PRIOR + (1 - PRIOR) * hits(a) / answers
 
-Any policy that answers in the action grammar can be asked, so no other model is needed.
+Any policy whose answers contain actions can be asked, so no other model is needed.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ INSTRUCTION = "Explore this site: open something that was not opened yet."
 
 
 class ModelPrior:
-    """The priors that a model gave, by screen; the constant where it gave none."""
+    """The priors of actions by screen, from the answers of a model. Without answers a prior is PRIOR."""
 
     def __init__(self) -> None:
         self._shares: dict[int, dict[str, float]] = {}
@@ -29,7 +29,7 @@ class ModelPrior:
         return screen_id in self._shares
 
     def learn(self, screen_id: int, answers: Iterable[str], screen: PageScreen) -> None:
-        """Keep what the model answered on a screen. Answers that are no action count for nothing."""
+        """Set the priors of a screen from the model's answers; those without a valid action are ignored."""
         actions = [action for answer in answers if (action := _action(answer)) is not None]
         self._shares[screen_id] = {
             one.key: sum(hits(action, one) for action in actions) / len(actions)
@@ -38,13 +38,16 @@ class ModelPrior:
         }
 
     def __call__(self, screen_id: int, candidate: Candidate) -> float:
-        """Q0 in [0, 1]."""
+        """Return the prior Q0 of a candidate on a screen, between PRIOR and 1."""
         share = self._shares.get(screen_id, {}).get(candidate.key, 0.0)
         return PRIOR + (1 - PRIOR) * share
 
 
 def hits(action: Action, candidate: Candidate) -> bool:
-    """Whether an action of the policy is the one of a candidate."""
+    """Whether an action of the policy means a candidate: a click into its box, typing, or the same scrolling.
+
+    The box is not compared for typing, because the action `type` has no point.
+    """
     match action:
         case Click(x, y) | LeftDouble(x, y):
             left, top, right, bottom = candidate.box

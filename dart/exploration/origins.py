@@ -1,4 +1,4 @@
-"""Which addresses exploration may open, and where a form may send what was typed. Pure."""
+"""Decides which addresses exploration may open, and which are on this machine. Pure."""
 
 from collections.abc import Collection
 from urllib.parse import urljoin, urlsplit
@@ -7,13 +7,13 @@ from dart.core.errors import UsageError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 LOCAL_SUFFIX = ".localhost"
-"""Names below it are this machine too (RFC 6761)."""
+"""Host names with this suffix mean this machine (RFC 6761)."""
 
 WEB = ("http", "https")
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of an address. All files of one folder are an origin of their own."""
+    """Return the origin of an address: its scheme, host and port. For a file, it is its folder."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return f"file://{parts.path.rpartition('/')[0]}"
@@ -29,10 +29,14 @@ def is_local(url: str) -> bool:
 
 
 class AllowedOrigins:
-    """The origins that one exploration may open: that of its start screen, and those given by name."""
+    """The origins that one exploration may open: that of its start screen, and those of the configuration."""
 
     def __init__(self, start_url: str, others: Collection[str] = ()) -> None:
-        """Raises UsageError for a start screen that is neither local nor among the given origins."""
+        """
+        start_url   address of the start screen
+        others      further origins, from `exploration.origins`
+        raises      UsageError if the start screen is not on this machine and its origin is not in `others`
+        """
         if not is_local(start_url) and origin_of(start_url) not in others:
             raise UsageError(
                 f"{start_url} is not on this machine; to explore it, name its origin "
@@ -41,7 +45,10 @@ class AllowedOrigins:
         self._origins = {origin_of(start_url), *others}
 
     def allow(self, url: str, base: str = "") -> bool:
-        """Whether an address may be opened. A jump within a page and an empty address lead nowhere else."""
+        """Whether an address may be opened: it has an allowed origin, or leads to no other page.
+
+        base   address of the page with the link, for a relative address
+        """
         target = urljoin(base, url)
         scheme = urlsplit(target).scheme
         return scheme in ("javascript", "about", "") or origin_of(target) in self._origins

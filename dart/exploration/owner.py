@@ -1,11 +1,11 @@
-"""The owner of the exploration graph: who explores what, and which node a screen is.
+"""The owner of the exploration graph: leases screens to explorers, and decides which node a screen is.
 
 Receives   ExploreRequest, ExploredReport, GiveBackLease (explorers)
 Asks       the store for every change
-Dies when  the record contradicts what it knows of it
-On restart it reads the graph and the leases from the record. Leases stay valid; a report that was sent to the
-           dead owner is sent again, and recorded once
-Ends       normally when everything is explored, if it is the part of a tree that ends with it
+Dies when  the record contradicts what it knows about the record
+On restart it reads the graph and the leases from the record. Leases stay valid; an explorer repeats a report
+           that the dead owner did not answer, and the report is recorded once
+Ends       normally when everything is explored, if its args have `ends_run` (`dartrl explore`)
 """
 
 from actors.actor import Actor, Sender, receives
@@ -27,15 +27,18 @@ from dart.store.reader import StoreReader
 OVERDUE_CHECK_S = 5.0
 
 ENDS_AFTER_S = 1.0
-"""Time between the last answer and the end, in which other explorers still hear that it is over."""
+"""Time in seconds from the end of the exploration to that of the actor; explorers can ask meanwhile."""
 
 
 class NotWritten(Exception):
-    """The store did not confirm a change; the caller is told to try again."""
+    """The store did not confirm a change. The explorer that caused the change is asked to try again."""
 
 
 class ExplorationActor(Actor):
-    """Leases screens to explorers, and records what they did. args: `ends_run`, as all others have none."""
+    """Leases screens to explorers, and records what they did.
+
+    args   besides those of every actor, `ends_run`: whether the actor ends when everything is explored
+    """
 
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
@@ -57,7 +60,11 @@ class ExplorationActor(Actor):
     async def assign(
         self, call: m.ExploreRequest, sender: Sender
     ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
-        """Lease a screen of the first task that has something to do."""
+        """Lease a screen of the first task that has something to explore, and return the lease.
+
+        Returns NoWorkYet if other explorers hold all such screens, or if the store takes no writes now.
+        Returns ExplorationOver if all tasks are explored.
+        """
         async with self._lock:
             held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
             for task_id, follower in self._followers.items():
@@ -108,7 +115,10 @@ class ExplorationActor(Actor):
 
     @receives(m.ExploredReport)
     async def record(self, call: m.ExploredReport, sender: Sender) -> m.ExploredReply | m.NoWorkYet:
-        """Find the node of a screen, and record the action that led there."""
+        """Find the node of a reported screen, and record the action that led there.
+
+        Returns a fenced reply if the lease has ended, and NoWorkYet if the store takes no writes now.
+        """
         async with self._lock:
             lease = next((one for one in self._reader.held_leases() if one.fence == call.fence), None)
             if lease is None:
@@ -176,14 +186,17 @@ class ExplorationActor(Actor):
                     await self._end(lease.fence, LeaseEnd.EXPIRED)
 
     async def _end(self, fence: int, why: LeaseEnd) -> None:
-        """End a lease; if that is not written, the lease expires, or ends with its explorer's next one."""
+        """End a lease in the record.
+
+        If the store takes no writes, the lease ends later: at its deadline, or when its explorer asks again.
+        """
         try:
             await self._write(m.EndExplorationLease(fence=fence, why=why))
         except NotWritten as not_written:
             self.log.warning("lease_not_ended", fence=fence, reason=str(not_written))
 
     async def _write(self, call: m.Call[m.T]) -> m.T:
-        """Have the store carry out a call. Raises NotWritten while it takes no writes."""
+        """Have the store carry out a call, and return its result. Raises NotWritten without confirmation."""
         try:
             answer = await self.ask("store", call, deadline_s=WRITE_DEADLINE_S)
         except (AskError, MailboxFull) as error:

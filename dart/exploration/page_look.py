@@ -1,7 +1,7 @@
-"""Reads a page as a `PageScreen`: its nodes, its elements, and what may be done with each. Pure but for the
-script's file.
+"""Makes a `PageScreen` of a page: its nodes, its elements, and what exploration may do with each element.
 
-The script `look.js` runs in the page and returns JSON; `screen_of` makes a screen of it and of screenshots.
+The script `look.js` runs in the page and returns a description as JSON, here called a *look*. `screen_of`
+makes a screen from two looks and two screenshots.
 """
 
 import hashlib
@@ -17,22 +17,24 @@ LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 """JavaScript that describes the page."""
 
 ELEMENTS_MOST = 150
-"""Elements of a screen that are kept, in the order of the document; a message has room for them."""
+"""Largest number of elements of a screen, the first ones of the document; so many fit into a message."""
 
 NODES_MOST = 1500
-"""Nodes in the structure of a screen."""
+"""Largest number of nodes in the structure of a screen, the first ones of the document."""
 
 REFUSED_ROLES = ("file", "hidden", "color", "slider")
 
 Look = Mapping[str, Any]
-"""What the script returned."""
+"""The description of a page that the script `look.js` returned."""
 
 
 def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> PageScreen:
-    """A screen from two looks at a page without an action between them.
+    """Return the screen that two looks at a page show, without an action between them.
 
-    screenshots   a PNG for each look; the second one is that of the screen
-    Nodes that changed by themselves between the two looks are left out of the structure.
+    Nodes that changed between the two looks are left out of the structure.
+
+    screenshots   one PNG for each look; the second one is the screenshot of the screen
+    allowed       the origins that exploration may open
     """
     grids = [grid_of(png) for png in screenshots]
     before, after = structure_of(_instances(first["nodes"])), structure_of(_instances(last["nodes"]))
@@ -55,7 +57,7 @@ def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: Al
 
 
 def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> PageElement:
-    """An element with what exploration may do with it."""
+    """Return an element of a look, with what exploration may do with it."""
     left, top, right, bottom = found["box"]
     return PageElement(
         role=found["role"],
@@ -68,8 +70,11 @@ def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins)
 
 
 def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> tuple[ExploreAct, ...]:
-    """What exploration may do with an element: nothing where it would leave the allowed origins, open another
-    window, or send a form to an address that is not local."""
+    """Return what exploration may do with an element: type, type and submit, or click; empty for nothing.
+
+    Nothing may be done that leaves the allowed origins, opens another window, or sends a form to an address
+    that is not on this machine. Text may be typed, but not sent, where only the sending is not allowed.
+    """
     is_usable = found["acts"] and found["is_enabled"] and found["is_clear"]
     if not is_usable or found["role"] in REFUSED_ROLES or found["opens"]:
         return ()
@@ -82,7 +87,7 @@ def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) ->
 
 
 def _instances(nodes: Iterable[Sequence[Any]]) -> list[str]:
-    """A line for each node with depth, tag, class, place, text and state."""
+    """Return a line for each node: its depth, tag, class, place (units of PLACE_PX), text and state."""
     return [
         f"{depth}|{tag}|{kind}|{','.join(str(one // PLACE_PX) for one in place)}|{text}|{state}"
         for depth, tag, kind, place, text, state in list(nodes)[:NODES_MOST]

@@ -1,8 +1,9 @@
-"""What an explorer does next: expand the nearest screen, repeat a known action, wait, or end. Pure.
+"""Decides what an explorer does next: expand the nearest screen, repeat a known action, wait, or end. Pure.
 
-An exploration has two phases. First screens are expanded, until its share of the actions is used up, the
-coverage curve is flat, or nothing untried can be reached. Then actions that changed the screen once are
-repeated, because only an effect that was seen twice is relied on.
+An exploration has two phases. In the first, explorers try untried actions on screens (expand them). This
+phase ends when its share of the actions is used up, the coverage curve is flat, or no untried action can be
+reached. In the second phase, explorers repeat actions that were tried once and changed the screen, because
+grounding data use only effects that were seen twice.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,10 +16,10 @@ from dart.exploration.frontier import Way, depths, nearest
 from dart.exploration.graph import Graph
 
 UNREACHED_MOST = 3
-"""A screen is given up once the known way to it led elsewhere so often."""
+"""After the known way to a screen has led elsewhere so many times, the screen is given up."""
 
 RESETS_FAILED_MOST = 6
-"""A site does not answer once so many resets failed and none showed a screen."""
+"""After so many failed resets, without one that showed a screen, exploration of the task ends."""
 
 START = Way(screen_id=0, begins_with_reset=True, hops=())
 """The way to the start screen before it is known."""
@@ -26,23 +27,23 @@ START = Way(screen_id=0, begins_with_reset=True, hops=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Where an explorer goes, and what it does there."""
+    """The screen to which an explorer goes, and what it does there."""
 
     way: Way
     screen_id: int | None
     """The screen to lease; None before any screen is known."""
     repeats: str = ""
-    """Key of a known action to repeat; empty: expand the screen."""
+    """Key of a known action to repeat there; empty: expand the screen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Other explorers hold everything that is left; what they find may be explored next."""
+    """Other explorers hold all screens that are left to explore. What they find may be explored next."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllExplored:
-    """Nothing is left to do."""
+    """The exploration of the task is finished, for this reason."""
 
     reason: str
 
@@ -54,11 +55,11 @@ def next_assignment(
     given_up: Collection[int],
     settings: ExplorationSettings,
 ) -> Assignment | Waiting | AllExplored:
-    """What an explorer does next.
+    """Decide what an explorer does next.
 
-    at         the screen that it shows; None if only a reset leads to a known one
+    at         screen that the explorer shows; None if it has to begin with a reset
     held       screens that other explorers hold
-    given_up   screens whose known way leads elsewhere
+    given_up   screens that are given up because known ways to them led elsewhere
     """
     if graph.actions >= settings.actions:
         return AllExplored(f"all {settings.actions} actions are used up")
@@ -79,7 +80,7 @@ def next_assignment(
 
 
 def why_not_expand(graph: Graph, settings: ExplorationSettings) -> str:
-    """Why no more screens are expanded; empty while they are."""
+    """Return the reason why no more screens are expanded; empty if screens may still be expanded."""
     if graph.actions >= settings.actions * (1 - settings.confirm_share):
         return f"{graph.actions} of {settings.actions} actions are used, the others repeat known ones"
     if settings.stops_when_flat and is_flat(graph.curve()):
@@ -88,7 +89,7 @@ def why_not_expand(graph: Graph, settings: ExplorationSettings) -> str:
 
 
 def frontier(graph: Graph, given_up: Collection[int], max_depth: int) -> dict[int, int]:
-    """The screens that can be expanded, each with the number of its untried actions."""
+    """Return the number of untried actions of each screen that can be expanded."""
     depth_of: Mapping[int, int] = depths(graph)
     return {
         screen_id: len(untried)
@@ -120,7 +121,10 @@ def _expansion(
 def _repetition(
     graph: Graph, at: int | None, held: Collection[int], given_up: Collection[int]
 ) -> Assignment | None:
-    """Repeat an action that changed the screen and was done once, on the nearest screen that has one."""
+    """Return an assignment to repeat an action that was done once and led to another screen.
+
+    The action is on the nearest screen that has one. None if no reachable screen has one.
+    """
     once: dict[int, str] = {}
     for hop, targets in graph.edges():
         is_open = hop.source_id not in held and hop.source_id not in given_up

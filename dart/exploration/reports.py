@@ -1,4 +1,4 @@
-"""What the owner of the graph makes of a report: a node, an effect, a call of the record. Pure."""
+"""Turns an explorer's report into a call of the store: finds the node of its screen and the effect. Pure."""
 
 from dart.core import messages as m
 from dart.core.exploration import Effect, ExploreAct, HeldLease
@@ -8,7 +8,10 @@ from dart.exploration.graph import Graph
 def record_of_report(
     report: m.ExploredReport, graph: Graph, lease: HeldLease, deadline_unix_s: float
 ) -> m.RecordExplored:
-    """The call that records a report: the node that its screen is, or a new one."""
+    """Return the call that records a report, with the node that matches its screen, or with a new screen.
+
+    deadline_unix_s   new deadline of the lease
+    """
     node = graph.match(report.screen) if report.screen is not None else None
     effect = report.effect or _effect(report, graph, node)
     candidate = report.candidate
@@ -30,7 +33,10 @@ def record_of_report(
 
 
 def _effect(report: m.ExploredReport, graph: Graph, node: int | None) -> Effect:
-    """What an action led to, by the screen after it."""
+    """Return the effect of an action from the screen after it.
+
+    node   id of the node that matches this screen; None if the screen is new
+    """
     assert report.screen is not None, "a report has a screen, or an effect without one"
     if node is None:
         return Effect.NEW_SCREEN if report.screen.shape in graph.shapes else Effect.NEW_SHAPE
@@ -40,9 +46,10 @@ def _effect(report: m.ExploredReport, graph: Graph, node: int | None) -> Effect:
 def _is_expansion(
     report: m.ExploredReport, graph: Graph, lease: HeldLease, action: str, effect: Effect
 ) -> bool:
-    """Whether a report is the first try of an action on the screen that its sender holds.
+    """Whether a report is an expansion: the first try of an action on the leased screen.
 
-    A first fault leaves the action untried; a second one ends the trying.
+    A try that ends in a fault counts only if the action had a fault before, so an action is tried at most
+    twice if it causes faults.
     """
     source_id = report.source_id
     if source_id is None or lease.screen_id != source_id or graph.is_tried(source_id, action):

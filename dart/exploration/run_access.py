@@ -1,4 +1,4 @@
-"""What explorers need of the run, for the actor that owns them: the owner of the graph, blobs, engines."""
+"""Gives an explorer access to its run, through its actor: to the owner of the graph, blobs and engines."""
 
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -19,10 +19,11 @@ T = TypeVar("T")
 OWNER = "exploration"
 
 ASK_DEADLINE_S = 30.0
-"""The owner writes to the record before it answers, and others may be before this one."""
+"""Deadline in seconds of a request to the owner. The owner writes to the record before it answers, and
+answers one explorer after the other."""
 
 REPORT_PATIENCE_S = 120.0
-"""How long a report is repeated while the owner or the store is started again."""
+"""Time in seconds for which a report is repeated while the owner or the store does not answer."""
 
 RETRY_S = 0.5
 
@@ -32,7 +33,7 @@ class OwnerAway(Exception):
 
 
 class ActorRunAccess:
-    """The owner of the graph, blobs and engines, as an actor of the run reaches them."""
+    """`RunAccess` of an explorer, implemented with messages of its actor."""
 
     def __init__(self, actor: Actor, config: Config, prior: ModelPrior) -> None:
         self._actor, self._config, self._prior = actor, config, prior
@@ -42,7 +43,7 @@ class ActorRunAccess:
     async def lease(
         self, task_id: str, seed: int, at: int | None
     ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
-        """Ask the owner; NoWorkYet while it does not answer."""
+        """Ask the owner for a lease; return NoWorkYet if the owner does not answer."""
         request = m.ExploreRequest(
             explorer=self._actor.identity.name,
             incarnation=self._actor.identity.incarnation,
@@ -59,7 +60,10 @@ class ActorRunAccess:
         return reply
 
     async def report(self, report: m.ExploredReport) -> m.ExploredReply:
-        """Repeat a report until the owner answers. Raises OwnerAway."""
+        """Send a report to the owner, again and again until it is recorded, and return the reply.
+
+        Raises OwnerAway if this takes longer than `REPORT_PATIENCE_S`.
+        """
         gives_up_s = self._actor.clock.monotonic_s() + REPORT_PATIENCE_S
         while True:
             try:
@@ -69,19 +73,25 @@ class ActorRunAccess:
             if isinstance(reply, m.ExploredReply):
                 return reply
             if self._actor.clock.monotonic_s() >= gives_up_s:
-                raise OwnerAway(f"no answer to a report within {REPORT_PATIENCE_S:g} s: {reply.reason}")
+                raise OwnerAway(
+                    "the owner of the exploration graph recorded no report within "
+                    f"{REPORT_PATIENCE_S:g} s: {reply.reason}"
+                )
             await self._actor.sleep(reply.retry_after_s)
 
     def give_back(self, fence: int, why: LeaseEnd) -> None:
-        """Tell the owner; a lease whose end is not heard expires."""
+        """Tell the owner that a lease has ended. If the message is lost, the lease ends at its deadline."""
         self._actor.tell(OWNER, m.GiveBackLease(fence=fence, why=why))
 
     async def keep_screenshot(self, png: bytes) -> None:
-        """Store a screenshot; waits while there is no room."""
+        """Store a screenshot as a blob. Waits while the disk is full."""
         await put_blob(self._actor, self._screenshots, "screenshots", png)
 
     async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
-        """Ask the policy for answers on a screen, once. Without an answer the prior stays the constant."""
+        """Ask the policy for its answers on a screen and set the priors of the screen, once for each screen.
+
+        If no engine answers, the priors stay constant.
+        """
         if self._prior.knows(screen_id):
             return
         request = GenerateRequest(
@@ -100,9 +110,9 @@ class ActorRunAccess:
         self._prior.learn(screen_id, answers, screen)
 
     async def in_environment(self, work: Awaitable[T]) -> T:
-        """Carry out a call of the environment in the actor's loop."""
+        """Run a coroutine of the environment in the asyncio loop of the actor, and return its result."""
         return await self._actor.in_loop(work)  # type: ignore[arg-type]
 
     async def pause(self, seconds: float) -> None:
-        """Wait by the actor's clock."""
+        """Wait for a number of seconds of the actor's clock."""
         await self._actor.sleep(seconds)

@@ -1,7 +1,8 @@
-"""How an explorer chooses its next action: at random, the least tried one, or by memory-Q. Pure.
+"""The strategies by which an explorer chooses its next action: `random`, `least_tried` and `memory_q`. Pure.
 
-`least_tried` and `memory_q` go on to the nearest screen with something untried when everything here was
-tried. `random` does not know what was tried; it walks, and begins anew after a while.
+With `least_tried` and `memory_q`, the explorer leaves a screen for the nearest one with an untried action
+when every action on the screen was tried. `random` ignores what was tried: it walks from screen to screen,
+and begins again at the start screen after a number of actions.
 """
 
 import random
@@ -13,24 +14,24 @@ from dart.exploration.graph import Graph
 from dart.exploration.memory_q import MemoryQ, Prior, constant_prior
 
 WALK_FACTOR = 4
-"""A random walk begins anew after this many times the depth limit."""
+"""A random walk begins again after this factor times `exploration.max_depth` actions."""
 
 
 class ExplorationStrategy(Protocol):
-    """Chooses among the candidates of a screen."""
+    """Chooses the next action among the candidates of a screen."""
 
     seeks_untried: bool
-    """Whether the explorer then goes to the nearest screen with untried candidates."""
+    """Whether the strategy chooses only untried candidates, so the explorer has to find screens with some."""
 
     def saw(self, step: ExploredStep) -> None:
-        """Learn from a step that the graph has now."""
+        """Learn from a step that was added to the graph."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
-        """The next action among those that are on the screen; None to go elsewhere."""
+        """Return one of the candidates that are on the screen now; None to leave the screen."""
 
 
 class RandomWalk:
-    """Any candidate with equal chances."""
+    """Chooses any candidate of the screen with equal probability."""
 
     seeks_untried = False
 
@@ -50,7 +51,7 @@ class RandomWalk:
 
 
 class LeastTried:
-    """An untried candidate in the order of the document."""
+    """Chooses the first untried candidate in document order."""
 
     seeks_untried = True
 
@@ -58,14 +59,14 @@ class LeastTried:
         self._graph = graph
 
     def saw(self, step: ExploredStep) -> None:
-        """Learn nothing: the graph knows what was tried."""
+        """Learn nothing, because the graph has what was tried."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
         return next((one for one in present if not self._graph.is_tried(screen_id, one.key)), None)
 
 
 class MemoryQStrategy:
-    """The untried candidate with the largest U."""
+    """Chooses the untried candidate with the largest U (`dart.exploration.memory_q`)."""
 
     seeks_untried = True
 
@@ -91,7 +92,11 @@ class MemoryQStrategy:
 def strategy_named(
     name: str, graph: Graph, rng: random.Random, max_depth: int, prior: Prior = constant_prior
 ) -> ExplorationStrategy:
-    """The strategy of a configuration: `random`, `least_tried` or `memory_q`."""
+    """Return the strategy with this name: `random`, `least_tried` or `memory_q`.
+
+    max_depth   value of `exploration.max_depth`
+    prior       function that returns the prior of an action, for `memory_q`
+    """
     if name == "random":
         return RandomWalk(rng, max_depth)
     if name == "least_tried":

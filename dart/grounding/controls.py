@@ -17,7 +17,7 @@ def random_element(samples: Sequence[GroundingSample]) -> list[float]:
     """Return for each sample the probability that a random element of its screen is the right one.
 
     This is the exact expectation of choosing an element at random; a screen with one element gives 1. Samples
-    that do not know the elements of their screen are left out.
+    without a list of their screen's elements are left out.
     """
     return [_share(sample) for sample in samples if sample.elements]
 
@@ -38,9 +38,10 @@ def text_only(model: GroundingModel, samples: Sequence[GroundingSample]) -> list
 
 
 def shuffled_image(model: GroundingModel, samples: Sequence[GroundingSample], seed: int = 0) -> list[bool]:
-    """Return for each sample whether the model hits its box on the screenshot of another sample.
+    """Return for each sample whether the model hits its box when it sees the screenshot of another sample.
 
-    The samples exchange screenshots in one circle, so that none keeps its own if there are two screenshots.
+    Each sample gets the screenshot of the next sample in a random circle of all samples. It is the same image
+    if both samples have one screenshot.
     """
     order = list(range(len(samples)))
     random.Random(seed).shuffle(order)

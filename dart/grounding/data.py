@@ -1,4 +1,4 @@
-"""Grounding samples with their screenshots, as models get them."""
+"""Grounding samples with their decoded screenshots, in the form that grounding models take."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from dart.core.screenspot import GroundingDataError, GroundingSample
 from dart.policy.protocols import Pixels
 
 IMAGES_HELD = 64
-"""Number of decoded screenshots that are kept: those of the batches that share them."""
+"""Number of decoded screenshots that are kept in memory for later batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroundingBatch:
-    """Samples of one update."""
+    """The samples of one update; the fields have one entry for each sample."""
 
     images: tuple[Pixels, ...]
     instructions: tuple[str, ...]
     boxes: tuple[Box, ...]
-    """In fractions of each screen."""
+    """Boxes of the elements, in fractions of each screen's width and height."""
 
 
 @lru_cache(maxsize=IMAGES_HELD)

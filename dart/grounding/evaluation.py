@@ -1,4 +1,4 @@
-"""Accuracy of grounding: the share of points inside the box, by kind of element, query, size and number.
+"""Accuracy of grounding: the share of samples whose point is in the box, in total and for groups of samples.
 
 A report names the prompt and the sizes of the images, because accuracies of one checkpoint differ by several
 points between prompts and resolutions. Imports no torch.
@@ -18,26 +18,26 @@ from dart.policy.pointer.regions import Region
 from dart.policy.protocols import Pixels
 
 SIZES = ((0.001, "below 0.1 %"), (0.01, "0.1 to 1 %"), (0.05, "1 to 5 %"), (float("inf"), "above 5 %"))
-"""Upper bounds of an element's share of the screen, each with its name."""
+"""Groups of samples by the element's share of the screen's area: upper bound and name of each group."""
 
 COUNTS = ((1, "1"), (3, "2 to 3"), (6, "4 to 6"), (float("inf"), "7 and more"))
-"""Upper bounds of the number of elements on a screen, each with its name."""
+"""Groups of samples by the number of elements on the screen: upper bound and name of each group."""
 
 ChooseCandidate = Callable[[GroundingSample, Sequence[Point]], Verified]
-"""Asks a verifier to choose among the candidates for a sample."""
+"""Function that asks a verifier to choose among the candidates for a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grounded:
-    """What came of one sample."""
+    """The result of grounding one sample."""
 
     sample: GroundingSample
     point: Point
-    """In fractions of the screen."""
+    """The point that the model or the verifier chose, in fractions of the screen."""
     is_hit: bool
     """Whether the point is in the box."""
     is_hit_of_k: bool
-    """Whether any of the first k regions points into the box."""
+    """Whether the centre of any of the model's first k regions is in the box."""
     seconds: float
     verified: Verified | None = None
 
@@ -68,18 +68,18 @@ class AccuracyReport:
     screen_sizes_px: tuple[str, ...]
     """Sizes of the screenshots."""
     shown_sizes_px: tuple[str, ...]
-    """Sizes in which the model is shown them."""
+    """Sizes of the images that the model sees."""
     k: int
     is_zoomed: bool
     verifier: str
     """Checkpoint of the verifier; empty without one."""
     rows: tuple[AccuracyRow, ...]
-    """The first row is that of all samples."""
+    """The first row is for all samples, the others are for groups of samples."""
     hits_of_k: AccuracyRow
-    """Samples of which any of the first k regions is right."""
+    """Accuracy if a sample counts as a hit when any of the model's first k regions hits."""
     seconds_per_query: float
     candidates_per_query: float
-    """How many candidates the verifier scored for each query; 0 without one."""
+    """Mean number of candidates that the verifier scored for a query; 0 without a verifier."""
 
 
 REPORT_EVERY_S = 10.0
@@ -99,8 +99,8 @@ def ground_all(
 
     k                  how many regions count for `is_hit_of_k`
     is_zoomed          ground twice, the second time in a crop
-    choose_candidate   takes the place of the best region, if given
-    report             called with a line of text about the progress every REPORT_EVERY_S
+    choose_candidate   chooses the point among the model's candidates; None: the best region's centre
+    report             called with a line of text about the progress about every REPORT_EVERY_S seconds
     """
     found: list[Grounded] = []
     reported_s = clock()
@@ -153,7 +153,7 @@ def accuracy_report(
     is_zoomed: bool = False,
     verifier: str = "",
 ) -> AccuracyReport:
-    """Summarise what came of the samples of a data set; at least one."""
+    """Summarise the results of a data set's samples, of which there must be at least one."""
     images = {one.sample.image: one.sample for one in found}
     shown = {model.shown_size(pixels_of(image)) for image in images}
     scored = [one.verified.scored for one in found if one.verified is not None]
@@ -179,7 +179,7 @@ def _spelled(sizes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def accuracy_rows(hits: Sequence[tuple[GroundingSample, bool]]) -> list[AccuracyRow]:
-    """Return the accuracy of all samples, then by each of their properties that the set knows."""
+    """Return a row for all samples, then one for each value of each property in GROUPS that samples have."""
     rows = [_row("all", "all", [is_hit for _, is_hit in hits])]
     for group, name_of in GROUPS.items():
         named: dict[str, list[bool]] = {}
@@ -213,4 +213,4 @@ GROUPS: Mapping[str, Callable[[GroundingSample], str]] = {
     "size": _size_name,
     "elements": _count_name,
 }
-"""What samples are grouped by; an empty name leaves a sample out of the group."""
+"""By property, the function that names a sample's group; an empty name leaves the sample out."""

@@ -41,7 +41,7 @@ START_DEADLINE_S = 600.0
 """Deadline of the verifier's start, which loads a checkpoint."""
 
 BUSY_DEADLINE_S = 600.0
-"""How long a query is repeated while the verifier's queue is full."""
+"""How long a query is repeated while the verifier's queue is full, or the verifier is being restarted."""
 
 
 # ---- training ----
@@ -58,7 +58,7 @@ def train_job(settings: GroundingSettings, out: Path, report: Report = print) ->
 def train_on(
     settings: GroundingSettings, samples: Sequence[GroundingSample], out: Path, report: Report = print
 ) -> GroundingModel:
-    """Train a grounding model on these samples as `train_job` does; `grounding.data` does not count."""
+    """Train a grounding model as `train_job` does, but on these samples; `grounding.data` is ignored."""
     model = _first_model(settings, samples)
     report(f"training the head {settings.head} on {len(samples)} samples")
     train_grounding(model, samples, _steps(settings), report)
@@ -82,7 +82,7 @@ def _training_samples(settings: GroundingSettings) -> list[GroundingSample]:
     if not settings.data:
         raise ConfigurationError(
             "grounding.data is empty: name folders in ScreenSpot's format; `python -m dart.grounding.pages "
-            "OUT` makes one from MiniWoB++ pages"
+            "OUT` makes such a folder from MiniWoB++ pages"
         )
     return [sample for path in settings.data for sample in read_screenspot(path)]
 
@@ -96,9 +96,11 @@ def _first_model(settings: GroundingSettings, samples: Sequence[GroundingSample]
 
 @contextmanager
 def _base(settings: GroundingSettings, texts: Sequence[str]) -> Iterator[Path]:
-    """Return the checkpoint to start from; a new small policy lies in a temporary folder meanwhile.
+    """Yield the folder of the checkpoint to start from: `grounding.base`, or else a new small policy.
 
-    texts   what the tokenizer of a new small policy is trained on
+    The new small policy is in a temporary folder, which is deleted after the block.
+
+    texts   texts on which the tokenizer of a new small policy is trained
     """
     if settings.base:
         yield Path(settings.base)
@@ -112,8 +114,8 @@ def _base(settings: GroundingSettings, texts: Sequence[str]) -> Iterator[Path]:
 
 
 def new_small_policy(texts: Sequence[str], seed: int, folder: Path) -> None:
-    """Write an untrained small policy with a pointer head, whose tokenizer knows True and False as one token
-    each."""
+    """Write an untrained small policy with a pointer head. Its tokenizer has one token for the word True and
+    one for the word False, as a verifier needs them."""
     tokenizer = train_tokenizer([*texts, *ANSWERS * len(texts)], "pointer")
     model = new_policy(GuiPolicyConfig("pointer", vocab_size=len(tokenizer)), seed)
     save_policy(model, tokenizer, folder)
@@ -173,7 +175,10 @@ def evaluate_job(
 
 @contextmanager
 def _chooser(settings: EvaluationSettings) -> Iterator[ChooseCandidate | None]:
-    """Run the verifier's actor under a supervisor while the block lasts; None without a verifier."""
+    """Run the verifier's actor under a supervisor during the block, and yield the function that asks it.
+
+    Yields None if the settings name no verifier.
+    """
     if not settings.verifier:
         yield None
         return
@@ -187,7 +192,8 @@ def ask_verifier(
 ) -> Verified:
     """Return the verifier's choice; ask again while its queue is full or it is being restarted.
 
-    Raises GroundingDataError when it cannot use the screenshot, TemporaryError when it stays busy.
+    Raises GroundingDataError when the verifier cannot use the screenshot, TemporaryError when its queue stays
+    full for BUSY_DEADLINE_S seconds, and ActorDied when it has not been restarted by then.
     """
     query = Verify(
         image=str(sample.image),
@@ -216,4 +222,4 @@ _patient = Retrying(
     wait=wait_fixed(TURN_AWAY_S),
     retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
 )
-"""Asks again while the queue is full, and while the supervisor restarts a verifier that has ended."""
+"""Retries an ask while the verifier's queue is full, and while a verifier that has ended is restarted."""

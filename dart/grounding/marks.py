@@ -1,6 +1,6 @@
 """Candidates as a verifier sees them: a red circle on the screenshot, and the part of the screen around it.
 
-GUI-Actor's verifier is asked about crops but was trained on whole screenshots; here both are the same crops.
+GUI-Actor trains its verifier on whole screenshots and then asks it about crops; here both use the same crops.
 """
 
 import math
@@ -20,7 +20,7 @@ FULL_SIDE_PX = 1920
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateMark:
-    """Sizes in pixels of the screenshot."""
+    """Sizes of the circle and the crop around a candidate, in pixels of the screenshot."""
 
     radius_px: int
     width_px: int

@@ -6,7 +6,7 @@
 Each page of a task and a seed is loaded in headless Chromium; its screenshot, the boxes of its elements from
 the DOM and the instructions of `dart.grounding.queries` become samples. Elements that a click would not reach
 are left out (`elements.js`). Training pages have training seeds and held-out pages held-out seeds, so no page
-is in both. A seed of a site gives its texts and its style, and a screen to which a random walk leads.
+is in both. For a site, the seed determines its texts, its style, and the random walk that ends at the screen.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from dart.grounding.queries import LabelledElement, queries
 READ_ELEMENTS = (Path(__file__).parent / "elements.js").read_text(encoding="utf-8")
 
 DEADLINE_S = 60.0
-"""Deadline of loading one page."""
+"""Deadline of loading one page or showing one screen."""
 
 TASKS = tuple(
     f"miniwob/{name}"
@@ -53,7 +53,7 @@ UNSEEN_TASKS = tuple(
 """Tasks whose pages have other layouts; for evaluation only."""
 
 SITES = "sites/"
-"""Begin of the names of sites."""
+"""Prefix by which the names of sites differ from those of tasks."""
 
 WALK_MOST = 12
 """Steps of the longest random walk through a site."""
@@ -65,7 +65,7 @@ SEEDS = {"train": TRAINING_SEEDS, "held-out": HELD_OUT_SEEDS}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as it was drawn."""
+    """A page of a task, or a screen of a site, with its screenshot and its elements."""
 
     task_id: str
     seed: int
@@ -76,7 +76,7 @@ class Page:
 
 
 def element_of(read: dict[str, Any]) -> LabelledElement:
-    """Return an element as `elements.js` reads it."""
+    """Convert an element that `elements.js` has returned."""
     left, top, right, bottom = read["box"]
     return LabelledElement(
         box=Box(left, top, right, bottom),
@@ -103,7 +103,7 @@ async def load_site_page(environment: SitesEnvironment, site: str, seed: int) ->
 
 
 def walked(machine: Machine, choose: random.Random) -> SiteState:
-    """Return the state to which a random walk from the start leads."""
+    """Return the state to which a random walk of at most WALK_MOST steps from the start leads."""
     state = machine.start
     for _ in range(choose.randrange(WALK_MOST + 1)):
         state = choose.choice([after for _, after in machine.successors(state)])
@@ -143,7 +143,9 @@ def samples_of(page: Page, folder: Path) -> list[GroundingSample]:
 
 
 def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, browsers: int = 2) -> int:
-    """Write the samples of `pages` pages, as many of each task, to a folder. Returns the number of samples.
+    """Write the samples of `pages` pages, divided evenly among tasks and sites, to a folder.
+
+    Returns the number of samples.
 
     Raises GroundingDataError when no page has a sample.
     """

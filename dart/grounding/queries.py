@@ -17,10 +17,10 @@ LONGEST_TEXT = 40
 """Characters of the longest text that a query quotes."""
 
 LINE_PX = 8.0
-"""Elements whose tops differ by less are on one line, which is read from left to right."""
+"""Elements whose tops differ by less than this are on one line, which is read from left to right."""
 
 NEUTRAL = frozenset({"", "white", "black", "grey"})
-"""Colours that name no element: text and background have them."""
+"""Colours by which no query names an element, because texts and backgrounds have them, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class LabelledElement:
     """In pixels of the screenshot."""
     kind: str
     text: str
-    """Its words, or those of its label."""
+    """Words on the element, or words of its label."""
     shows_text: bool
-    """Whether it shows the words itself."""
+    """Whether the words are on the element itself."""
     colour: str = ""
-    """Name of its colour; empty without a name."""
+    """Name of the element's colour; empty if the colour has no name."""
     shape: str = ""
     """Name of a drawn shape; empty for other elements."""
 
@@ -45,7 +45,7 @@ class Query:
     """An instruction and the element that it means."""
 
     kind: str
-    """`kind`, `colour`, `shape`, `order` or `text`."""
+    """By what the instruction names the element: `kind`, `colour`, `shape`, `order` or `text`."""
     instruction: str
     element: LabelledElement
 
@@ -59,7 +59,7 @@ def queries(elements: Sequence[LabelledElement]) -> Iterator[Query]:
 
 
 def _named(element: LabelledElement) -> Iterator[Query]:
-    """Yield the instructions that name an element by itself; other elements may have the same ones."""
+    """Yield the instructions that name an element by its own properties; they may fit other elements, too."""
     yield Query("kind", f"click the {element.kind}", element)
     if element.colour not in NEUTRAL:
         yield Query("colour", f"click what is {element.colour}", element)
@@ -72,7 +72,10 @@ def _named(element: LabelledElement) -> Iterator[Query]:
 
 
 def _ordered(elements: Sequence[LabelledElement]) -> Iterator[Query]:
-    """Yield one instruction for each element of a kind that a screen has several of, as they are read."""
+    """Yield an instruction such as "click the second button" for each element of a kind, in reading order.
+
+    Kinds with one element, or with more elements than there are ORDINALS, are left out.
+    """
     for kind in sorted({element.kind for element in elements}):
         alike = reading_order([element for element in elements if element.kind == kind])
         if 2 <= len(alike) <= len(ORDINALS):

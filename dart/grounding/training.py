@@ -1,4 +1,4 @@
-"""Training a grounding model on boxes: first what is new, then everything. Imports torch.
+"""Training a grounding model on boxes: first the new weights, then all weights. Imports torch.
 
 GUI-Actor's two stages (arXiv 2506.03143): a warm-up of the head and of the rows of new tokens while the
 policy stays as it is, then all weights with a smaller learning rate.
@@ -24,9 +24,9 @@ class TrainingSteps:
     """How long and how fast a grounding model is trained."""
 
     warmup_updates: int
-    """Updates of the first stage: head and new rows only; 0 leaves it out."""
+    """Updates of the first stage, which trains the head and new embedding rows only; 0: no such stage."""
     updates: int
-    """Updates of the second stage: all weights."""
+    """Updates of the second stage, which trains all weights."""
     batch: int
     warmup_lr: float
     lr: float
@@ -85,7 +85,7 @@ def _falling(lr: float, updates: int) -> list[float]:
 
 
 def _batches(samples: Sequence[GroundingSample], size: int, seed: int) -> Iterator[list[GroundingSample]]:
-    """Yield batches of random samples without end; each sample comes once before any comes twice."""
+    """Yield batches of random samples without end. Every sample comes once before any sample comes again."""
     draw, waiting = random.Random(seed), list[GroundingSample]()
     while True:
         while len(waiting) < size:
@@ -96,7 +96,7 @@ def _batches(samples: Sequence[GroundingSample], size: int, seed: int) -> Iterat
 
 @contextmanager
 def only(new: WarmUp, module: nn.Module) -> Iterator[None]:
-    """Train nothing but these weights and rows while the block lasts."""
+    """Restrict training to these weights and rows within the block; all others keep their values."""
     trained = {id(weight): weight.requires_grad for weight in module.parameters()}
     chosen = {id(weight) for weight in (*new.weights, *(matrix for matrix, _ in new.rows))}
     for weight in module.parameters():
@@ -115,7 +115,7 @@ def only(new: WarmUp, module: nn.Module) -> Iterator[None]:
 
 
 def _keeps(rows: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return a hook that zeroes the gradient of all other rows."""
+    """Return a gradient hook for a matrix that sets the gradient of all rows but these to zero."""
 
     def hook(gradient: Tensor) -> Tensor:
         kept = torch.zeros_like(gradient)

@@ -1,7 +1,7 @@
 """Choosing among candidates by a verifier's scores, and the candidates that a verifier is trained on. Pure.
 
-GUI-Actor (arXiv 2506.03143, section 3.4) takes other elements and random points as negatives. Points just
-outside of the box are missing there, although a wrong candidate is often one of them; here they are added.
+GUI-Actor (arXiv 2506.03143, section 3.4) takes other elements and random points as negatives. This module
+adds near misses, points just outside of the box, because wrong candidates are often such points.
 """
 
 import random
@@ -13,13 +13,13 @@ from dart.core.screenspot import GroundingSample
 from dart.policy.pointer.model import Point
 
 STOP_AT = 0.8
-"""Score from which no further candidate is looked at; GUI-Actor takes 0.95 on ScreenSpot-Pro."""
+"""The first candidate with at least this score is chosen; GUI-Actor uses 0.95 on ScreenSpot-Pro."""
 
 LARGEST_SHARE = 0.8
-"""Elements that cover more of the screen than this say nothing about a verifier."""
+"""Elements that cover at least this share of the screen are no training data: most points hit them."""
 
 NEAR_PATCHES = (1, 2)
-"""How many patches outside of the box near misses lie."""
+"""Distances of near misses from the sides of the box, in patches."""
 
 RANDOM_TRIES = 50
 
@@ -29,11 +29,11 @@ class Verified:
     """A verifier's choice."""
 
     index: int
-    """Which candidate."""
+    """Index of the chosen candidate."""
     score: float
-    """Its probability of being right, in [0, 1]."""
+    """Probability that the chosen candidate is right, in [0, 1]."""
     scored: int
-    """How many candidates the verifier looked at: the cost of the choice."""
+    """Number of candidates that the verifier has scored, each by one pass of the model."""
 
 
 def choose(
@@ -57,7 +57,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class MarkedPoint:
-    """A point for a verifier to learn from."""
+    """A right or wrong point of a sample, on which a verifier is trained."""
 
     sample: GroundingSample
     point: Point
@@ -69,8 +69,8 @@ def training_points(
 ) -> Iterator[MarkedPoint]:
     """Yield one right and one wrong point for each sample, except for elements that fill the screen.
 
-    The wrong ones are in turn the centre of another element, a near miss and a random point; a kind that a
-    sample does not have is replaced by the next.
+    The wrong points are in turn the centre of another element, a near miss and a random point. If a sample
+    has no point of one kind, the next kind is taken; if it has none at all, its wrong point is missing.
 
     patch   width and height of a patch of the model whose candidates will be verified, in fractions
     """
@@ -122,6 +122,6 @@ def _inside(box: Box, draw: random.Random) -> Point:
 
 
 def _outside(box: Box, draw: random.Random) -> list[Point]:
-    """Return one random point of the screen outside of a box; none when no try finds one."""
+    """Return one random point of the screen outside of a box; an empty list if RANDOM_TRIES tries fail."""
     tries = ((draw.random(), draw.random()) for _ in range(RANDOM_TRIES))
     return [point for point in tries if not box.contains(*point)][:1]

@@ -1,7 +1,7 @@
 """The verifier: a policy that is asked whether a marked point is what an instruction means. Imports torch.
 
-Its score is P(True) / (P(True) + P(False)) of the next token after a crop with a mark and a question. Both
-words must be one token each; their first pieces would be compared otherwise, which say nothing.
+The score is P(True) / (P(True) + P(False)) of the next token after a crop with a mark and a question. Each of
+the two words must be one token, because first pieces of longer words would not be comparable.
 """
 
 import random
@@ -36,11 +36,11 @@ QUESTION = f"Is the red circle on the place that is meant by: {INSTRUCTION}? Tru
 ANSWERS = ("True", "False")
 
 UNKNOWN_PATCH_PX = 28
-"""Side of a patch for families that cut images into tiles: that of Qwen2.5-VL."""
+"""Side of a patch that is assumed for families that cut images into tiles: the side in Qwen2.5-VL."""
 
 
 class Verifier(ABC):
-    """A policy with a question. Only one thread may call it."""
+    """A policy that is asked whether a marked point is right. Only one thread may call it."""
 
     module: Any
     """The model, an nn.Module."""
@@ -53,7 +53,7 @@ class Verifier(ABC):
     def patch(self, image: Pixels) -> Point:
         """Return width and height of a patch of this family on a screenshot, in fractions of the screen.
 
-        Near misses lie so far outside of a box.
+        The distance of near misses from a box is a multiple of this size (`near_misses`).
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Verifier(ABC):
 
 
 class SmallVerifier(Verifier):
-    """A small policy as the verifier; it sees a crop resized to its frame."""
+    """A small policy as the verifier. It sees each crop resized to the policy's frame."""
 
     def __init__(self, policy: SmallPolicy, folder: Path) -> None:
         """Raises UnsupportedCheckpoint when True or False is not one token."""
@@ -124,19 +124,22 @@ class VlmVerifier(Verifier):
 
 
 def answer_ids(tokenizer: Any, folder: Path) -> tuple[int, int]:
-    """Return the tokens of True and False. Raises UnsupportedCheckpoint when one is more than one token."""
+    """Return the ids of the tokens True and False.
+
+    Raises UnsupportedCheckpoint when one of the two words is not exactly one token.
+    """
     found = [tokenizer.encode(answer, add_special_tokens=False) for answer in ANSWERS]
     for answer, ids in zip(ANSWERS, found, strict=True):
         if len(ids) != 1:
             raise UnsupportedCheckpoint(
-                f"expected {answer!r} to be one token of {folder}, got {len(ids)}; a verifier compares the "
-                "two words by one token each: use another checkpoint"
+                f"expected {answer!r} to be one token of the checkpoint {folder}, got {len(ids)}; a verifier "
+                "compares the probabilities of two single tokens: use another checkpoint"
             )
     return int(found[0][0]), int(found[1][0])
 
 
 def load_verifier(folder: Path, placement: ModelPlacement | None = None) -> Verifier:
-    """Load a verifier. Raises CheckpointError, or UnsupportedCheckpoint."""
+    """Load the policy in a folder as a verifier. Raises CheckpointError, or UnsupportedCheckpoint."""
     policy = load(folder, placement=placement)
     if isinstance(policy, SmallPolicy):
         return SmallVerifier(policy, folder)
@@ -150,9 +153,9 @@ def train_verifier(
     steps: TrainingSteps,
     report: Report = print,
 ) -> None:
-    """Train a verifier on marked crops, as many right as wrong.
+    """Train a verifier on marked crops around right and wrong points, about as many of each.
 
-    steps   its warm-up is not used: a verifier has no new weights
+    steps   the settings of the warm-up are ignored, because a verifier has no new weights
 
     Raises GroundingDataError when no sample makes a point, FloatingPointError when a gradient is not finite.
     """
@@ -186,8 +189,8 @@ def _endless(samples: Sequence[GroundingSample], patch: Point, seed: int) -> Ite
         points = list(training_points(draw.sample(list(samples), len(samples)), patch, draw))
         if not points:
             raise GroundingDataError(
-                f"none of {len(samples)} samples makes a point for a verifier: all their elements fill the "
-                "screen; use other data"
+                f"none of the {len(samples)} samples can train a verifier, because all their elements fill "
+                "the screen; use other data"
             )
         draw.shuffle(points)
         yield from points

@@ -5,8 +5,8 @@ Waits for  its own worker thread, which runs the model; the mailbox stays answer
 Dies when  a query overruns its deadline, or its checkpoint cannot be loaded
 On restart it loads its checkpoint again and has an empty queue; evaluations ask again
 
-It takes part in evaluations only. A training rollout whose points a verifier had chosen would not be a sample
-of the policy, and its log-probs would belong to no distribution.
+The verifier takes part in evaluations only. If it chose the points of a training rollout, the rollout would
+not be a sample of the policy, and its log-probs would belong to no distribution.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "verifier"
 
 QUEUE_MOST = 8
-"""Queries that wait at most; further ones are turned away."""
+"""Largest number of waiting queries; a further query gets the answer VerifierBusy."""
 
 TURN_AWAY_S = 0.5
 
@@ -44,10 +44,11 @@ class Verify:
     """Path of the screenshot."""
     instruction: str
     xs: tuple[float, ...]
-    """The candidates in fractions of the screen, the most likely first."""
+    """x of each candidate in fractions of the screen's width, the most likely candidate first. `ys` has the y
+    of the same candidates, in fractions of the height."""
     ys: tuple[float, ...]
     stop_at: float
-    """Score from which no further candidate is looked at."""
+    """The first candidate with at least this score is chosen."""
 
 
 @message
@@ -63,7 +64,7 @@ class Chosen:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierBusy:
-    """The queue is full."""
+    """The queue is full: ask again after `retry_after_s` seconds."""
 
     retry_after_s: float
     waiting: int
@@ -104,7 +105,7 @@ class VerifierActor(Actor):
 
     @receives(Verify)
     async def verify(self, query: Verify, sender: Sender) -> Chosen | VerifierBusy | CannotVerify:
-        """Queue a query and return its answer; turn it away when the queue is full."""
+        """Queue a query and return its answer; return VerifierBusy when the queue is full."""
         if not query.xs or len(query.xs) != len(query.ys):
             return CannotVerify(
                 reason=f"expected as many xs as ys, and at least one, got {len(query.xs)} and {len(query.ys)}"

@@ -1,4 +1,5 @@
-"""Two-stage grounding: a crop around the first answer is grounded again, where elements are larger."""
+"""Two-stage grounding: the model grounds the screenshot, then a crop around the first point, where elements
+look larger."""
 
 from dart.core.boxes import Box
 from dart.policy.pointer.model import GroundingModel
@@ -6,18 +7,21 @@ from dart.policy.pointer.regions import Region
 from dart.policy.protocols import Pixels
 
 ZOOM_SHARE = 0.5
-"""Width and height of the crop as shares of the screen's."""
+"""Width and height of the crop as shares of the screen's width and height."""
 
 
 def crop_around(x: float, y: float, share: float = ZOOM_SHARE) -> Box:
-    """Return the part of the screen around a point, moved so that it lies inside; all in fractions."""
+    """Return the crop around a point, moved so that the crop lies inside the screen; all in fractions."""
     left = min(max(x - share / 2, 0.0), 1.0 - share)
     top = min(max(y - share / 2, 0.0), 1.0 - share)
     return Box(left, top, left + share, top + share)
 
 
 def cut(image: Pixels, part: Box) -> tuple[Pixels, Box]:
-    """Return the pixels of a part of the screen, and the part in fractions rounded to whole pixels."""
+    """Return the pixels of a part of the screen, and their box: the part rounded to whole pixels.
+
+    Both boxes are in fractions of the screen.
+    """
     height, width, _ = image.shape
     left, top = int(part.left * width), int(part.top * height)
     right, bottom = max(left + 1, round(part.right * width)), max(top + 1, round(part.bottom * height))
@@ -26,9 +30,10 @@ def cut(image: Pixels, part: Box) -> tuple[Pixels, Box]:
 
 
 def ground_with_zoom(model: GroundingModel, image: Pixels, instruction: str, k: int) -> list[Region]:
-    """Return at most k regions of the second stage: centres on the whole screen, patches of the crop.
+    """Return at most k regions of the second stage, the best first.
 
-    The first stage counts only by where it points; its other regions are forgotten.
+    The regions' centres are fractions of the whole screen; their patches are patches of the crop. Of the
+    first stage, only the best region is used, as the centre of the crop.
     """
     (first,) = model.ground(image, instruction, 1)
     pixels, part = cut(image, crop_around(*first.centre))

@@ -1,6 +1,8 @@
-"""Measurement of a base policy for its model card, in one process, where several browsers share one model.
+"""Measures the success of a base policy for its model card. One process plays with several browsers that
+share one model.
 
-The seeds played are kept for model cards (`MODEL_CARD_SEEDS`): neither training nor evaluation has them.
+The seeds are reserved for model cards (`MODEL_CARD_SEEDS`): neither training nor the evaluations of a run use
+them.
 """
 
 import asyncio
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     from dart.imitation.pretrain import PretrainConfig
 
 DEADLINE_S = 30.0
-"""Deadline of each operation of an environment."""
+"""Deadline of each operation of an environment: reset, step, observe, evaluate."""
 
 
 class HeldOutPlayer:
-    """Plays episodes with one model. All prompts that wait when the model is free form one batch."""
+    """Plays episodes of several environments at the same time with one model. When the model is free, all
+    prompts that wait for it are answered as one batch."""
 
     def __init__(
         self, model: GuiPolicyForImageTextToText, codec: PromptCodec, step_cap: int, temperature: float
@@ -41,7 +44,8 @@ class HeldOutPlayer:
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
     async def play(self, environment: Environment, task_id: str, seed: int) -> float:
-        """Play one episode and return its reward. An answer that is no action ends it with reward 0."""
+        """Play one episode and return its reward. An answer that contains no valid action ends the episode
+        with reward 0."""
         observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
         history: list[str] = []
         for _ in range(self._step_cap):
@@ -87,9 +91,9 @@ class HeldOutPlayer:
 async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, config: "PretrainConfig", temperature: float
 ) -> dict[str, list[float]]:
-    """Play each task on the first seeds that are kept for model cards.
+    """Play each task of `config.tasks` on the first `config.held_out_episodes` seeds for model cards.
 
-    Returns the rewards by task, one per episode.
+    Returns the rewards of the episodes of each task, by task id.
     """
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
     jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
@@ -112,10 +116,10 @@ async def play_held_out(
 
 
 def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
-    """Return the mean over tasks of the share of successful episodes."""
+    """Return the mean success rate over tasks, given the rewards of the episodes of each task."""
     return sum(success(task_rewards) for task_rewards in rewards.values()) / len(rewards)
 
 
 def success(rewards: Sequence[float]) -> float:
-    """Return the share of episodes whose reward is a success, given the reward of each."""
+    """Return the share of successes among these rewards of episodes."""
     return sum(reward > SUCCESS_ABOVE for reward in rewards) / len(rewards)

@@ -25,8 +25,8 @@ starts here. Rebuild it with `dartrl pretrain`; architecture and figures: \
 
 {success}
 
-Data: {episodes} successful episodes of each task, played by its scripted oracle on training seeds from 0 \
-on. No other data and no pretrained weights.
+Data: {data}. Scripted oracles played the episodes on training seeds from 0 on. No other data and no \
+pretrained weights.
 
 | setting | value |
 |---|---|
@@ -42,8 +42,11 @@ step cap {step_cap}). Neither training nor the evaluation of a run plays them:
 {rows}
 | **mean** | **{sampled:.1%}** | **{greedy:.1%}** |"""
 
+IN_WORDS = ("tasks", "other_tasks", "page_tasks", "emphasis")
+"""Settings that the card does not list as they are."""
+
 Rewards = Mapping[str, Sequence[float]]
-"""Rewards of the episodes of each task, by task id, on the seeds that are kept for model cards."""
+"""Rewards of the episodes of each task, by task id, on the seeds that are reserved for model cards."""
 
 
 def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greedy: Rewards) -> str:
@@ -53,16 +56,27 @@ def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greed
     sampled      rewards with answers sampled at temperature 1, as in training
     greedy       rewards with the most likely answers
     """
-    settings = [(name, value) for name, value in asdict(config).items() if name not in ("tasks", "emphasis")]
-    settings += [
-        (f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis if task in config.tasks
-    ]
+    settings = [(name, value) for name, value in asdict(config).items() if name not in IN_WORDS]
+    settings += [(f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis]
     return CARD.format(
         parameters=parameters / 1e6,
         success=_success(config, sampled, greedy),
-        episodes=config.episodes_per_task,
+        data=_data(config),
         settings="\n".join(f"| {name} | {value} |" for name, value in settings),
     )
+
+
+def _data(config: "PretrainConfig") -> str:
+    parts = [f"{config.episodes_per_task} successful episodes of each of these tasks"]
+    if config.other_tasks:
+        names = ", ".join(f"`{task}`" for task in config.other_tasks)
+        parts.append(f"{config.episodes_per_other_task} of each of these others: {names}")
+    if config.pages:
+        parts.append(
+            f"{config.pages} pages of {len(config.page_tasks)} tasks, none of them in the table, with "
+            "instructions that name one element each"
+        )
+    return "; ".join(parts)
 
 
 def _success(config: "PretrainConfig", sampled: Rewards, greedy: Rewards) -> str:

@@ -1,4 +1,4 @@
-"""The kinds of environments whose oracles can show the small policy its tasks."""
+"""The kinds of environments whose oracles can make demonstrations for the small policy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,9 @@ ORACLE_KINDS: tuple[OracleKind[Any], ...] = (MINIWOB, SITES)
 
 
 def oracle_kind_of(tasks: Sequence[str]) -> OracleKind[Any]:
-    """Return the kind that all these tasks belong to.
+    """Return the kind of environment that all these tasks belong to.
 
-    Raises UsageError if a task has no oracle, or is of another kind than the first one
+    Raises UsageError if a task has no oracle, or is not of the same kind as the first task.
     """
     known = [task for kind in ORACLE_KINDS for task in kind.tasks]
     for task in tasks:
@@ -24,6 +24,6 @@ def oracle_kind_of(tasks: Sequence[str]) -> OracleKind[Any]:
     (kind,) = (kind for kind in ORACLE_KINDS if tasks[0] in kind.tasks)
     if others := [task for task in tasks if task not in kind.tasks]:
         raise UsageError(
-            f"{tasks[0]} and {others[0]} are of two kinds of environments; name tasks of one kind"
+            f"{tasks[0]} and {others[0]} are of different kinds of environments; name only tasks of one kind"
         )
     return kind

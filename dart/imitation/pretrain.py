@@ -7,7 +7,7 @@ sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -38,18 +38,40 @@ POINTING = "pointing"
 PAGES = "pages"
 """Folder of the pages in a folder of data."""
 
+OTHER_TASKS = tuple(
+    f"miniwob/{name}"
+    for name in (
+        *("choose-list", "click-checkboxes", "click-checkboxes-transfer", "click-tab-2", "click-tab-2-hard"),
+        *("click-tab-2-medium", "click-test", "copy-paste", "drag-box", "focus-text", "grid-coordinate"),
+        *("identify-shape", "simple-arithmetic", "text-transform", "use-spinner"),
+    )
+)
+"""Tasks whose demonstrations the laptop job's base policy imitates."""
+
+UNSEEN_TASKS = tuple(
+    f"miniwob/{name}"
+    for name in (
+        *("click-button", "click-button-sequence", "click-color", "click-link", "click-option"),
+        *("click-tab-2-easy", "enter-text-2", "unicode-test"),
+    )
+)
+"""Tasks of which the base policy sees nothing, neither demonstrations nor pages: a second set to train on."""
+
+MOVING = ("miniwob/chase-circle",)
+"""Tasks whose elements have moved on when a screenshot of them is looked at."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig:
     """All settings for making a base policy."""
 
     tasks: tuple[str, ...]
-    """Ids of the tasks to imitate, all of one kind of environments. The model card has the success on them."""
+    """Ids of the tasks to imitate, all of one kind of environment; the model card has the success on them."""
     coordinates: Coordinates = "bins"
-    """How the policy writes points; `pointer` gives it the pointer head."""
+    """How the policy writes points: `bins`, as coordinate tokens, or `pointer`, with a pointer head."""
     episodes_per_task: int = 140
     other_tasks: tuple[str, ...] = ()
-    """Ids of further tasks to imitate, of the same kind of environments."""
+    """Ids of further tasks to imitate, of the same kind of environment."""
     episodes_per_other_task: int = 90
     pages: int = 0
     """Number of pages from which pointing is learned: a step is an instruction that names one element, and a
@@ -65,26 +87,44 @@ class PretrainConfig:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     sigma_bins: float = 0.5
-    """Standard deviation of the Gaussian targets of coordinates, in bins of 4 px."""
+    """Standard deviation of the Gaussian targets of coordinate tokens, in bins of 4 px."""
     pointer_weight: float = 0.5
     """Weight of the pointer loss relative to the answer loss."""
     seed: int = 0
     threads: int = 1
-    """Number of CPU threads. With another number, rounding differs, and so do the weights slightly."""
+    """Number of CPU threads. Another number changes rounding and thereby the weights slightly."""
     environments: int = 4
     held_out_episodes: int = 50
-    """Episodes per task for the success rates of the model card, on seeds kept for it; 0 omits the rates."""
+    """Number of episodes per task that measure the success rates of the model card; 0: no measurement."""
     step_cap: int = 8
+
+
+def laptop_base() -> PretrainConfig:
+    """Return the settings with which the base policy of the laptop job was made."""
+    tasks = Config().tasks.train
+    kept = {*tasks, *UNSEEN_TASKS, *MOVING}
+    return PretrainConfig(
+        tasks=tasks,
+        episodes_per_task=2,
+        other_tasks=OTHER_TASKS,
+        pages=4633,
+        page_tasks=tuple(task for task in task_ids() if task not in kept),
+        emphasis=tuple((task, 0.1) for task in tasks),
+        updates=2000,
+        batch_size=24,
+        warmup_updates=100,
+    )
 
 
 def main_job(
     config: PretrainConfig, out: Path, demonstrations: Path | None = None, report: Report = print
 ) -> None:
-    """Collect data unless a folder of them is given, train on them, and write the policy to `out`.
+    """Make a base policy: train it, write it to the folder `out`, and measure it for its model card.
 
-    The policy is also measured for its model card.
+    demonstrations   folder of data that `collect_data` made before; None: `out/demonstrations`, made now
+    report           called with each line of progress
 
-    Raises UsageError if the tasks are not of one kind of environments with oracles
+    Raises UsageError if the tasks are not of one kind of environment with oracles.
     """
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:

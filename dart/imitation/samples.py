@@ -1,9 +1,12 @@
-"""Demonstrations as training samples, and the loss of the small policy.
+"""Demonstrations as training samples, and the loss by which the small policy imitates them.
 
-The targets of coordinates are soft: an x or y token has a Gaussian over neighbouring bins as its target, not
-one bin. A second loss trains the pointer behind each x token, which scores the cells of the screen. Without
-both, a policy from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
-The target of a patch is a Gaussian over patches in the same way; its loss is the pointer's.
+The targets of coordinate tokens are soft: the target of an x or y token is a Gaussian over neighbouring bins
+instead of a single bin. A second loss trains the pointer: at each x token it scores the cells of the screen.
+Without both, a policy that starts from random weights does not learn to point within minutes
+(docs/decisions/0005-laptop-policy.md).
+
+In a policy with a pointer head (`coordinates = "pointer"`), points are patch tokens. The target of a patch
+token is a Gaussian over patches, and the pointer loss is the loss of these tokens.
 """
 
 import math
@@ -45,7 +48,10 @@ def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[Demo
 def steps_by_task(
     episodes: Sequence[DemonstrationEpisode], folder: Path, codec: Codec
 ) -> dict[str, list[Step]]:
-    """Return the steps of all episodes, by task id."""
+    """Return the steps of all episodes as training samples, by task id.
+
+    folder   the folder of demonstrations with the screenshots of these episodes
+    """
     steps: defaultdict[str, list[Step]] = defaultdict(list)
     for episode in episodes:
         steps[episode.task_id] += demonstration_of(episode, folder, codec).steps
@@ -53,7 +59,7 @@ def steps_by_task(
 
 
 def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, Screen]:
-    """Read the steps' screenshots from a folder of demonstrations, and return them decoded, by sha256."""
+    """Read the screenshots of these steps from a folder of demonstrations; return them decoded, by sha256."""
     names = sorted({name for step in steps for name in screenshots_of(step)})
     return {name: codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in names}
 
@@ -89,7 +95,7 @@ def imitation_loss(
     screens: Mapping[str, Screen],
     sigma_bins: float,
 ) -> ImitationLoss:
-    """Return the cross-entropies of the demonstrated answers and of the pointer, with soft coordinates.
+    """Return the cross-entropies of the demonstrated answers and of the pointer, with soft targets.
 
     screens      every screenshot of the batch, by sha256
     sigma_bins   standard deviation of the soft targets, in bins
@@ -112,9 +118,10 @@ def imitation_loss(
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
     """Return the target distribution of each token, float32 [B, K, V], given its id, int64 [B, K].
 
-    It is one-hot, except for coordinate tokens: these have a Gaussian over the bins of their axis, with a
-    standard deviation of `sigma_bins`, and patches one over the patches of the screen, with the same standard
-    deviation in pixels.
+    B is the number of answers, K the number of tokens of an answer, V the size of the vocabulary. The target
+    of a coordinate token is a Gaussian over the bins of its axis, with the standard deviation `sigma_bins`.
+    The target of a patch token is a Gaussian over the patches of the screen, with the same standard deviation
+    in pixels. All other targets are one-hot.
     """
     wanted = F.one_hot(targets, config.vocab_size).to(torch.float32)
     if config.coordinates == "pointer":
@@ -133,14 +140,14 @@ def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) ->
 
 
 def _patches(targets: Tensor, config: GuiPolicyConfig) -> Tensor:
-    """Return which tokens are patches, bool of the same shape."""
+    """Return which of these token ids are patch tokens, as bool of the same shape."""
     first = config.first_patch_token_id
     found: Tensor = (targets >= first) & (targets < first + config.patches)
     return found
 
 
 def _near_patches(patch: Tensor, config: GuiPolicyConfig, sigma_patches: float) -> Tensor:
-    """Return a Gaussian over all patches [N, m] around each of these patches [N]."""
+    """Return a Gaussian over all m patches around each of these N patches, as [N, m]; `patch` is [N]."""
     every = torch.arange(config.patches)
     down = every // config.patch_columns - patch[:, None] // config.patch_columns
     across = every % config.patch_columns - patch[:, None] % config.patch_columns
@@ -148,9 +155,10 @@ def _near_patches(patch: Tensor, config: GuiPolicyConfig, sigma_patches: float) 
 
 
 def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPolicyConfig) -> Tensor:
-    """Return the cross-entropy of the pointer's scores of screen cells at x tokens; 0 without x tokens.
+    """Return the mean cross-entropy of the pointer's scores for screen cells at x tokens; 0 if there are
+    none.
 
-    The target of a cell is the product of the soft targets of its x and its y.
+    The target of a cell is the product of the soft targets of its column and its row.
     """
     (first_x, x_bins), (first_y, y_bins) = _axes(config)
     row, column = ((targets >= first_x) & (targets < first_x + x_bins)).nonzero(as_tuple=True)
@@ -163,5 +171,5 @@ def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPo
 
 
 def _axes(config: GuiPolicyConfig) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the first token id and the number of bins of the x axis, and the same of the y axis."""
+    """Return (first token id, number of bins) of the x axis and of the y axis."""
     return (config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)

@@ -28,11 +28,11 @@ from dart.training.updates import Report, run_updates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImitationConfig:
-    """All settings of imitation, other than the data and the policy."""
+    """The settings of imitation, except the data and the policy."""
 
     updates: int = 200
     batch: int = 8
-    """Number of environment steps in the batch of one update."""
+    """Number of demonstrated steps in the batch of one update."""
     lr: float = 1e-3
     warmup_updates: int = 10
     max_grad_norm: float = 1.0
@@ -46,9 +46,10 @@ def imitate(
     config: ImitationConfig,
     report: Report = print,
 ) -> float:
-    """Train on the answers of the steps. Returns the loss of the last update, in nats per token.
+    """Train a policy on the answers of these steps. Returns the loss of the last update, in nats per token.
 
     screens   every screenshot of the steps, by sha256
+    report    called with each line of progress
 
     Raises FloatingPointError when a gradient is not finite.
     """
@@ -79,9 +80,13 @@ def imitate_folder(
     prompt_spec: PromptSpec | None = None,
     report: Report = print,
 ) -> float:
-    """Write a checkpoint to `out` that imitates the demonstrations in `folder`. Returns the last loss.
+    """Train a policy on the demonstrations in `folder`, and write it to `out` as a checkpoint.
 
+    base          folder of the checkpoint to start from
+    placement     device and precision of the model
     prompt_spec   settings of the prompts; a run that uses the checkpoint needs the same settings
+
+    Returns the loss of the last update, in nats per token.
     """
     policy = load(base, prompt_spec, placement)
     # sorted, so that the order does not depend on which browser was faster

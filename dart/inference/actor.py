@@ -1,11 +1,11 @@
-"""The rollout actor: one engine, one policy version, and the gate through which requests reach it.
+"""The rollout actor: owns one engine, and passes requests to it only while its version may be served.
 
 Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync)
 Tells      the store how busy it was
-Waits for  its own worker threads, which run the engine; the mailbox stays answerable meanwhile
-Dies when  a generate or a load overruns its deadline, or a process of the engine ends or hangs
+Waits for  its own worker threads, which run the engine; it answers other messages meanwhile
+Dies when  an answer or a load overruns its deadline, or a process of the engine ends or hangs
 On restart it serves the newest committed version, never an older one than is required (invariant stale-gate);
-           environments repeat the requests that it had not answered
+           environments repeat the requests that the dead incarnation had not answered
 
 `dart.inference.serving` groups requests into batches.
 """
@@ -42,14 +42,14 @@ from dart.telemetry.load_meter import LOAD, LoadMeter
 T = TypeVar("T")
 
 HOLD_LOADS = 2.0
-"""After this many times `rollout.load_deadline_s` a held engine resumes by itself, without `Serve`:
-weight_sync may have died."""
+"""A hold ends without `Serve` after this many times `rollout.load_deadline_s`, because weight_sync may have
+died. During a hold the engine answers no request."""
 
 GATE_CHECK_S = 0.2
-"""How often the required version is read from the board."""
+"""Interval in seconds at which the required version is read from the board."""
 
 RETRY_S = 1.0
-"""Wait before a checkpoint that could not be read at the start is tried again."""
+"""Wait in seconds before the actor tries again to read its first checkpoint."""
 
 TURN_AWAY_S = 0.2
 
@@ -58,11 +58,12 @@ UNREADABLE = (DartError, OSError)
 
 
 class RolloutActor(Actor):
-    """Lets requests through to its engine, loads versions, and shows whether it takes requests.
+    """Passes requests to its engine, loads versions, and shows on the board whether it takes requests.
 
-    The engine answers while the next version is read and checked. Requests wait during the swap, and during a
-    hold, which lasts until `Serve`. While the engine serves an older version than weight_sync requires, the
-    actor answers them with NoWorkYet (invariant stale-gate).
+    The engine continues to answer while the next version is read and checked. Requests wait while the engine
+    changes over to it (the swap), and during a hold: from a `LoadVersion` with `hold` until `Serve`. While
+    the engine's version is older than weight_sync requires, the actor answers requests with NoWorkYet
+    (invariant stale-gate).
     """
 
     async def on_start(self) -> None:
@@ -70,12 +71,13 @@ class RolloutActor(Actor):
         self._rollout = self._config.rollout
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._out: list[str] = []
-        """Reasons why environments may not send requests to this actor; empty when they may."""
+        """Reasons why environments may not send requests to this actor; empty if they may."""
         self._held_version: int | None = None
         self._loading: list[int] = []
-        """Versions whose load is in progress. Meanwhile requests to an engine with too old a version wait."""
+        """Versions whose load was ordered and has not ended. Meanwhile requests wait, even if the engine's
+        version is too old."""
         self._load_turn = Lock()
-        """Held by the one load that is in progress."""
+        """Lock that lets one load run at a time."""
         self._required = -1
         set_visible_devices(await self._own_gpus())
         self._screenshots = run_blobs(self._config.run, self.identity.run_dir).screenshots
@@ -97,7 +99,10 @@ class RolloutActor(Actor):
         self.every(load_every_s(self._config), self._record_load)
 
     async def _own_gpus(self) -> tuple[str, ...]:
-        """The GPUs of this engine: dealt by its number, or taken on the node where it was placed."""
+        """Return the GPUs of this engine; empty if it uses none.
+
+        On one machine they follow from the number of the engine; on a node of a cluster, free ones are taken.
+        """
         count = self.args.get("engine_gpus")
         if count is not None:
             run_dir = self.identity.run_dir
@@ -109,9 +114,9 @@ class RolloutActor(Actor):
         return of_engines[self.args["engines"].index(self.identity.name)] if of_engines else ()
 
     async def on_stop(self) -> None:
-        """Answer what was asked so far; new requests go to other engines."""
+        """Answer the requests received so far, then close the engine; new requests go to other engines."""
         await self._drained()
-        await self.sleep(0.0)  # the request that was just answered ends first
+        await self.sleep(0.0)  # lets the handler of the request that was just answered send its reply
         self._record_load()
         self._engine.close()
 
@@ -121,8 +126,8 @@ class RolloutActor(Actor):
     async def generate(self, call: m.Generate, sender: Sender) -> Any:
         """Queue a request for the engine and return the reply.
 
-        The reply is Generation, CannotAnswer when the request itself is wrong, or NoWorkYet when the engine
-        serves an older version than is required, or this actor stops.
+        The reply is Generation; CannotAnswer if the request itself is wrong; or NoWorkYet if the engine
+        serves an older version than is required, its screenshots cannot be read now, or this actor stops.
         """
         if self.is_stopping:
             return m.NoWorkYet(retry_after_s=TURN_AWAY_S, reason=f"{self.identity.name} is stopping")
@@ -133,7 +138,7 @@ class RolloutActor(Actor):
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
-        """Prove the engine by a real answer; environments send no requests until it has come."""
+        """Prove that the engine answers, by a real answer. Until then, environments send no requests here."""
         with self._out_of_routing("probe"):
             async with self._serving.lock:
                 await self.in_thread(
@@ -144,7 +149,7 @@ class RolloutActor(Actor):
     # ---- the gate ----
 
     def _resume(self) -> None:
-        """Hand the waiting requests to the engine, if its version may be served."""
+        """Read the required version, and pass waiting requests to the engine if its version may be served."""
         self._check_gate()
         self.run(self._serving.serve())
 
@@ -174,7 +179,10 @@ class RolloutActor(Actor):
 
     @receives(m.LoadVersion)
     async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded | m.LoadFailed:
-        """Read and prove a version beside the answers, then take it over between two batches."""
+        """Load a version and prove it: read and check it while the engine answers, then swap.
+
+        Returns LoadFailed, and keeps the old version, if the checkpoint is missing or damaged.
+        """
         self._loading.append(call.version)
         self._publish()
         try:
@@ -191,17 +199,17 @@ class RolloutActor(Actor):
 
     @receives(m.Serve)
     def serve(self, call: m.Serve, sender: Sender) -> None:
-        """End a hold, because every engine has loaded the version."""
+        """End a hold. weight_sync sends this when every engine has loaded the version."""
         self._end_hold()
 
     async def _drained(self) -> None:
-        """Wait until the requests received so far are answered; later ones wait for the new version."""
+        """Wait until the requests received so far are answered. Do not wait if the engine may not answer."""
         if self._may_serve():
             for one in [*self._serving.in_flight, *self._serving.waiting]:
                 await one.answer
 
     async def _load(self, call: m.LoadVersion) -> str:
-        """Load a version unless the engine serves it or a newer one. Returns why that failed, or ''."""
+        """Load a version, unless the engine serves it or a newer one. Return why the load failed, or ""."""
         if call.hold:
             self._begin_hold(call.version)
         try:
@@ -219,7 +227,10 @@ class RolloutActor(Actor):
         return self._engine.prepare(folder, version, self._serving.probe)
 
     async def _take_over(self, swap: Swap) -> None:
-        """Swap between two batches; environments send no requests meanwhile."""
+        """Swap to a prepared version between two batches. Environments send no requests here meanwhile.
+
+        With `rollout.weight_update = "drain"`, all requests received so far are answered first.
+        """
         if self._rollout.weight_update == "drain":
             with self._out_of_routing("drain"):
                 await self._drained()
@@ -280,7 +291,10 @@ class RolloutActor(Actor):
         self._publish_loading()
 
     def _publish_loading(self) -> None:
-        """Show the version that the trainer must not prune, before anything of it is read."""
+        """Show on the board the oldest version being loaded, before its files are read.
+
+        The trainer does not delete the checkpoint of this version. 0 means that no version is being loaded.
+        """
         self.set_gauges({Gauge.LOADING_VERSION: min(self._loading, default=0)})
 
     def _record_load(self) -> None:
@@ -289,7 +303,10 @@ class RolloutActor(Actor):
     # ---- the engine ----
 
     async def _first_engine(self) -> Engine:
-        """Make an engine of the newest committed version; try again while its checkpoint cannot be read."""
+        """Make an engine of the newest committed version. While its checkpoint cannot be read, try again.
+
+        Raises the error if version 0 cannot be read, because no trainer writes version 0 again.
+        """
         with StoreReader(parse_record_address(self.args["store"]), AT_START) as reader:
             while True:
                 newest = reader.latest_version()
@@ -307,7 +324,7 @@ class RolloutActor(Actor):
                 await self.sleep(RETRY_S)
 
     async def _engine_of(self, version: int) -> Engine:
-        """Make an engine of a version; one that takes adapters begins with the base policy."""
+        """Make an engine of a version. If versions are adapters, it first loads the base policy."""
         folder = await self._folder(lambda: self._checkpoints.policy(version))
         if not publishes_adapter(self._config) and base_of(folder) is None:
             return self._make_engine(version, folder)
@@ -318,7 +335,7 @@ class RolloutActor(Actor):
         return engine
 
     async def _folder(self, find: Callable[[], Path]) -> Path:
-        """A folder of this machine with a policy."""
+        """Return what `find` returns. If checkpoints are fetched from object storage, use a thread."""
         if not self._checkpoints.is_remote:
             return find()
         return await self.in_thread(find, name="fetch", deadline_s=self._rollout.load_deadline_s + GRACE_S)

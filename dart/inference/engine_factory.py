@@ -10,7 +10,7 @@ from dart.inference.protocol import Engine
 from dart.store.blobs import BlobStore
 
 SOCKETS = "engine-"
-"""Prefix of the name of an engine's socket folder in the mail folder; the slot of its actor follows."""
+"""Prefix of the name of an engine's socket folder. The number of its actor's slot follows."""
 
 
 def make_engine(
@@ -22,12 +22,14 @@ def make_engine(
     *,
     takes_adapters: bool = False,
 ) -> Engine:
-    """Make the engine of the rollout actor `identity`, which answers with the checkpoint of a version.
+    """Make the engine of a rollout actor. The engine answers with a version of the policy.
 
-    folder           the checkpoint on this machine
-    screenshots      where the screenshots of requests are
+    version          number of the version
+    folder           folder on this machine with the checkpoint of the version
+    screenshots      blobs with the screenshots of requests
+    identity         identity of the rollout actor
     takes_adapters   whether later versions are adapters of the policy in `folder`
-    Raises CorruptCheckpoint or CheckpointError when the checkpoint cannot be read.
+    Raises CorruptCheckpoint or CheckpointError if the checkpoint cannot be read.
     """
     name, rollout = config.rollout.engine, config.rollout
     seed = zlib.crc32(f"{config.run.seed}/{identity.name}/{identity.incarnation}".encode())

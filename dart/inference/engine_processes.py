@@ -1,7 +1,8 @@
-"""The processes that an engine spawns: ties them to the life of their actor, and finds out why one ended.
+"""The processes that an engine spawns: lets none outlive its actor, and finds out why one ended.
 
-vLLM spawns its engine core through `multiprocessing`, and the core spawns the workers. A shell runs before
-the spawned interpreter: it arms the kernel's parent-death signal and sends the output to a file.
+vLLM spawns its engine core through `multiprocessing`, and the core spawns the workers. A shell script starts
+the interpreter of each spawned process: it first sets the kernel's parent-death signal, and redirects the
+output to a file.
 """
 
 import multiprocessing.resource_tracker
@@ -21,30 +22,30 @@ from actors.process import ExitReason, is_alive, start_ticks
 from dart.inference.protocol import EngineError
 
 SETPRIV = "setpriv"
-"""Program of util-linux that sets a process's parent-death signal, which stays set after an exec."""
+"""Program of util-linux that sets the parent-death signal of a process, which stays set across an exec."""
 
 TAIL_BYTES = 65536
-"""Number of bytes at the end of a log in which the last error is looked for."""
+"""Number of bytes at the end of a log that are searched for the last error."""
 
 SHORT_OF_MEMORY = (
-    "the kernel killed a process for want of memory: lower rollout.vllm.memory, rollout.vllm.cpu_cache_gib, "
-    "rollout.vllm.max_tokens or rollout.max_batch"
+    "the kernel killed a process for want of memory (OOM killer): lower rollout.vllm.memory, "
+    "rollout.vllm.cpu_cache_gib, rollout.vllm.max_tokens or rollout.max_batch"
 )
 
 _LAST_WORDS = re.compile(r"(?:\b\w*(?:Error|Exception)\b|Killed|Segmentation fault|out of memory).*")
 
 
 class EngineDied(EngineError):
-    """A process of an engine has ended; the engine's actor ends too and is started with a new engine."""
+    """A process of an engine has ended. The rollout actor ends, too, and is restarted with a new engine."""
 
 
 class EngineWedged(EngineError):
-    """The processes of an engine run but do not answer; the engine's actor ends, and they end with it."""
+    """The processes of an engine run but do not answer. The rollout actor ends, and its processes with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of an engine, known by pid and start time."""
+    """One process of an engine, identified by its pid and start time (`ticks`, in clock ticks since boot)."""
 
     role: str
     pid: int
@@ -56,7 +57,7 @@ class Member:
 
     @property
     def condition(self) -> str:
-        """`gone`, or the status of the process: `running`, `stopped` …"""
+        """`gone`, or the status of the process as psutil names it, such as `running` or `stopped`."""
         if not self.is_there:
             return "gone"
         try:
@@ -66,9 +67,12 @@ class Member:
 
 
 def launcher_script(python: str, parent_pid: int, log: Path) -> str:
-    """A shell script that runs `python` with its arguments, and dies when the process `parent_pid` ends.
+    """Return a shell script that runs `python` with its arguments, and is killed when its parent ends.
 
-    If the parent ended before the parent-death signal was armed, the script has another parent and exits.
+    If the parent ended before the parent-death signal was set, the script has another parent and exits.
+
+    parent_pid   pid of the process that starts the script
+    log          file to which the output is appended
     """
     inner = f'[ "$PPID" = {parent_pid} ] || exit 1; exec "$0" "$@" >>{shlex.quote(str(log))} 2>&1'
     return (
@@ -78,11 +82,11 @@ def launcher_script(python: str, parent_pid: int, log: Path) -> str:
 
 
 def tie_spawned_processes(log: Path) -> None:
-    """Have the processes that `multiprocessing` spawns from now on die with the thread that spawns them.
+    """Have processes that `multiprocessing` spawns from now on killed when the spawning thread ends.
 
-    Their output goes to a new file `log`. The log of an earlier engine is kept beside it under another name,
-    so that old errors are not taken for new ones. multiprocessing's resource tracker is started first,
-    because it has to outlive the processes: it removes what they leave in shared memory, and ends by itself.
+    Their output goes to a new file `log`. The log of an earlier engine is renamed, so that old errors are not
+    taken for new ones. The resource tracker of multiprocessing is started first, without the script. It has
+    to outlive the processes, because it removes what they leave in shared memory; then it ends by itself.
     """
     multiprocessing.resource_tracker.ensure_running()
     if log.exists():
@@ -94,7 +98,7 @@ def tie_spawned_processes(log: Path) -> None:
 
 
 def members_below(pids: Iterable[int]) -> tuple[Member, ...]:
-    """The engine cores with these pids, then all their descendants except the resource tracker."""
+    """Return the engine cores with these pids, then all their descendants except resource trackers."""
     cores = [psutil.Process(pid) for pid in pids]
     below = [child for core in cores for child in core.children(recursive=True)]
     workers = [child for child in below if "resource_tracker" not in " ".join(child.cmdline())]
@@ -106,13 +110,13 @@ def members_below(pids: Iterable[int]) -> tuple[Member, ...]:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since the machine started."""
+    """Return the number of processes that the kernel has killed for want of memory since the boot."""
     lines = Path("/proc/vmstat").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def last_words(log: Path) -> str:
-    """The last error in a log; empty if the log names none."""
+    """Return the last error in a log, at most 300 characters; empty if there is none or no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -124,9 +128,10 @@ def last_words(log: Path) -> str:
 
 
 def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int, log: Path) -> str:
-    """Why an engine ended, and the remedy. Pure but for reading the log.
+    """Return a text that says why an engine ended and, if known, what to do. Reads the log and nothing else.
 
-    exits    how the children of this process ended, by pid
+    gone     the processes of the engine that have ended
+    exits    how child processes of this process ended, by pid
     killed   number of processes that the kernel killed for want of memory since the engine started
     """
     ends = ", ".join(f"{one.role} {one.pid} ended{_by(exits.get(one.pid))}" for one in gone)
@@ -141,13 +146,16 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
 
 
 def _were_killed(gone: Iterable[Member], exits: Mapping[int, ExitReason]) -> bool:
-    """Whether the kernel may have killed one of these processes, and not only some outside the engine."""
+    """Whether the kernel may have killed one of these processes, and not only processes of others."""
     ends = [exits.get(one.pid) for one in gone]
     return not ends or any(end is None or end.signal == signal.SIGKILL for end in ends)
 
 
 def why_wedged(missing: str, members: Iterable[Member], deadline_s: float, log: Path) -> str:
-    """A text that says what did not come in time, and the status of each process of the engine."""
+    """Return a text that says what did not come in time, and the status of each process of the engine.
+
+    missing   what did not come, with "no" before it, such as "no token"
+    """
     conditions = ", ".join(f"{one.role} {one.pid} is {one.condition}" for one in members)
     return f"{missing} came within {deadline_s:g} s: {conditions}; its log is {log}"
 

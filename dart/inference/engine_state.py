@@ -1,27 +1,27 @@
-"""Whether an engine may be sent requests, from facts that any process can read. Pure."""
+"""Decides whether requests may be sent to an engine, from facts that any process can read. Pure."""
 
 from enum import StrEnum
 
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 UNREADY_S = 1.0
-"""Time without taking requests after which an engine that is not loading is suspect. Just before and after a
-load this lasts a moment."""
+"""An engine that is not loading and has taken no requests for this time in seconds is suspect. Just before
+and after a load, an engine takes no requests for a moment, which is normal."""
 
 
 class EngineState(StrEnum):
-    """Whether requests may be sent to an engine, and if not, why."""
+    """The states of an engine, which say whether environments may send requests to it."""
 
     HEALTHY = "healthy"
-    """It answers, with a version that may still be served."""
+    """The engine answers, with a version that may still be served."""
     UPDATING = "updating"
-    """It loads a new version; requests wait meanwhile."""
+    """The engine loads a new version; requests wait meanwhile."""
     STALE = "stale"
-    """It serves a version older than required: it answers no request until it has proved a newer one."""
+    """The engine's version is older than required. It answers no request until it has proved a newer one."""
     SUSPECT = "suspect"
-    """It is silent, or failed a request: it must answer a probe before it is used again."""
+    """The engine is silent, or failed a request. It must answer a probe before it is used again."""
     DEAD = "dead"
-    """Its rollout actor does not run; the supervisor starts it again, with the newest version."""
+    """The rollout actor of the engine does not run. Its supervisor restarts it, with the newest version."""
 
 
 def state_of(
@@ -34,15 +34,17 @@ def state_of(
     updating: int | None,
     doubt: str,
 ) -> tuple[EngineState, str]:
-    """The state of an engine and, unless it is healthy, the reason. The first condition that holds decides.
+    """Return the state of an engine and the reason, which is empty if the engine is healthy.
 
-    is_running   whether its rollout actor runs, by the board
+    If several states apply, the first of these is returned: dead, silent (suspect), updating, stale, suspect.
+
+    is_running   whether the board shows that the rollout actor of the engine runs
     silent_s     seconds since the last beat of the rollout actor
-    unready_s    for how long the board has shown that it takes no requests; 0 when it takes them
-    version      the version it serves
-    required     the oldest version that may be served (`dart.inference.weight_sync_plan`)
-    updating     the version it is loading; None when it loads none
-    doubt        why it must be proved by a probe; empty when it need not
+    unready_s    seconds for which the board has shown that the engine takes no requests; 0 if it takes them
+    version      version that the engine serves
+    required     oldest version that may be served (`dart.inference.weight_sync_plan`)
+    updating     version that the engine is loading; None if it loads none
+    doubt        why the engine must answer a probe first; empty if it need not
     """
     if not is_running:
         return EngineState.DEAD, "it does not run"

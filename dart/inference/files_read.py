@@ -1,4 +1,4 @@
-"""The weight files of a checkpoint that an engine read ahead, so that the swap finds them in memory."""
+"""Reads the weight files of a checkpoint ahead, so that loading them later finds them in memory."""
 
 import hashlib
 import os
@@ -12,20 +12,20 @@ from dart.inference.tensor_layout import weight_files
 from dart.store.checkpoints import HASHERS
 
 Identity = tuple[int, int, int, int]
-"""Device, inode, size and time of the last change of a file."""
+"""Device, inode, size in bytes and time of the last change (nanoseconds) of a file."""
 
 
 class FilesChanged(DiskError):
-    """Other files are where files were read and hashed."""
+    """A weight file was changed or replaced after it was read and hashed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesRead:
-    """Files that were read once, by which the operating system holds them in its page cache."""
+    """Weight files that were read and hashed once. The operating system then has them in its page cache."""
 
     files: tuple[Path, ...]
     hashes: Mapping[str, str]
-    """The sha256 of each file by its name."""
+    """The sha256 of each file, by the name of the file."""
     identities: Mapping[Path, Identity]
 
     @classmethod
@@ -41,12 +41,12 @@ class FilesRead:
         )
 
     def refuse_changes(self) -> None:
-        """Raise FilesChanged if a file is not the one whose hash is known."""
+        """Raise FilesChanged if a file is no longer the one that was hashed."""
         changed = [*_changed(self.identities)]
         if changed:
             raise FilesChanged(
                 f"{changed[0]} was changed or replaced after it was read and checked; a published version "
-                "must not be changed: see what else writes there"
+                "must not be changed: find out which other program writes there"
             )
 
 

@@ -1,7 +1,8 @@
-"""The GPUs of one engine on a node whose engines come and go: taken by file locks, which the kernel frees.
+"""Gives an engine its GPUs on a node of a cluster, by file locks that the kernel frees.
 
-On one machine each engine's GPUs follow from its number (`dart.config.gpus`). An engine that is placed on a
-node takes GPUs there that no other engine holds, and holds them until its process ends.
+In a run on one machine, the GPUs of an engine follow from its number (`dart.config.gpus`). In a cluster,
+engines are placed on nodes and move between them. There, an engine takes GPUs of the node that no other
+engine holds, and holds them until its process ends.
 """
 
 import contextlib
@@ -15,16 +16,16 @@ from pathlib import Path
 from dart.core.errors import UnavailableError
 
 OF_ENGINES = "engine_gpus.json"
-"""File in the run directory of a node: the GPUs that engines may have there."""
+"""Name of the file, in the run directory of a node, with the GPUs that engines may use there."""
 
 WAIT_S = 15.0
-"""Time for the processes of an earlier engine to end and free their GPUs."""
+"""Longest wait in seconds until the processes of an earlier engine have ended and freed their GPUs."""
 
 POLL_S = 0.05
 
 
 def publish_gpus(run_dir: Path, gpus: Sequence[str]) -> None:
-    """Write which GPUs engines may have on this node. Called before its actors start."""
+    """Write which GPUs engines may use on this node. Call it before the actors of the node start."""
     (run_dir / OF_ENGINES).write_text(json.dumps(list(gpus)), encoding="utf-8")
 
 
@@ -35,9 +36,9 @@ def take_gpus(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[str, ...]:
-    """Take `count` GPUs of this node for this process until its end.
+    """Take `count` GPUs of this node for this process, until the process ends, and return their names.
 
-    raises   UnavailableError if so many are not free in time
+    raises   UnavailableError if fewer than `count` GPUs are free after WAIT_S
     """
     gpus = json.loads((run_dir / OF_ENGINES).read_text(encoding="utf-8"))
     give_up_s = clock() + WAIT_S
@@ -47,14 +48,14 @@ def take_gpus(
             return taken
         if clock() > give_up_s:
             raise UnavailableError(
-                f"the engine needs {count} GPUs and not so many are free after {WAIT_S:g} s; engines of this "
-                f"node may have {', '.join(gpus) or 'none'}"
+                f"the engine needs {count} GPUs, and fewer are free after {WAIT_S:g} s; engines of this node "
+                f"may have {', '.join(gpus) or 'none'}"
             )
         sleep(POLL_S)
 
 
 def _locked(run_dir: Path, gpus: Sequence[str], count: int) -> tuple[str, ...]:
-    """Lock the first `count` GPUs that are free, or none if there are fewer."""
+    """Lock the first `count` free GPUs and return them. If fewer are free, lock none and return these."""
     locks: dict[str, int] = {}
     for gpu in gpus:
         if len(locks) == count:

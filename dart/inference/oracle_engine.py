@@ -1,7 +1,8 @@
-"""An engine that answers with the oracles of local desktop tasks, as fast as a simulated engine.
+"""An engine without a model that answers with the oracles of local desktop tasks.
 
-It sees what a policy sees: the instruction and what was answered before. It gives up a share
-1 - `simulation.success` of episodes at the first step, so that the rewards of a group differ.
+It takes as long to answer as a simulated engine. It chooses answers from the instruction and the earlier
+answers only. In a share 1 - `simulation.success` of the episodes, it gives up at the first step, so that the
+rewards of a group differ.
 """
 
 from dart.core.actions import Finished, format_action
@@ -11,7 +12,7 @@ from dart.inference.simulated_engine import SimulatedEngine
 
 
 class OracleEngine(SimulatedEngine):
-    """Answers as the oracle of the instruction does; without an oracle, as a simulated engine does."""
+    """Answers like the oracle for the instruction; if there is none, like a simulated engine."""
 
     def _text(self, request: GenerateRequest) -> str:
         if not request.history and self._random.random() >= self._simulation.success:

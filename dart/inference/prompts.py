@@ -1,4 +1,4 @@
-"""From requests to prompts, and from sampled tokens to recorded answers, for all engines with a model."""
+"""Makes prompts from requests, and answers from sampled tokens, for all engines that run a model."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from dart.store.errors import BlobDamage
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request with its prompt as token ids and screenshots as pixels."""
+    """A request, with its prompt as token ids and its screenshots as pixels."""
 
     request: GenerateRequest
     prompt: Prompt
@@ -22,15 +22,15 @@ class PendingRequest:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of the prompt as the trainer counts them, with all tokens of each screenshot."""
+        """Number of tokens of the prompt as the trainer counts them, including those of screenshots."""
         return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
 
 
 class Prompts:
-    """Builds prompts by a codec. Many threads may call it.
+    """Makes prompts and answers with a codec. Several threads may use it at the same time.
 
-    It caches the `capacity` screenshots that were used last: the rollouts of a group start from the same
-    screen, and a click that changes nothing shows the same screen again.
+    The `capacity` screenshots that were used last are cached, because screenshots repeat: the rollouts of a
+    group start from the same screen, and a click may change nothing.
     """
 
     def __init__(self, codec: Codec, screenshots: BlobStore, capacity: int = 256) -> None:
@@ -38,14 +38,14 @@ class Prompts:
         self._screenshots = screenshots
         self._capacity = capacity
         self._screens: OrderedDict[str, Screen] = OrderedDict()
-        """The cache, by sha256; the screenshot that was used last at the end."""
+        """The cached screenshots by sha256; the one that was used last is at the end."""
         self._lock = threading.Lock()
 
     def pending(self, request: GenerateRequest) -> PendingRequest:
         """Make the prompt of a request, and check every screenshot against its hash.
 
-        Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
-        cannot read a screenshot of this size, and StoreUnavailable when no screenshot can be read.
+        Raises Unanswerable if a screenshot is missing or has another hash, PixelFrameError if the policy
+        cannot read a screenshot of this size, and StoreUnavailable if no screenshot can be read now.
         """
         shown = self.codec.shown(request)
         # Read without the lock, because other requests would wait for screenshots of another machine.
@@ -64,10 +64,14 @@ class Prompts:
         spans: tuple[VersionSpan, ...] = (),
         centres: Centres = (),
     ) -> Generation:
-        """Return the answer to a request from the sampled tokens, with the prompt under which training will
-        score it.
+        """Return the answer to a request, made from the sampled tokens.
 
-        A greedy answer gets log-probs and entropies of 0. `centres` are those of its pointers.
+        It includes the prompt with which training will compute the log-probs again. A greedy answer
+        (temperature 0) gets log-probs and entropies of 0.
+
+        version   oldest version that sampled a token
+        spans     which version sampled which tokens; empty: `version` sampled all
+        centres   the points of the answer's pointer tokens, in their order
         """
         request, frame, zeros = asked.request, asked.screens[-1].frame, (0.0,) * len(token_ids)
         is_greedy = request.temperature == 0
@@ -89,7 +93,10 @@ class Prompts:
             return [sha256 for sha256 in dict.fromkeys(shown) if sha256 not in self._screens]
 
     def _screen(self, sha256: str, contents: Mapping[str, bytes]) -> Screen:
-        """A screenshot as pixels. It is read if it was cached a moment ago and is not any more."""
+        """Return a screenshot as pixels, from the cache or from `contents`.
+
+        It is read again if it has left the cache since `contents` was read.
+        """
         screen = self._screens.pop(sha256, None)
         if screen is None:
             screen = self.codec.screen(sha256, contents.get(sha256) or self._read(sha256))
@@ -103,6 +110,6 @@ class Prompts:
             return self._screenshots.read(sha256)
         except BlobDamage as damage:
             raise Unanswerable(
-                f"{damage}: an environment must store it before its request; take the screenshot again, and "
-                "check the disk that holds the run's blobs"
+                f"{damage}: an environment must store a screenshot before its request; take the screenshot "
+                "again, and check the disk that holds the run's blobs"
             ) from damage

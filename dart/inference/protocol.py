@@ -12,27 +12,27 @@ NO_POINTER_ON_VLLM = (
     "extract_hidden_states writes states without the final norm to a file when a request has ended); set "
     "rollout.engine = 'transformers'"
 )
-"""Why a policy with a pointer head needs the other engine. As of vLLM 0.32."""
+"""Message: why a policy with a pointer head needs the transformers engine. True for vLLM 0.32."""
 
 NO_BASE = (
     "{folder} is an adapter, and this engine does not hold the base policy: it was started for whole "
-    "policies (training.lora.publish); it is started again"
+    "policies (training.lora.publish); the engine is restarted with the base policy"
 )
-"""Why an engine cannot take an adapter. As of its next start it can: it then starts from the base policy."""
+"""Message: why an engine cannot load an adapter. After its restart it has the base policy and can."""
 
 Swap = Callable[[], None]
-"""Makes an engine answer with a prepared version from now on."""
+"""Function that makes an engine answer with a prepared version from now on (the *swap*)."""
 
 
 class Unanswerable(Exception):
-    """A request that no engine of this policy can answer; the engine still answers other requests.
+    """No engine of this policy can answer a request; the engine can still answer other requests.
 
-    The message says what is wrong with the request and the remedy.
+    The message says what is wrong with the request, and what to do.
     """
 
 
 class EngineError(RuntimeError):
-    """An engine has failed; its actor ends and is started again with a new engine."""
+    """An engine has failed. Its rollout actor ends and is restarted with a new engine."""
 
 
 class Engine:
@@ -44,37 +44,38 @@ class Engine:
     is_concurrent: ClassVar[bool] = False
     """Whether the engine batches requests itself, in its own processes.
 
-    If so, `generate` is called from many threads, also while another thread swaps: answers that have begun
-    end with the new weights, or the swap waits for them.
+    If so, several threads call `generate` at the same time, also while another thread swaps. Answers that
+    have begun then continue with the new weights, or the swap waits for them.
     """
 
     proves_ahead: ClassVar[bool] = False
-    """Whether `prepare` has the new version answer the probe, so that no answer is needed after the swap."""
+    """Whether `prepare` has the new version answer the probe, so that the swap needs no `prove`."""
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Return one answer per request, in order, all of one version unless the engine is concurrent.
+        """Return one answer for each request, in the order of the requests.
 
-        Raises Unanswerable when a request cannot be answered; then none of the requests is answered.
+        All answers are of one version, unless the engine is concurrent. Raises Unanswerable if a request
+        cannot be answered; then none of the requests is answered.
         """
         raise NotImplementedError
 
     def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
-        """Read and check a version while another thread calls `generate`, which goes on with the old one.
+        """Read and check a version, and return the swap. `generate` continues with the old version.
 
-        Returns the swap, which takes little time and is called between two batches (a concurrent engine:
-        at any time). Raises CorruptCheckpoint or CheckpointError when the checkpoint is missing or not what
-        was written; then, and if the swap is never called, the engine keeps its old policy.
+        The swap takes little time. Call it between two batches, or at any time if the engine is concurrent.
+        If it is never called, or `prepare` raises, the engine keeps its old version.
 
-        probe   the request that proves the version, if the engine `proves_ahead`
+        probe    request that the new version answers as a proof, if the engine `proves_ahead`; None: no proof
+        raises   CorruptCheckpoint or CheckpointError if the checkpoint is missing or not as it was written
         """
         raise NotImplementedError
 
     def load(self, folder: Path, version: int) -> None:
-        """Prepare a version and answer with it from now on. Raises what `prepare` raises."""
+        """Prepare a version and swap to it at once. Raises what `prepare` raises."""
         self.prepare(folder, version)()
 
     def prove(self, probe: GenerateRequest) -> int:
-        """Answer a probe; returns the version that answered. Raises EngineError when no answer comes."""
+        """Answer a probe, and return the version that answered. Raises EngineError if no answer comes."""
         return self.generate([probe])[0].policy_version
 
     def check_alive(self) -> None:

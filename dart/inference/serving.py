@@ -1,4 +1,4 @@
-"""How a rollout actor brings requests to its engine: in batches, or each as soon as there is room."""
+"""Passes requests of a rollout actor to its engine: in batches, or one by one as soon as there is room."""
 
 import io
 from collections import deque
@@ -19,20 +19,20 @@ from dart.store.errors import StoreBusy
 from dart.telemetry.load_meter import LoadMeter
 
 GRACE_S = 5.0
-"""Added to an engine's deadline, within which the engine itself should raise an error: after both, its thread
-is given up."""
+"""Time in seconds that is added to a deadline of an engine. The engine itself should raise an error at its
+deadline; after this additional time, the rollout actor ends."""
 
 ENGINE_CHECK_S = 0.5
-"""How often the processes of an engine are checked."""
+"""Interval in seconds at which the processes of a concurrent engine are checked."""
 
 REASON_CHARACTERS = 1000
-"""Largest length of the reason why a request cannot be answered: it must fit into mail."""
+"""Largest length of the reason why a request cannot be answered, so that it fits into a message."""
 
 BUSY_RETRY_S = 1.0
-"""When an environment asks again after the screenshots could not be read."""
+"""Time in seconds after which an environment asks again if the screenshots could not be read."""
 
 PROBE_SIZE_PX = (160, 210)
-"""Width and height of a probe's screenshot: the size of a MiniWoB++ page."""
+"""Width and height in pixels of a probe's screenshot: the size of a MiniWoB++ page."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,13 +44,16 @@ class WaitingRequest:
 
 
 class Serving:
-    """Holds the requests that wait for an engine and those that the engine is answering.
+    """Holds the requests that wait for an engine, and passes them to the engine.
 
-    A concurrent engine gets each request as soon as there is room. Any other engine answers one batch at a
-    time: requests that come meanwhile form the next batch. Requests wait while `may_serve` returns False,
-    during a hold or while the engine's version is too old, and while a load holds the lock.
+    A concurrent engine gets each request as soon as fewer than `rollout.max_batch` are being answered. Any
+    other engine answers one batch at a time; requests that come meanwhile form the next batch. Requests wait
+    while `may_serve` returns False, which means a hold or too old a version, and while a load has the lock.
 
-    changed   called whenever requests begin or end
+    probe       request by which the engine is proved
+    meter       measures how busy the engine is
+    may_serve   function that returns whether the engine may answer requests now
+    changed     function that is called whenever requests begin or end
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Serving:
         self.in_flight: list[WaitingRequest] = []
         """Requests that the engine is answering."""
         self.lock = Lock()
-        """Held while weights change, while a batch is answered and while the engine is probed."""
+        """Lock that is held while weights change, a batch is answered, or the engine is probed."""
         self.proof_deadline_s = settings.answer_deadline_s + GRACE_S
         self._actor = actor
         self._engine = engine
@@ -82,26 +85,27 @@ class Serving:
         self._answered = 0
 
     def start(self) -> None:
-        """Prove the engine. If it is concurrent, begin to check its processes and, while it is idle, its
-        answers.
-        """
+        """Prove the engine. If it is concurrent, check its processes from now on, and prove it when idle."""
         self.prove()
         if self._engine.is_concurrent:
             self._actor.every(ENGINE_CHECK_S, self._engine.check_alive)
             self._actor.run(self._stay_healthy())
 
     def prove(self) -> None:
-        """Prove the engine by a real answer; blocks. Raises EngineError if another version answers."""
+        """Prove the engine: have it answer the probe, and block until it has.
+
+        Raises EngineError if a version other than the loaded one answers.
+        """
         served, loaded = self._engine.prove(self.probe), self._engine.version
         if served != loaded:
             name = self._actor.identity.name
             raise EngineError(
-                f"engine {name} answers with version {served}, expected {loaded}, which it has loaded"
+                f"engine {name} answers with version {served}, expected {loaded}, the version that it loaded"
             )
         self._changed()
 
     async def serve(self) -> None:
-        """Hand the waiting requests to the engine, as long as the actor may serve."""
+        """Pass the waiting requests to the engine, as long as it may serve and has room."""
         if self._engine.is_concurrent:
             while self._may_hand_over() and len(self.in_flight) < self._settings.max_batch:
                 self._actor.run(self._answer(self._take(1)))
@@ -147,9 +151,7 @@ class Serving:
         self._finish(batch, answers)
 
     async def _refuse(self, batch: list[WaitingRequest], why: str) -> None:
-        """Try each request of a refused batch alone, and reply CannotAnswer to those that are refused
-        again.
-        """
+        """Reply CannotAnswer to a request that the engine refused. Try requests of a larger batch alone."""
         if len(batch) > 1:
             for one in batch:
                 await self._answer([one])
@@ -167,14 +169,17 @@ class Serving:
         self._actor.run(self.serve())
 
     def _show_busy(self) -> None:
-        """Measure as load the requests that the engine is answering; waiting requests do not count."""
+        """Tell the meter how many requests the engine is answering; waiting requests do not count."""
         requests = len(self.in_flight)
         self._meter.weigh("busy_s", float(requests > 0))
         self._meter.weigh("weighted_s", requests / self._settings.max_batch)
         self._changed()
 
     async def _stay_healthy(self) -> None:
-        """Prove the engine whenever no request was answered for a while; if that fails, the actor ends."""
+        """Prove the engine whenever no request was answered for `rollout.vllm.health_every_s`.
+
+        The actor ends if this fails.
+        """
         while not self._actor.is_stopping:
             before = self._answered
             await self._actor.sleep(self._settings.vllm.health_every_s)
@@ -184,7 +189,7 @@ class Serving:
 
 
 def probe_request(screenshots: BlobStore) -> GenerateRequest:
-    """Make a request that any engine of this policy can answer; stores its blank screenshot as a blob."""
+    """Return a request that any engine can answer, after storing its blank screenshot as a blob."""
     picture = io.BytesIO()
     Image.new("RGB", PROBE_SIZE_PX, "white").save(picture, "PNG")
     return GenerateRequest(

@@ -1,8 +1,9 @@
-"""An engine without a model: it waits as long as a real engine would and answers at random.
+"""An engine without a model that waits as long as a real engine would take, and answers at random.
 
-A batch of r requests keeps it busy for `generate_base_s + r * generate_each_s`, whatever is asked; an answer
-has a lognormal number of tokens around `tokens_median`, each with an entropy and a log-prob of an exponential
-distribution, and the text is a click somewhere on the screen, so that it parses.
+A batch of r requests takes `generate_base_s + r * generate_each_s`. An answer has a lognormal number of
+tokens with the median `tokens_median`. The entropies and the negative log-probs of tokens are drawn from an
+exponential distribution. The text of an answer is a valid action: a click at a random point. The settings are
+in the section [simulation].
 """
 
 import math
@@ -18,10 +19,10 @@ from dart.inference.protocol import Engine, Swap
 from dart.inference.version_check import verify_policy
 
 WIDTH_PX, HEIGHT_PX = 160, 210
-"""Clicks are inside this frame."""
+"""Size in pixels of the area in which clicks are drawn."""
 
 VOCABULARY = 128
-"""Token ids are below this: one byte each in mail and in the record."""
+"""Token ids are below this number, so that each takes one byte in messages and in the record."""
 
 PROMPT_TOKENS = 8
 
@@ -29,13 +30,13 @@ TOKENS_SIGMA = 0.4
 """Standard deviation of the logarithm of an answer's number of tokens."""
 
 LONGEST_ANSWER = 4
-"""No answer is longer than this many times the median: a trajectory has to fit into mail."""
+"""No answer has more than this many times `tokens_median` tokens: a trajectory must fit into a message."""
 
 MEAN_ENTROPY_NATS = 0.5
 
 
 class SimulatedEngine(Engine):
-    """Answers without a policy, after real waiting; its random numbers come from a generator with `seed`."""
+    """Answers at random, after waiting. Random numbers come from a generator with `seed`."""
 
     proves_ahead = True
 
@@ -54,7 +55,7 @@ class SimulatedEngine(Engine):
         self.load(folder, version)
 
     def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
-        """Wait `load_s`, and as long as an answer to the probe takes; the swap takes `swap_s`."""
+        """Wait `load_s`, and as long as an answer to the probe takes. The returned swap waits `swap_s`."""
         self._wait(self._simulation.load_s)
         verify_policy(folder, version)
         if probe is not None:
@@ -67,14 +68,14 @@ class SimulatedEngine(Engine):
         return swap
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Return one answer per request, after the service time of the whole batch."""
+        """Return one answer for each request, after waiting as long as the whole batch takes."""
         if not requests:
             return []
         self._wait(self._service_s(len(requests)))
         return [self._answer(request) for request in requests]
 
     def _service_s(self, requests: int) -> float:
-        """Time that a batch of so many requests takes."""
+        """Return the time in seconds that a batch of this many requests takes."""
         return self._simulation.generate_base_s + requests * self._simulation.generate_each_s
 
     def _answer(self, request: GenerateRequest) -> Generation:

@@ -1,7 +1,7 @@
-"""Which tensors a checkpoint has, read from the headers of its safetensors files, without a model library.
+"""Reads names and shapes of a checkpoint's tensors from the headers of its safetensors files.
 
-New weights are loaded over those of a running engine. A checkpoint with other tensors would leave the engine
-with weights of two versions, so it is refused before any weight is changed.
+No model library is needed. New weights are loaded over those of a running engine. A checkpoint with other
+tensors would leave the engine with weights of two versions, so it is refused before any weight is changed.
 """
 
 import json
@@ -12,28 +12,28 @@ from pathlib import Path
 from dart.core.errors import DiskError
 
 Layout = Mapping[str, tuple[int, ...]]
-"""Shapes by tensor name."""
+"""Shapes of tensors by name."""
 
 MOST_HEADER_BYTES = 100_000_000
-"""The largest header that the safetensors format allows."""
+"""Largest number of bytes of a header that the safetensors format allows."""
 
 INDEX = "model.safetensors.index.json"
-"""File, in a checkpoint of several weight files, that says which tensor is in which of them."""
+"""Name of the file that says, in a checkpoint with several weight files, which tensor is in which file."""
 
 HEAD = "lm_head.weight"
 
 MOST_NAMED = 3
-"""How many differences an error names."""
+"""Largest number of differences that an error message names."""
 
 
 class OtherLayout(DiskError):
-    """A checkpoint does not have the tensors of the policy that is served."""
+    """A checkpoint cannot be read as safetensors, or its tensors are not those of the served policy."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """Return the safetensors files of a checkpoint, sorted by name.
 
-    Raises OtherLayout when the checkpoint has no such file, or lacks one that its index names.
+    Raises OtherLayout if the checkpoint has no such file, or lacks a file that its index names.
     """
     files = _named_files(folder) if (folder / INDEX).exists() else sorted(folder.glob("*.safetensors"))
     if not files:
@@ -45,17 +45,22 @@ def _named_files(folder: Path) -> list[Path]:
     try:
         names: set[str] = set(json.loads((folder / INDEX).read_text())["weight_map"].values())
     except (ValueError, KeyError, TypeError) as broken:
-        raise OtherLayout(f"{folder / INDEX} is no index of a checkpoint: {broken!r}") from broken
+        raise OtherLayout(
+            f"{folder / INDEX} is no index of a checkpoint: {broken!r}; save the checkpoint again"
+        ) from broken
     missing = [name for name in sorted(names) if not (folder / name).is_file()]
     if missing:
-        raise OtherLayout(f"checkpoint {folder} lacks {', '.join(missing)}, which its {INDEX} names")
+        raise OtherLayout(
+            f"checkpoint {folder} lacks {', '.join(missing)}, which its {INDEX} names; copy it completely"
+        )
     return [folder / name for name in sorted(names)]
 
 
 def layout_of(folder: Path) -> Layout:
-    """Return the shapes of a checkpoint's tensors. Raises OtherLayout when a file is no safetensors file.
+    """Return the shapes of a checkpoint's tensors by name.
 
-    An output head that is tied to the embedding is left out: some programs write it, transformers does not.
+    An output head that is tied to the embedding is left out, because some programs write it and transformers
+    does not. Raises OtherLayout if a file is not a safetensors file.
     """
     found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
@@ -76,14 +81,14 @@ def _is_tied(folder: Path) -> bool:
 
 
 def refuse_other_layout(served: Layout, folder: Path) -> None:
-    """Raise OtherLayout, naming the first differences, unless the checkpoint has the tensors of `served`."""
+    """Raise OtherLayout, with the first differences, unless a checkpoint has exactly these tensors."""
     differences = [*_differences(served, layout_of(folder))]
     if differences:
         named = "; ".join(differences[:MOST_NAMED])
         more = f" and {len(differences) - MOST_NAMED} more" if len(differences) > MOST_NAMED else ""
         raise OtherLayout(
-            f"checkpoint {folder} is of another architecture than the one that is served: {named}{more}; "
-            "an engine takes over versions of one policy only: start a new run for another one"
+            f"checkpoint {folder} is of another architecture than the policy that is served: {named}{more}; "
+            "an engine loads versions of one policy only: start a new run for another policy"
         )
 
 
@@ -101,7 +106,10 @@ def _differences(served: Layout, offered: Layout) -> list[str]:
 
 
 def _header_of(file: Path) -> dict[str, dict[str, list[int]]]:
-    """Read the header of a safetensors file: its length in 8 bytes, little endian, then JSON."""
+    """Read the header of a safetensors file: its length in 8 bytes, little endian, then JSON.
+
+    Raises OtherLayout if the file has no valid header.
+    """
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
@@ -109,5 +117,5 @@ def _header_of(file: Path) -> dict[str, dict[str, list[int]]]:
                 raise ValueError(f"expected a header of at most {MOST_HEADER_BYTES} bytes, got {length}")
             header: dict[str, dict[str, list[int]]] = json.loads(opened.read(length))
     except (ValueError, struct.error) as broken:
-        raise OtherLayout(f"{file} is no safetensors file: {broken}") from broken
+        raise OtherLayout(f"{file} is no safetensors file: {broken}; save it as safetensors") from broken
     return header

@@ -1,7 +1,7 @@
-"""The engine that runs a checkpoint in this process by transformers.
+"""The engine that runs a checkpoint in this process with the library transformers.
 
-It takes screenshots and instructions and returns sampled answers with their log-probs. Training uses the
-token ids as they are returned here: they are never made again from text.
+The engine takes screenshots and instructions and returns sampled answers with their log-probs. Training uses
+the token ids that it returns and never tokenizes the text of an answer again.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from dart.store.blobs import BlobStore
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The policy whose weights versions share that are adapters."""
+    """The base policy, whose weights all versions share if versions are adapters."""
 
     folder: Path
     policy: Policy
@@ -32,10 +32,10 @@ class Base:
 
 
 class TransformersEngine(Engine):
-    """A checkpoint of any kind loaded by transformers. One thread calls `generate`, another may `prepare`.
+    """An engine that loads checkpoints with transformers. One thread calls `generate`, another may `prepare`.
 
-    The probabilities of an answer do not depend on the other requests of its batch (up to rounding); the
-    draws come from one generator seeded with `seed`.
+    The probabilities of an answer do not depend on the other requests of its batch, apart from rounding.
+    Random numbers come from one generator seeded with `seed`.
     """
 
     proves_ahead = True
@@ -52,9 +52,11 @@ class TransformersEngine(Engine):
         placement: ModelPlacement | None = None,
         takes_adapters: bool = False,
     ) -> None:
-        """screenshots   where the screenshots of requests are
-        prompt_spec   how a vision-language policy is shown an episode
-        placement     device and precision of its weights
+        """
+        screenshots      blobs with the screenshots of requests
+        threads          number of threads that torch uses
+        prompt_spec      how an episode is put into the prompt of a vision-language policy
+        placement        device and precision of the weights
         takes_adapters   whether versions are adapters of the policy in `folder`, which stays in memory
         """
         torch.set_num_threads(threads)
@@ -68,8 +70,11 @@ class TransformersEngine(Engine):
         self.version = version
 
     def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
-        """Check every file of this checkpoint against its hash, load it beside the policy that answers, and
-        have it answer the probe. Both are in memory until the swap, which is an assignment.
+        """Check every file of a checkpoint against its hash, load it, and have it answer the probe.
+
+        The old and the new policy are both in memory until the swap, which is an assignment. Raises
+        EngineError if the checkpoint is an adapter and the engine has no base policy, OtherBase if the
+        adapter is for another base policy.
         """
         policy = self._checked(folder, version)
         if probe is not None:
@@ -95,9 +100,9 @@ class TransformersEngine(Engine):
         return with_shared_base(self._base.policy, folder)
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
+        """Return one answer for each request, sampled at its temperature (0: greedy, with log-probs of 0).
 
-        Raises Unanswerable when a screenshot is missing or has another hash, PixelFrameError when the policy
+        Raises Unanswerable if a screenshot is missing or has another hash, and PixelFrameError if the policy
         cannot read a screenshot of this size.
         """
         if not requests:

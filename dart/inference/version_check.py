@@ -1,4 +1,4 @@
-"""Checks that a policy folder holds what was written for a version, before an engine loads it."""
+"""Checks, before an engine loads a version, that the files of its folder are those that were written."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -7,10 +7,10 @@ from dart.store.checkpoints import STATE_FILE, TRAINERS_PARTS, CorruptCheckpoint
 
 
 def verify_policy(folder: Path, version: int) -> None:
-    """Raise CorruptCheckpoint unless the folder holds this version, and its files have their sha256.
+    """Raise CorruptCheckpoint unless a folder has this version, and its files have their sha256.
 
-    The base policy, version 0, is a plain folder without hashes, which is not checked, or a checkpoint of
-    another run, which may have any version number.
+    The base policy, version 0, can be a plain folder without hashes, which is not checked. It can also be a
+    checkpoint of another run, which may have any version number.
     """
     if version == 0 and not (folder / STATE_FILE).exists():
         return
@@ -22,7 +22,7 @@ def verify_policy(folder: Path, version: int) -> None:
 def refuse_other_bytes(folder: Path, published: Mapping[str, str], read: Iterable[Mapping[str, str]]) -> None:
     """Raise CorruptCheckpoint if a worker of an engine read other bytes than the trainer wrote.
 
-    A worker may be on a machine where the same path is another file.
+    This can happen if a worker is on another machine, where the same path is another file.
 
     published   sha256 of each file as the trainer wrote it, by file name
     read        sha256 of each file as each worker read it, by file name

@@ -1,9 +1,9 @@
 """The engine that runs a checkpoint on vLLM.
 
-It takes token ids and screenshots and returns sampled token ids, with the log-probs and entropies of the
-distribution that they were drawn from. vLLM batches the requests that are under way, and caches what it
-computed of a prompt's beginning and of its screenshots, so the next step of an episode computes only what is
-new. docs/engines.md has the reason for each setting.
+The engine takes token ids and screenshots and returns sampled token ids, with the log-probs and entropies of
+the distribution from which they were drawn. vLLM batches the requests that are in progress. It caches its
+results for the beginnings of prompts and for screenshots, so for the next step of an episode it computes only
+what is new. docs/engines.md gives the reason for each setting.
 """
 
 import asyncio
@@ -71,30 +71,30 @@ from dart.store.checkpoints import published_hashes
 T = TypeVar("T")
 
 START_DEADLINE_S = 900.0
-"""Time for vLLM to start. The supervisor usually ends a slow start earlier
+"""Longest time in seconds for vLLM to start. The supervisor usually ends a slow start earlier
 (`supervision.rollout_pool.start_deadline_s`)."""
 
 ADAPTERS_AT_ONCE = 2
-"""Adapters in one batch: that of new requests, and that of requests which began before it was loaded."""
+"""Largest number of adapters in one batch: that of new requests, and that of older ones."""
 
 ADAPTERS_HELD = 4
-"""Adapters that a worker keeps in memory."""
+"""Largest number of adapters that a worker keeps in memory."""
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes for `max_lora_rank`."""
+"""The values that vLLM allows for `max_lora_rank`."""
 
 READ_CHECK_S = 0.2
-"""How often the workers are asked whether they have read a version."""
+"""Interval in seconds at which the workers are asked whether they have read a version."""
 
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
 
 NEVER = -100.0
-"""Value added to the logit of a token that must not be sampled."""
+"""Value that is added to the logit of a token that must not be sampled."""
 
 
 class VllmEngine(Engine):
-    """One vLLM engine, its processes and its policy version. Many threads call it."""
+    """A vLLM engine with its processes and its policy version. Several threads may call it at once."""
 
     is_concurrent = True
 
@@ -113,13 +113,12 @@ class VllmEngine(Engine):
     ) -> None:
         """Start vLLM and wait until it can answer.
 
-        Raises CorruptCheckpoint, CheckpointError or EngineError.
-
-        prompt_spec   how the policy is shown an episode and answers
-        screenshots   where the screenshots of requests are
-        log           file to which the output of its processes is added
-        sockets       folder for the sockets to its processes; those of an earlier engine are removed first
-        adapter_rank  rank of the adapters that versions are; 0: versions are whole policies
+        prompt_spec    how an episode is put into a prompt, and the largest length of an answer
+        screenshots    blobs with the screenshots of requests
+        log            new file for the output of the engine's processes
+        sockets        folder for the sockets to these processes; it is emptied first
+        adapter_rank   rank of the adapters if versions are adapters; 0: versions are whole policies
+        raises         CorruptCheckpoint, CheckpointError or EngineError
         """
         verify_policy(folder, version)
         self._rollout = rollout
@@ -132,7 +131,7 @@ class VllmEngine(Engine):
         self._base_sha256 = fingerprint(folder) if adapter_rank else ""
         self._folder = folder
         self._adapter: LoRARequest | None = None
-        """The adapter that new requests are answered with; those under way keep theirs."""
+        """The adapter for new requests; None: the weights of the engine. Requests in progress keep theirs."""
         self._log = log
         self._ids = itertools.count()
         self._members: tuple[Member, ...] = ()
@@ -153,10 +152,10 @@ class VllmEngine(Engine):
     # ---- answers ----
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
+        """Return one answer for each request, sampled at its temperature (0: greedy, with log-probs of 0).
 
-        Raises Unanswerable when a screenshot is missing or the prompt leaves no room for an answer,
-        EngineDied when a process has ended, and EngineWedged when no answer comes in time.
+        Raises Unanswerable if a screenshot is missing or the prompt leaves no room for an answer, EngineDied
+        if a process has ended, and EngineWedged if no answer comes in time.
         """
         asked = [self._prompts.pending(request) for request in requests]
         for one in asked:
@@ -169,7 +168,7 @@ class VllmEngine(Engine):
         return [self._generation(one, sampled, adapter) for one, sampled in zip(asked, answers, strict=True)]
 
     def prove(self, probe: GenerateRequest) -> int:
-        """Sample one token of an answer to the probe; returns the version that sampled it."""
+        """Sample one token of an answer to the probe, and return the version that sampled it."""
         adapter = self._adapter
         work = self._sample([self._prompts.pending(probe)], 1, adapter)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
@@ -206,9 +205,9 @@ class VllmEngine(Engine):
         return last
 
     def _refuse_without_room(self, asked: PendingRequest) -> None:
-        """Raise Unanswerable if prompt and longest answer exceed the context length of vLLM.
+        """Raise Unanswerable if a prompt with the longest possible answer exceeds `rollout.vllm.max_tokens`.
 
-        vLLM would cut the answer, a cut answer cannot be parsed, and the policy would get reward 0 for it.
+        vLLM would cut off such an answer. It could not be parsed, and the policy would get the reward 0.
         """
         most = self._rollout.vllm.max_tokens
         if asked.tokens + self._answer_tokens > most:
@@ -227,21 +226,22 @@ class VllmEngine(Engine):
         return self._prompts.generation(asked, *tokens, oldest(spans), several)
 
     def _count_image_tokens(self, asked: PendingRequest, sampled: AssembledAnswer) -> None:
-        """Check that vLLM counted as many tokens in the prompt as the trainer will."""
+        """Raise EngineError unless vLLM counted as many tokens in the prompt as the trainer will count."""
         if sampled.prompt_tokens != asked.tokens:
             raise EngineError(
                 f"expected {asked.tokens} tokens in a prompt with {len(asked.screens)} screenshots, vLLM "
-                f"counted {sampled.prompt_tokens}: the checkpoint's processor does not fit its codec"
+                f"counted {sampled.prompt_tokens}: the checkpoint's processor does not fit its codec; use "
+                "the processor files that belong to the checkpoint"
             )
 
     # ---- versions ----
 
     def prepare(self, folder: Path, version: int, probe: GenerateRequest | None = None) -> Swap:
-        """Check a version, and have each worker read and hash its files while it computes answers.
+        """Check a version, and have each worker read and hash its files while the worker computes answers.
 
-        After that they are in the memory of the machine, from where the swap takes them. Answers that have
+        The files are then in the page cache of the machine, from which the swap loads them. Answers that have
         begun continue with the new weights; if `rollout.weight_update` is "drain", the swap waits until they
-        are complete. Raises CorruptCheckpoint or OtherLayout; the swap raises EngineDied when it fails.
+        are complete. Raises CorruptCheckpoint or OtherLayout; the swap raises EngineDied if it fails.
         """
         verify_policy(folder, version)
         if (base := base_of(folder)) is not None:
@@ -263,9 +263,10 @@ class VllmEngine(Engine):
         return swap
 
     def _prepare_adapter(self, folder: Path, version: int, base: BasePolicy) -> Swap:
-        """Have the workers load an adapter beside the base policy; answers go on with theirs meanwhile.
+        """Have the workers load an adapter, while the engine continues to answer, and return the swap.
 
-        Nothing is paused by the swap: requests that begin after it have the adapter. Raises OtherBase.
+        The swap pauses nothing: requests that begin after it use the adapter. Raises EngineError if the
+        engine has no base policy, and OtherBase if the adapter is for another one.
         """
         if not self._base_sha256:
             raise EngineError(NO_BASE.format(folder=folder))
@@ -282,9 +283,10 @@ class VllmEngine(Engine):
         return swap
 
     async def _read_ahead(self, folder: Path) -> list[Mapping[str, str]]:
-        """Have all workers read a version; returns the sha256 of the files that each one read.
+        """Have all workers read a version, and return the sha256 of the files that each worker read.
 
-        A call of a worker holds its answers up, so each call only begins the work or asks for its result.
+        A worker computes no answers during a call, so the calls are short: one begins the reading, the others
+        ask whether it is done.
         """
         await self._llm.collective_rpc("dartrl_read", args=(str(folder),))
         while True:
@@ -299,8 +301,8 @@ class VllmEngine(Engine):
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
         await self._llm.collective_rpc("dartrl_swap")
-        # Results of the old weights are forgotten. Screenshots that were prepared for the model stay: they
-        # do not depend on weights.
+        # Cached results of the old weights are deleted. Preprocessed screenshots stay, because they do not
+        # depend on the weights.
         if not await self._llm.reset_prefix_cache():
             raise EngineDied("vLLM did not clear its prefix cache, which holds results of the old weights")
         await self._llm.reset_encoder_cache()
@@ -310,12 +312,12 @@ class VllmEngine(Engine):
     # ---- life ----
 
     def check_alive(self) -> None:
-        """Raise EngineDied if a process of the engine has ended."""
+        """Raise EngineDied, with the reason, if a process of the engine has ended."""
         if not all(member.is_there for member in self._members):
             raise EngineDied(self._why_died())
 
     def close(self) -> None:
-        """End the processes of the engine; any that is left dies with this process."""
+        """End the processes of the engine. A process that does not end is killed when this process ends."""
         self._llm.shutdown(timeout=CLOSE_S)
 
     async def _begin(self, args: AsyncEngineArgs) -> Any:
@@ -326,9 +328,10 @@ class VllmEngine(Engine):
         await self._llm.update_weight_version(str(version))
 
     def _wait(self, missing: str, work: Coroutine[Any, Any, T], deadline_s: float) -> T:
-        """Run `work` on the engine's event loop and return its result; called from any other thread.
+        """Run a coroutine in the engine's event loop, and return its result. Call it from other threads only.
 
-        Raises EngineDied, or EngineWedged if there is no result in time; `missing` names what did not come.
+        missing   what did not come, for the message if there is no result in time, such as "no token"
+        raises    EngineDied if a process has ended, EngineWedged if there is no result in time
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -340,7 +343,7 @@ class VllmEngine(Engine):
             raise EngineDied(self._why_died()) from dead
 
     def _why_died(self) -> str:
-        """Return why the engine died. Only its cores are children of this process with an exit code."""
+        """Return why the engine died. Exit codes are known only of engine cores, this process's children."""
         gone = tuple(member for member in self._members if not member.is_there)
         exits = {
             core.pid: exit_reason_of(core.exitcode) for core in self._cores() if core.exitcode is not None
@@ -353,24 +356,27 @@ class VllmEngine(Engine):
 
 
 def lora_rank_of_vllm(rank: int) -> int:
-    """Return the smallest rank that vLLM can be started with and that holds adapters of this rank."""
+    """Return the smallest of `LORA_RANKS` that is at least `rank`. Raises UnsupportedCheckpoint."""
     if rank > LORA_RANKS[-1]:
         raise UnsupportedCheckpoint(
-            f"vLLM loads adapters of rank {LORA_RANKS[-1]} at most, training.lora.rank is {rank}: lower it, "
-            'or set training.lora.publish = "merged"'
+            f"vLLM loads adapters of rank {LORA_RANKS[-1]} at most, training.lora.rank is {rank}: lower the "
+            'rank, or set training.lora.publish = "merged"'
         )
     return next(one for one in LORA_RANKS if one >= rank)
 
 
 def make_socket_folder(sockets: Path) -> None:
-    """Make an empty folder, and let vLLM put this engine's sockets there."""
+    """Make an empty folder, and set the environment variable that makes vLLM put its sockets there."""
     shutil.rmtree(sockets, ignore_errors=True)
     sockets.mkdir(mode=0o700, parents=True)
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
 
 
 def _spans(sampled: AssembledAnswer, adapter: LoRARequest | None) -> tuple[VersionSpan, ...]:
-    """Which version sampled which tokens. vLLM numbers whole policies only; an adapter answers to the end."""
+    """Return which version sampled which tokens of an answer.
+
+    vLLM reports versions of whole policies only. With an adapter, the adapter sampled all tokens.
+    """
     if adapter is None:
         return sampled.spans()
     return (VersionSpan(version=adapter.lora_int_id, end=len(sampled.token_ids)),)
@@ -379,14 +385,17 @@ def _spans(sampled: AssembledAnswer, adapter: LoRARequest | None) -> tuple[Versi
 def engine_args(
     folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int, adapter_rank: int = 0
 ) -> AsyncEngineArgs:
-    """Return the arguments with which vLLM is started; also sets environment variables that vLLM reads."""
+    """Return the arguments with which vLLM is started, after setting environment variables that vLLM reads.
+
+    adapter_rank   rank of the adapters if versions are adapters; 0: versions are whole policies
+    """
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()
     is_eager = settings.eager or on_cpu
     if on_cpu:
         os.environ["OMP_NUM_THREADS"] = str(rollout.threads)
     if is_eager:
-        os.environ["TORCH_COMPILE_DISABLE"] = "1"  # single functions are compiled otherwise, on first use
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"  # otherwise some functions are compiled at their first use
     return AsyncEngineArgs(
         model=str(folder),
         trust_remote_code=False,

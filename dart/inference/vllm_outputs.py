@@ -1,4 +1,4 @@
-"""Puts answers of vLLM together from pieces, and finds which version sampled which token. Pure."""
+"""Assembles answers of vLLM from pieces, and finds which version sampled which token. Pure."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
@@ -8,24 +8,26 @@ from dart.inference.protocol import EngineError
 from dart.inference.vllm_worker import ENTROPY_UNITS_PER_NAT
 
 WHOLE = ("stop", "length")
-"""vLLM's reasons for the end of a whole answer: a stop token was sampled, or the limit was reached."""
+"""Values of vLLM's `finish_reason` for a whole answer: a stop token was sampled, or the limit was reached."""
 
 ENDED_BY_PAUSE = "abort"
-"""vLLM's reason for an answer that it ended because it was paused for new weights."""
+"""Value of vLLM's `finish_reason` for an answer that was ended because vLLM was paused for new weights."""
 
 MOST_FAILURES = 3
-"""How often a request that vLLM gave up, for instance without a screenshot in its cache, is sent again."""
+"""How often a request is sent again if vLLM gave it up, for instance for lack of a screenshot."""
 
 Ask = Callable[[Sequence[int], int], Awaitable[Any]]
-"""Function of the tokens sampled so far and of how many may follow; returns the next piece, a
-`RequestOutput`."""
+"""Function (tokens sampled so far, number of tokens that may follow) that returns the next piece of an
+answer, a `RequestOutput` of vLLM."""
 
 
 async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
     """Sample an answer of at most `limit` tokens.
 
-    If vLLM ends a piece of it to load new weights, the next piece continues after the tokens sampled so far.
-    Raises EngineError when vLLM gives the request up again and again.
+    If vLLM ends a piece of the answer to load new weights, the next piece continues after the tokens sampled
+    so far. Raises EngineError if vLLM gives the request up more than MOST_FAILURES times.
+
+    ask   samples the next piece
     """
     sampled, failures = AssembledAnswer(), 0
     while True:
@@ -39,12 +41,12 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
         failures += 1
         if failures > MOST_FAILURES:
             raise EngineError(
-                f"vLLM ended a request by {reason!r} {failures} times; vLLM's log has the cause"
+                f"vLLM ended a request with the reason {reason!r} {failures} times; vLLM's log has the cause"
             )
 
 
 class AssembledAnswer:
-    """An answer in one piece or, if weights changed meanwhile, in several."""
+    """An answer in one piece or, if weights changed while it was sampled, in several pieces."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -52,7 +54,7 @@ class AssembledAnswer:
         self.entropies: list[float] = []
         """Entropy at each sampled token, in nats."""
         self.prompt_tokens = 0
-        """Tokens of the prompt as vLLM counted them, those of screenshots included."""
+        """Number of tokens of the prompt as vLLM counted them, including those of screenshots."""
         self._reported: list[tuple[str, int, int]] = []
 
     def add(self, piece: Any) -> None:
@@ -67,12 +69,12 @@ class AssembledAnswer:
             self.entropies.append(entry[token].rank / ENTROPY_UNITS_PER_NAT)
 
     def spans(self) -> tuple[VersionSpan, ...]:
-        """Return which version sampled which tokens. Raises ValueError if vLLM left a token out."""
+        """Return which version sampled which tokens. Raises ValueError if a token has no version."""
         return spans_of(self._reported, len(self.token_ids))
 
 
 def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[VersionSpan, ...]:
-    """Which version sampled which tokens of an answer, from what the engine reported.
+    """Return which version sampled which tokens of an answer, from what the engine reported.
 
     reported   (version, first token, token after the last) of each span
     tokens     number of tokens of the answer
@@ -87,5 +89,5 @@ def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[Ver
 
 
 def oldest(spans: Iterable[VersionSpan]) -> int:
-    """The oldest version of the spans, which counts as the version of the answer in the staleness bound."""
+    """Return the oldest version of the spans. The staleness bound counts it as the version of the answer."""
     return min(span.version for span in spans)

@@ -1,6 +1,7 @@
-"""Methods added to vLLM's workers (`worker_extension_cls`), each of which is a process that holds the model.
+"""Methods that are added to vLLM's workers, the processes that hold the model.
 
-vLLM adds the class to the bases of its worker; the engine calls the methods through `collective_rpc`.
+vLLM adds the class that its setting `worker_extension_cls` names to the bases of its worker class. The engine
+calls the methods through `collective_rpc`.
 """
 
 from collections.abc import Iterator
@@ -12,12 +13,12 @@ from actors.process import die_with_parent
 from dart.inference.files_read import FilesRead
 
 ENTROPY_UNITS_PER_NAT = 10**8
-"""vLLM's workers send entropies as integers of this many units per nat, in the place of the sampled token's
-rank, which is not needed. 32 bits hold 21 nats, the entropy of a billion equally likely tokens."""
+"""Entropies are sent as integers, with this many units per nat, in the field for the rank of the sampled
+token, which is not needed. 32 bits suffice for 21 nats, the entropy of a billion equally likely tokens."""
 
 
 class WeightsNotTaken(RuntimeError):
-    """The model now holds weights of two versions, so the engine must not answer any more."""
+    """vLLM loaded only some of the new weights. The model has weights of two versions and must not answer."""
 
 
 class UnsupportedVllm(RuntimeError):
@@ -25,9 +26,9 @@ class UnsupportedVllm(RuntimeError):
 
 
 def sampled_with_entropy(logprobs: Any, num_logprobs: int, token_ids: Any) -> Any:
-    """Return log-probs of the sampled tokens, with entropies in the place of ranks.
+    """Return log-probs of the sampled tokens, with entropies instead of ranks.
 
-    Replaces vLLM's `Sampler.gather_logprobs`.
+    This function replaces vLLM's `Sampler.gather_logprobs`.
 
     logprobs    log-probs of the sampling distribution (`processed_logprobs`), [T, vocabulary]
     token_ids   the sampled tokens, [T]
@@ -47,19 +48,22 @@ class DartWorker:
     vllm_config: Any
     model_config: Any
     _dartrl_read: "Future[FilesRead]"
-    """The version that is read or was read last."""
+    """The files that are being read, or were read last."""
 
     def __new__(cls, *_: Any, **__: Any) -> "DartWorker":
-        """Make sure, before weights are loaded, that a worker dies with its engine, even while suspended."""
+        """Have the kernel kill this worker when its parent, the engine core, ends. Then make the worker."""
         die_with_parent()
         return super().__new__(cls)
 
     def dartrl_begin(self) -> None:
-        """Make the sampler measure entropies; called once, before the first request."""
+        """Make the sampler measure entropies. The engine calls this once, before the first request.
+
+        Raises UnsupportedVllm if the sampler of this vLLM does not allow it.
+        """
         if not hasattr(self.model_runner.sampler, "gather_logprobs"):
             raise UnsupportedVllm(
-                "this vLLM samples in another way than the one that was tested: its sampler has no "
-                "gather_logprobs, so entropies cannot be had; install the version that docs/engines.md names"
+                "this version of vLLM is not supported: its sampler has no gather_logprobs, so entropies "
+                "cannot be measured; install the version that docs/engines.md names"
             )
         self.model_runner.sampler.gather_logprobs = sampled_with_entropy
 
@@ -74,10 +78,10 @@ class DartWorker:
         return dict(self._dartrl_read.result().hashes) if self._dartrl_read.done() else None
 
     def dartrl_swap(self) -> None:
-        """Load the weights that were read in place, layer by layer.
+        """Load the files that were read, layer by layer, over the weights of the running model.
 
-        Raises WeightsNotTaken when vLLM did not load all of its weights, FilesChanged when other files are in
-        the place of those that were read.
+        Raises WeightsNotTaken if vLLM did not load all of its weights, and FilesChanged if a file was changed
+        or replaced after it was read.
         """
         from safetensors import safe_open
         from vllm.config import set_current_vllm_config
@@ -113,7 +117,7 @@ class DartWorker:
 def _pack_again(model: Any) -> None:
     """Repack an output head that is tied to the embedding.
 
-    On CPUs vLLM uses a packed copy of such a head, which loading new weights does not change.
+    On CPUs, vLLM computes with a packed copy of such a head, which new weights do not change.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 

@@ -27,10 +27,11 @@ from dart.telemetry.events import ENGINE_STATE, POOLS_SIZED
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 BOARD_CHECK_S = 0.1
-"""How often the board is read."""
+"""Interval in seconds at which the board is read."""
 
 RECORD_CHECK_S = 1.0
-"""How often the record is read: the trainer may die between its commit and its `VersionPublished`."""
+"""Interval in seconds at which the record is read, because the trainer may die after its commit and before it
+sends `VersionPublished`."""
 
 PROBE_DEADLINE_S = 20.0
 PROBE_RETRY_S = 1.0
@@ -38,17 +39,17 @@ PROBE_RETRY_S = 1.0
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine as its rollout actor last showed it."""
+    """What is known of one engine from the board, from environments and from probes."""
 
     name: str
     incarnation: int = 0
     version: int = -1
-    """The version it serves; -1 while it does not run."""
+    """The version that the engine serves; -1 while it does not run."""
     state: EngineState = EngineState.DEAD
     doubt: str = ""
     is_probing: bool = False
     ready_at_s: float = 0.0
-    """The last time at which the board showed that the engine takes requests."""
+    """Last time, on the monotonic clock, at which the board showed that the engine takes requests."""
 
 
 class WeightSyncActor(Actor):
@@ -59,11 +60,11 @@ class WeightSyncActor(Actor):
         self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + 2 * rollout.load_deadline_s
-        """Deadline of a load: the version is read, the batch under way is answered (every request of the
-        engine with `rollout.weight_update = "drain"`), and the version is taken over."""
+        """Deadline in seconds of a load. In this time the version is read, the current batch is answered (all
+        requests of the engine, with `rollout.weight_update = "drain"`), and the engine swaps to it."""
         self._newest = -1
         self._engines = {name: _Engine(name) for name in self.args["engines"]}
-        """Every engine that the run has now."""
+        """The engines of the run, by name."""
         self._events: list[m.EventDraft] = []
         self._check_record()
         self._check_board()
@@ -77,7 +78,7 @@ class WeightSyncActor(Actor):
 
     @receives(m.EngineSuspect)
     def suspect(self, call: m.EngineSuspect, sender: Sender) -> None:
-        """Doubt an engine that failed a request, unless it is known to be updating or down."""
+        """Note that an engine failed a request, so it is probed. Not if it is updating, stale or dead."""
         engine = self._engines.get(call.engine)
         if engine is not None and engine.state in (EngineState.HEALTHY, EngineState.SUSPECT):
             engine.doubt = engine.doubt or f"{sender.name}: {call.detail}"
@@ -94,9 +95,9 @@ class WeightSyncActor(Actor):
         self._set_engines()
 
     def _set_engines(self) -> None:
-        """Forget engines that were taken away from the run, take in new ones, and show how many there are.
+        """Remove engines that the run no longer has, add new ones, and show their number on the board.
 
-        The record says how many there are, so that this actor knows it after its restart, too.
+        The number is read from the record, so that this actor also knows it after its restart.
         """
         sized = self._reader.newest_event(POOLS_SIZED)
         if sized is None:
@@ -110,8 +111,9 @@ class WeightSyncActor(Actor):
         self.set_gauges({Gauge.ENGINES: len(names)})
 
     def _set_target(self, version: int) -> None:
-        """Begin to sync a version if it is newer than all before; the new version replaces one that still
-        waits.
+        """Begin to load a version into the engines, if it is newer than all versions before.
+
+        It replaces the version of all loads that have not begun.
         """
         if version > self._newest:
             self._newest = version
@@ -128,17 +130,20 @@ class WeightSyncActor(Actor):
         self._carry_out()
 
     def _row_of(self, name: str) -> Vitals | None:
-        """The row of a rollout actor on the board; None if the actor does not run."""
+        """Return the row of a rollout actor on the board; None if the actor does not run."""
         slot = self.board.find(name)
         if slot is None or self.board.state(slot) is not ActorState.RUNNING:
             return None
         return self.board.vitals(slot)
 
     def _note(self, engine: _Engine, row: Vitals | None) -> None:
-        """Note what the board shows of an engine. A silent engine counts as down: no sync waits for it."""
+        """Note what the board shows of an engine. A silent engine counts as down, so no load waits for it.
+
+        row   row of the rollout actor; None if it does not run
+        """
         if row is None or row.incarnation != engine.incarnation:
             self._sync.down(engine.name)
-            engine.doubt = ""  # it was about the incarnation before
+            engine.doubt = ""  # the doubt was about the earlier incarnation
             engine.ready_at_s = self.clock.monotonic_s()
         if row is None:
             engine.version = -1
@@ -169,7 +174,7 @@ class WeightSyncActor(Actor):
             self.run(self._probe(engine))
 
     def _report(self, engine: _Engine, state: EngineState, reason: str) -> None:
-        """Log a new state of an engine, and keep it as an event to send to the store."""
+        """Log a new state of an engine, and keep an event about it until the next `_send_events`."""
         data: dict[str, Any] = {
             "state": state.value,
             "before": engine.state.value,
@@ -183,7 +188,7 @@ class WeightSyncActor(Actor):
         self._events.append(event)
 
     def _send_events(self) -> None:
-        """Send the events since the last call to the store, in one write."""
+        """Send the events since the last call to the store, all in one write."""
         if self._events:
             events, self._events = tuple(self._events), []
             send_events(self, *events)
@@ -222,10 +227,10 @@ class WeightSyncActor(Actor):
         self._check_board()
 
     async def _probe(self, engine: _Engine) -> None:
-        """Probe a doubted engine: a real answer clears the doubt; without an answer it is probed again later.
+        """Have a suspect engine answer a probe. An answer clears the doubt; without one, it is probed again.
 
-        The rollout actor takes no requests until its engine has answered the probe. A suspended rollout actor
-        finds the probe in its mailbox when it is resumed, before any new request.
+        The rollout actor takes no requests until its engine has answered the probe. If the actor is
+        suspended, it finds the probe in its mailbox when it is resumed, before any new request.
         """
         engine.is_probing = True
         doubt, incarnation = engine.doubt, engine.incarnation

@@ -1,23 +1,23 @@
-"""Which engine loads which policy version, and when. Pure: no actor, no clock.
+"""Decides which engine loads which policy version, and when. Pure: no actor, no clock.
 
 There are two ways to update the engines (`rollout.sync`):
 
-    one at a time   one engine loads and answers nothing, while the others answer; the engine with the oldest
-                    version loads first. Of many engines a share loads at a time, because the loads one after
-                    the other would take longer than an update
-    all at once     every engine stops answering, loads, and resumes when all have loaded (the coupled way)
+    one at a time   one engine loads, while the others answer; the engine with the oldest version loads first.
+                    If there are many engines, a share of them (`rollout.sync_share`) loads at the same time,
+                    because loads one after the other would take longer than an update
+    all at once     every engine stops answering, loads, and resumes when all have loaded. This is one round;
+                    a coupled loop updates in rounds
 
 Invariants, for any order of events:
 
-* Syncs do not overlap: one at a time, no more than one engine, or the share, is loading; all at once, no
-  round begins before the last one ended. So one at a time never stops the last engine that serves, unless
-  there is only one.
-* A load decision is for the newest version at that moment. A newer version replaces loads that have not
-  begun; it never interrupts an engine that is loading.
+* One at a time: at most one engine, or the share of the engines, is loading. So the last engine that serves
+  never stops, unless it is the only one. All at once: a round begins only after the last one has ended.
+* A load decision is for the version that is the newest when it is made. A newer version replaces loads that
+  have not begun; it never interrupts an engine that is loading.
 * An engine whose load failed keeps its version. It loads again after a wait that doubles with each failure,
-  and at once when there is a newer version; no other engine waits for it.
-* `required` only grows. It is the oldest version among the engines whose last load did not fail, so at the
-  moment it grows some engine serves it; an engine with an older version has failed, or was away.
+  or at once when there is a newer version. No other engine waits for it.
+* `required` only grows. It grows to the oldest version among the engines whose last load did not fail, so
+  some engine serves it at that moment. An engine with an older version has failed to load, or was down.
 """
 
 import itertools
@@ -30,7 +30,8 @@ LONGEST_RETRY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class LoadDecision:
-    """An engine is to load a version; with `hold`, it answers nothing until a `ServeDecision`."""
+    """The decision that an engine loads a version. With `hold`, it answers no request until a
+    `ServeDecision`."""
 
     engine: str
     version: int
@@ -41,7 +42,7 @@ class LoadDecision:
 
 @dataclass(frozen=True, slots=True)
 class ServeDecision:
-    """An engine that was told to hold is to answer again, because the round is over."""
+    """The decision that an engine that holds answers again, because the round is over."""
 
     engine: str
     version: int
@@ -62,8 +63,10 @@ class SyncPlan:
     """
 
     def __init__(self, *, all_at_once: bool = False, share: float = 0.0, version: int = -1) -> None:
-        """share     share of the engines that may load at a time; at least one engine may
-        version   the newest version that is published
+        """
+        all_at_once   whether all engines load together, in rounds
+        share         otherwise, the share of the engines that may load at the same time; at least one may
+        version       the newest published version; -1: none yet
         """
         self._share = share
         self.target = version
@@ -71,47 +74,45 @@ class SyncPlan:
         """The oldest version that may be served; -1 before any engine was seen."""
         self._is_all_at_once = all_at_once
         self._engines: dict[str, _Engine] = {}
-        """The engines by name, those whose state changed last at the end. Of engines with equal versions, the
-        first one loads first."""
+        """The engines that are up, by name, in the order of their last change of state. Of engines with equal
+        versions, the first one loads first."""
         self._loading: dict[str, LoadDecision] = {}
         """The loads in progress, by engine."""
         self._held: dict[str, bool] = {}
-        """Engines that hold, in the order in which they will resume; True: loaded in this round."""
+        """The engines that hold, in the order in which they will resume; True: has loaded in this round."""
         self._numbers = itertools.count()
 
     # ---- events ----
 
     def published(self, version: int) -> None:
-        """Note a new version; an older one changes nothing. Engines whose load failed may load it at once."""
+        """Note a published version; an older one changes nothing. Engines that failed may load it at once."""
         if version > self.target:
             self.target = version
             for known in self._engines.values():
                 known.retry_at_s = -math.inf
 
     def up(self, engine: str, version: int) -> None:
-        """Note that an engine serves this version. Changes nothing if the plan knows that, or while the
-        engine loads.
-        """
+        """Note that an engine serves this version. Changes nothing if it is known or the engine loads."""
         known = self._engines.get(engine)
         if engine not in self._loading and (known is None or known.version != version):
-            # An engine that was not loading may hold since before a restart of weight_sync.
+            # This engine may hold because of a decision that weight_sync made before its restart.
             self._serves(engine, version, is_of_round=False)
 
     def down(self, engine: str) -> None:
-        """Note that an engine does not run, or is silent: the sync does not wait for it any more."""
+        """Note that an engine does not run or is silent, so that no other engine waits for it."""
         if engine in self._engines:
             self._forget(engine)
             self._raise_required()
 
     def loaded(self, engine: str, version: int) -> None:
-        """Note that an engine has loaded and proved this version; if it is down by now, do nothing."""
+        """Note that an engine has loaded and proved this version. Changes nothing if the engine is down."""
         if engine in self._engines:
             self._serves(engine, version, is_of_round=True)
 
     def failed(self, load: LoadDecision, now_s: float) -> None:
-        """Note that an engine could not load a version and serves its old one; it loads again later.
+        """Note that an engine could not load a version and still serves its old one. It loads again later.
 
-        A load that the plan has given up changes nothing: the engine ended or counted as down meanwhile.
+        This changes nothing if the engine went down after the decision.
         """
         if self._loading.get(load.engine) != load:
             return
@@ -124,7 +125,7 @@ class SyncPlan:
     # ---- decisions ----
 
     def next_actions(self, now_s: float) -> list[LoadDecision | ServeDecision]:
-        """The decisions that are due, in order; none while the limit of loads is reached."""
+        """Return the decisions that are due, in order; none while as many engines load as are allowed."""
         free = self._most_at_once - len(self._loading)
         if free <= 0:
             return []
@@ -143,7 +144,7 @@ class SyncPlan:
         return [*serves, *loads.values()]
 
     def updating(self, engine: str) -> int | None:
-        """The version that an engine is loading, or holds until the round is over; else None."""
+        """Return the version that an engine loads, or has loaded and holds until the round ends; or None."""
         if self._loading and self._held.get(engine):
             return self._engines[engine].version
         load = self._loading.get(engine)
@@ -151,14 +152,14 @@ class SyncPlan:
 
     @property
     def oldest_served(self) -> int | None:
-        """The oldest version of the engines whose last load did not fail; None if there are none."""
+        """Oldest version of the engines that are up and did not fail their last load; None without any."""
         return min((known.version for known in self._engines.values() if not known.failures), default=None)
 
     # ---- internal ----
 
     @property
     def _most_at_once(self) -> int:
-        """How many loads may be in progress; a round of all at once counts as one load."""
+        """Largest number of loads in progress. All loads of one round count as a single load."""
         return 1 if self._is_all_at_once else max(1, int(self._share * len(self._engines)))
 
     def _is_due(self, name: str, known: _Engine, now_s: float) -> bool:

@@ -1,8 +1,8 @@
 """Read the actors of a run from the board, the process table and the supervisors' reports.
 
-No actor is asked, so this works while all actors hang. This module neither reads the record nor imports the
-models of the configuration: that would take most of the time of `dartrl tree`, `dartrl actors` and shell
-completion.
+No actor is asked, so this works while all actors hang. To keep `dartrl tree`, `dartrl actors` and shell
+completion fast, this module does not read the record and does not import the Pydantic models of the
+configuration.
 """
 
 import time
@@ -26,7 +26,7 @@ _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
     """Read every actor of the run in a directory, in the order in which the actors were started.
 
-    raises    NotRunningError if the directory has no board
+    raises    NotRunningError if the directory has no config.toml or no board
     """
     paths = RunPaths(run_dir)
     if not paths.board.exists():
@@ -37,9 +37,11 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
 
 
 def is_of_earlier_part(paths: RunPaths) -> bool:
-    """Whether the board is that of an earlier start of the run.
+    """Whether an earlier start of the run wrote the board that is in the run directory.
 
-    The board is then older than the lock: the process that holds the lock has not started its actors yet.
+    A start takes the lock first and creates its board later. So a board that is older than the lock belongs
+    to an earlier start: the process that holds the lock has not started its actors yet. False without a
+    board.
     """
     if not paths.board.exists():
         return False
@@ -48,7 +50,10 @@ def is_of_earlier_part(paths: RunPaths) -> bool:
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:
-    """Read the resolved configuration of a run without validating it. That would take 0.1 s."""
+    """Read the resolved configuration of a run. It is not validated, because validation takes 0.1 s.
+
+    raises    NotRunningError if the directory has no config.toml
+    """
     try:
         return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -72,7 +77,8 @@ def actor_rows(
 ) -> tuple[ActorRow, ...]:
     """Combine what the board, the kernel and the supervisors' reports say of each actor.
 
-    windows   for each supervisor, the window of its restart budget in seconds
+    windows      for each supervisor, the window of its restart budget in seconds
+    now_unix_s   the present time; None for the time of the system's clock
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     shown = [row for row in vitals if is_shown(row)]
@@ -89,8 +95,9 @@ def actor_rows(
 def is_shown(row: Vitals) -> bool:
     """Whether a row of the board shows an actor.
 
-    A free row and the row of a client, which only asks actors, show none. An actor can have a second row, for
-    the process that will replace its process. That row shows an actor only while the new process exists.
+    A row that is free shows no actor, nor does the row of a client: a process that sends asks but is no
+    actor. While an actor is replaced, the board has a second row for its next process; that row counts only
+    while the next process exists.
     """
     is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
@@ -127,7 +134,10 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
 
 
 def process_of(row: Vitals, table: ProcessTable = process_at) -> Process:
-    """Return the process of an actor. A process on another node, or not forked yet, counts as alive."""
+    """Return the process of an actor; `GONE` if the actor has none in its present state.
+
+    A process on another node, or one that is not forked yet, counts as alive.
+    """
     if row.state not in LIVING:
         return GONE
     if row.route or not row.pid:
@@ -179,11 +189,11 @@ def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
 
 
 UNWELL = "unwell"
-"""The name under which `in_state` takes every state in which an actor cannot work."""
+"""A word that `in_state` takes in place of a state: it means every actor that is not `ActorRow.is_well`."""
 
 
 def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:
-    """Choose the actors in one state, or with `unwell` all that cannot work.
+    """Choose the actors that are in one state; with the word `unwell`, all actors that cannot work.
 
     raises    UsageError for an unknown state
     """

@@ -17,7 +17,7 @@ NOT_PLAYED = "not played"
 """Why an episode has no result if its evaluation ended before the episode was played."""
 
 GREEDY = "greedy"
-"""How a report names the most likely answers."""
+"""The word of a report for answers that are chosen greedily: the most likely token each time."""
 
 FAILURES_MAX = 100_000
 """How many failures of evaluation episodes are read at most; older failures are ignored."""
@@ -26,7 +26,12 @@ FAILURES_MAX = 100_000
 def scores(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool = False
 ) -> dict[str, Score]:
-    """Count the episodes of one evaluation and their successes, by task."""
+    """Count the played episodes of one evaluation and their successes.
+
+    Returns a score for each task that has a played episode, by task id.
+
+    is_greedy   whether to count the episodes with greedy answers; otherwise those with sampled answers
+    """
     played = [one for one in _measured(store, phase) if one.is_greedy == is_greedy]
     episodes = Counter(one.task_id for one in played)
     successes = Counter(one.task_id for one in played if one.reward > config.curation.success_above)
@@ -89,7 +94,10 @@ def _newest(store: StoreReader) -> int | None:
 
 
 def failures(store: StoreReader, phase: EvaluationPhase) -> dict[EvaluationEpisode, Mapping[str, Any]]:
-    """Return the last failure of each evaluation episode that ever failed, as the data of its event."""
+    """Return the data of the last event `evaluation_failed` of each evaluation episode that ever failed.
+
+    Of the evaluation after training, only failures of the newest policy version are returned.
+    """
     newest = _newest(store)
     return {
         EvaluationEpisode(one.subject, int(str(one.data["seed"])), bool(one.data["is_greedy"])): one.data

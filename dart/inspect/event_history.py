@@ -20,10 +20,13 @@ LIMIT = 1000
 """How many events are read at once at most; older events are left out."""
 
 ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
-"""The states through which every engine goes at each update; a change between them is no news."""
+"""States of an engine that loads a version as it should. Changes between them are not shown by default."""
 
 OVERLAP_S = 30.0
-"""How far `EventFollower` reads back each time, because an event can be written later than its time says."""
+"""How many seconds before the newest known event `EventFollower` begins to read.
+
+An event can reach the record later than its time says.
+"""
 
 
 def read_events(
@@ -37,9 +40,10 @@ def read_events(
     """Read the newest events and supervisors' reports about a subject and of some kinds, oldest first.
 
     subject   an actor, a task, or another subject of events; None for all subjects
-    kinds     None for all kinds, without routine: events `load`, which every actor records every few seconds,
-              and events of engines that load a new version without trouble
-    raises    StoreUnavailable
+    kinds     the kinds to read. None for all kinds except routine: events `load`, which every actor records
+              every few seconds, and events of engines that load a new version without trouble
+    limit     largest number of events to return
+    raises    StoreUnavailable if the record cannot be read
     """
     with StoreReader(paths.record) as store:
         recorded = store.find_events(
@@ -57,13 +61,13 @@ def read_events(
 
 
 def is_news(event: Event) -> bool:
-    """Whether an event is shown by default. An engine that loads a version without trouble is no news."""
+    """Whether an event is shown by default; false for an engine that loads a version without trouble."""
     states = {event.data.get("state"), event.data.get("before")}
     return event.kind != ENGINE_STATE or not states <= ROUTINE
 
 
 def event_of(report: SupervisorReport) -> Event:
-    """Convert a supervisor's report into an event."""
+    """Convert a supervisor's report into an event. Subject: the child; kind: the report's `context`."""
     return Event(
         event_id=0,  # a report is not in the record
         unix_s=report.unix_s,
@@ -96,8 +100,10 @@ def refuse_unknown(kinds: Collection[str]) -> None:
 class EventFollower:
     """Returns each new event once.
 
-    read   reads the events since a moment, given in unix seconds
-    Create the follower before you read and show earlier events; then no event is missed in between.
+    To show earlier events first, create the follower, then read the earlier events and pass them to
+    `has_shown`: so no event is missed in between.
+
+    read   returns the events since a moment, which is given in unix seconds
     """
 
     def __init__(
@@ -113,7 +119,7 @@ class EventFollower:
         self._seen |= {_identity(event) for event in shown}
 
     def new(self) -> list[Event]:
-        """Return the events since the last call, oldest first."""
+        """Return the events since the last call, or since the follower was created, oldest first."""
         # A clock that was put back must not hide what happens after that.
         found = self._read(min(self._newest_unix_s, self._now_unix_s()) - OVERLAP_S)
         fresh = [event for event in found if _identity(event) not in self._seen]
@@ -139,9 +145,9 @@ def event_line(event: Event) -> str:
 
 
 def fields_of(event: Event) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each field of an event, without empty fields.
+    """Yield the name and the value, as text, of each field of an event that is not empty.
 
-    Of a supervisor's report only the incarnation and the reason are yielded.
+    For a supervisor's report, yield only the incarnation and the reason.
     """
     names = ("incarnation", "reason") if event.kind in REPORTS else tuple(event.data)
     for name in names:

@@ -11,8 +11,8 @@ from dart.inspect.logs import LogLine
 from supervision.reports import SupervisorReport, read
 
 RESTARTED = "child_terminated"
-"""The `context` of a report about a child that failed. Its supervisor started it again, or would have done so
-with restart budget left."""
+"""The `context` of a report about a child that failed. Its supervisor restarted it, or would have restarted
+it if restart budget had been left."""
 
 _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
 """The contexts that report a death. Other contexts report a replacement, or what was decided after a death
@@ -39,10 +39,10 @@ class ActorEnd:
 
     incarnation: int
     started_unix_s: float | None
-    """When the incarnation got ready; None if it never did, or if the log no longer says when."""
+    """When the incarnation became ready; None if it never did, or if the log no longer has that line."""
     report: SupervisorReport | None
-    """The report of the death that ended the incarnation, its own or another actor's. None if no supervisor
-    reported a death, because the actor was asked to stop or the whole run ended."""
+    """The report of the death that ended the incarnation: its own death, or that of another actor. None if no
+    supervisor reported a death, because the actor was asked to stop or the whole run ended."""
     is_own: bool
     """Whether the incarnation itself failed."""
 
@@ -60,8 +60,9 @@ def ends(
     parents   the supervisor of every actor; an empty name for the root
     starts    the lines of the actor's log that say that an incarnation is ready, oldest first
     is_up     whether an incarnation of the actor is running; that incarnation is left out
-    If an incarnation did not fail itself, its cause is the newest death of another actor that could have
-    ended it before the next incarnation began.
+
+    An incarnation that did not fail itself gets as its cause the last death of another actor that could have
+    ended it, before the next incarnation began.
     """
     above = ancestors_of(name, parents)
     deaths = [one for one in reports if one.context in _DEATHS and _ends(one, name, above)]
@@ -82,8 +83,9 @@ def ends(
 def _ends(death: SupervisorReport, name: str, above: Sequence[str]) -> bool:
     """Whether a death ended this actor.
 
-    An actor is ended by its own death and by the death of a supervisor above it. It is also ended by a death
-    after which a supervisor stopped further children, if the actor or a supervisor above it is one of them.
+    An actor is ended by its own death and by the death of a supervisor above it. After some deaths a
+    supervisor also stops other children: such a death ends the actor if the actor, or a supervisor above it,
+    is among them.
     """
     return death.offender.id in (name, *above) or not {name, *above}.isdisjoint(death.taken_along)
 
@@ -91,7 +93,7 @@ def _ends(death: SupervisorReport, name: str, above: Sequence[str]) -> bool:
 def _end(start: LogLine, next_s: float, name: str, deaths: Sequence[SupervisorReport]) -> ActorEnd:
     """Find how the incarnation ended that began with the log line `start`.
 
-    next_s   when the next incarnation began, in unix seconds
+    next_s   when the next incarnation began, in unix seconds; infinite if there is none
     deaths   the deaths that ended the actor, oldest first. The number of an incarnation does not identify its
              death, because each start of the run counts from 1.
     """

@@ -98,7 +98,10 @@ def state_text(actor: "ActorRow") -> str:
 
 
 def activity(actor: "ActorRow") -> str:
-    """Say what an actor is busy with and for how long; if the actor is not up, why it ended."""
+    """Say what an actor is busy with and for how long; empty for an idle actor.
+
+    For an actor that does not beat, say for how long it has not; for an actor that is not up, why it ended.
+    """
     if actor.state not in ("running", "starting", "stopping"):
         return actor.last_reason
     if actor.process == "gone":

@@ -1,4 +1,4 @@
-"""Whether a run works, and whether it can play now, for health checks. Reads the lock and the board only."""
+"""Health checks of a run: is it alive, and can it play now? They ask no actor and do not read the record."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from dart.inspect.processes import state_of_main
 from dart.inspect.snapshot import ActorRow
 
 ROOT_SILENT_S = 20.0
-"""After this time without a beat, the root supervisor counts as hanging or suspended, and the main process
-ends the run (`dart.run.app`). It beats four times a second."""
+"""A root supervisor that gave no beat for this long counts as hanging or suspended, and the main process ends
+the run (`dart.run.app`). A root supervisor that works beats four times a second."""
 
 LOADING = ("generate", "load")
 """What the board shows as the work of an engine that is loading a version. With
@@ -66,9 +66,9 @@ def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:
 
 
 def _loads(engine: ActorRow) -> bool:
-    """Whether an engine is loading another version. Its requests wait for that, so it counts as serving.
+    """Whether a running engine is loading another version. Such an engine counts as serving: requests wait.
 
-    An engine that is starting does not count, because it is created with its version. An engine that loads
-    for longer than `rollout.load_deadline_s` ends itself.
+    An engine that is still starting is not meant: its first version is loaded as part of the start. An engine
+    that loads for longer than `rollout.load_deadline_s` ends itself.
     """
     return replace(engine, ready=True).is_well and engine.work in LOADING

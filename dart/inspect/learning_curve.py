@@ -14,13 +14,14 @@ from dart.inspect.time_budget import TimeBudget
 from dart.store.reader import StoreReader
 
 WINDOW = 100
-"""Number of trajectories for each point of the curve over all tasks; its 95 % interval is about ±10 %."""
+"""Number of trajectories for each point of the curve over all tasks. The 95 % interval of a point is about
+±10 percentage points."""
 
 TASK_WINDOW = 30
 """Number of trajectories for each point of the faint curve of one task."""
 
 POINTS_MIN = 4
-"""How many windows fit at least into a run without overlap; in a short run the windows are made smaller."""
+"""Smallest number of windows that fit into a run without overlap; a short run gets smaller windows."""
 
 MINUTE_S = 60.0
 
@@ -45,7 +46,7 @@ CurvePoints = list[tuple[float, float]]
 
 
 def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -> list[EpisodePoint]:
-    """Read every training episode with the time since the start of the run."""
+    """Read every finished training episode, with the time from the start of the run to its end."""
     start_unix_s = session.started_unix_s - session.used_before_s
     success_above = config.curation.success_above
     return [
@@ -125,7 +126,7 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
 def _resample(points: CurvePoints, columns: int) -> list[float]:
     """Cut the time into `columns` equal spans, and return the newest rate at the end of each span.
 
-    Before the first rate, 0 is returned.
+    A span that ends before the first point has the rate 0.
     """
     times = [elapsed_s for elapsed_s, _ in points]
     places = (bisect_right(times, times[-1] * (column / columns)) for column in range(1, columns + 1))

@@ -1,4 +1,4 @@
-"""A run while it runs: one live view on a terminal, plain lines anywhere else.
+"""Show a run while it runs: as one live view on a terminal, as plain lines anywhere else.
 
 Everything here turns a `RunSnapshot` into text. Nothing reads the run or decides anything.
 """
@@ -33,7 +33,7 @@ LINE_EVERY_S = 10.0
 """Time between two plain lines: a run of 20 minutes prints 120 lines."""
 
 ROWS_MAX = 24
-"""How many actors the live view lists at most. Unwell actors come first; actors beyond are only counted."""
+"""How many actors the live view lists at most. Unwell actors come first; the rest is only counted."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def open_view(
 
 
 def _draw(view: Live, snapshot: RunSnapshot) -> None:
-    """Draw the snapshot. If the terminal was closed, draw nothing; the run is told of that by SIGHUP."""
+    """Draw the snapshot. If the terminal was closed, draw nothing: the run learns of this by SIGHUP."""
     with suppress(OSError):
         view.update(Printable(screen(snapshot)), refresh=True)
 
@@ -94,7 +94,7 @@ class PlainLines:
         self._notices = notices
 
     def _print_windows(self, snapshot: RunSnapshot) -> None:
-        """Print the success over time whenever another window is over."""
+        """Print the success over time whenever another success window has ended."""
         over = [one for one in snapshot.success_windows if one.ends_s <= snapshot.elapsed_s]
         if len(over) > self._windows:
             self._print(f"  {success_windows.text(over, snapshot.base_success_rate)}")
@@ -264,7 +264,7 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 
 
 def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Table:
-    """Draw a table of actors, unwell actors first; actors beyond `rows_max` are counted by state."""
+    """Draw a table of actors, unwell actors first. After `rows_max` rows, count the other actors by state."""
     ordered = sorted(actors, key=lambda actor: actor.is_well)
     drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY))
     if len(ordered) > rows_max:
@@ -281,7 +281,7 @@ def _sidecar_text(sidecar: Sidecar) -> Text:
 
 
 def tree(actors: Iterable[ActorRow], sidecars: Sequence[Sidecar] = ()) -> Tree:
-    """Draw the supervision tree and, under the main process, the sidecars that it supervises."""
+    """Draw the supervision tree and, under a node `main process`, the sidecars."""
     branches = [Tree("", hide_root=True, guide_style="dim")]
     for actor, depth in in_tree_order(actors):
         del branches[depth + 1 :]

@@ -1,7 +1,8 @@
 """The log of one actor, line by line, with the incarnation that wrote each line.
 
-An actor's incarnations share a file (`actors.log`). When it is full, it is renamed and a new one begins; one
-older file is kept. `crash/` has what an incarnation printed when it crashed.
+All incarnations of an actor write to one file, `logs/NAME.jsonl` (`actors.log`). When this file is full, it
+is renamed to `NAME.jsonl.1`, in place of an earlier one, and a new file begins. The folder `crash/` has what
+an incarnation printed when it crashed.
 """
 
 import json
@@ -44,7 +45,7 @@ def read_log(paths: RunPaths, name: str) -> list[LogLine]:
 
 
 class Tail:
-    """Follows an actor's log from its present end on, also into the next file."""
+    """Reads the new lines of an actor's log, from its present end on, also after the log was renamed."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
@@ -64,7 +65,7 @@ class Tail:
             self._file.close()
 
     def new(self) -> list[LogLine]:
-        """Return the lines since the last call, without a last line that is not complete yet."""
+        """Return the lines since the last call. A later call returns a last line that is incomplete now."""
         text = self._rest()
         if self._is_another_file():
             self.close()
@@ -103,7 +104,7 @@ def parse(text: bytes) -> LogLine | None:
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
     """Return the lines of the incarnation before `current`; an empty list if the log has none.
 
-    The incarnation before may belong to an earlier start of the run.
+    The incarnation before may belong to the last start of the run before the present one.
     """
     now = of_the_last_start(lines)
     if not any(line.incarnation < current for line in now):

@@ -1,7 +1,7 @@
 """Every metric of a run: declared in one table, read from the board and the record at each scrape.
 
 Nothing is counted here: supervisors count on the board, and the store counts in the record. So the metrics
-agree with `dartrl status`, and they stay right while actors hang and after this process restarts.
+agree with `dartrl status`, and they stay right while actors hang and after the page is restarted.
 docs/reference/metrics.md is generated from the table. A test compares the table with the dashboard.
 """
 
@@ -21,7 +21,7 @@ class MetricKind(StrEnum):
     """Prometheus's type of a metric, which says how its numbers may change."""
 
     COUNTER = "counter"
-    """Only grows, until the process that counts is restarted."""
+    """Only grows; begins again at 0 when the run or the process that it counts for is started again."""
     GAUGE = "gauge"
 
 
@@ -37,7 +37,7 @@ class Metric:
     """One metric."""
 
     name: str
-    """Name with the unit, without the suffix `_total` of counters."""
+    """Name of the metric, including its unit, but without the suffix `_total` of counters."""
     kind: MetricKind
     about: str
     """What the metric counts or measures."""
@@ -111,7 +111,7 @@ METRICS: tuple[Metric, ...] = (
         lambda run: run.alarms,
         alarm="name of the alarm",
     ),
-    _counter("updates", "Optimizer updates.", lambda run: run.updates),
+    _counter("updates", "Updates of the policy.", lambda run: run.updates),
     _gauge("policy_version", "The newest policy version the trainer made.", lambda run: run.policy_version),
     _gauge(
         "engine_policy_version",
@@ -137,7 +137,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     _of_tasks("task_rollouts", "N: rollouts of the task's next group.", lambda row: row.rollouts),
     _of_tasks(
-        "task_step_cap_steps", "Most steps of an episode of the task's next group.", lambda row: row.step_cap
+        "task_step_cap_steps",
+        "Largest number of steps of an episode of the task's next group.",
+        lambda row: row.step_cap,
     ),
     _gauge(
         "tasks_quarantined",
@@ -170,13 +172,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter(
         "faults",
-        "Attempts that ended without a reward, by who is to blame.",
+        "Attempts that ended without a reward, by what is to blame.",
         lambda run: run.faults,
         kind="infrastructure, system, policy, evaluator or task",
     ),
     _counter(
         "dropped_rollouts",
-        "Rollouts that were not trained, by reason.",
+        "Rollouts that were dropped instead of trained, by reason.",
         lambda run: run.drops,
         reason="why the rollouts were dropped",
     ),

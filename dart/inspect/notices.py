@@ -15,7 +15,7 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HE
 
 
 def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> Iterator[str]:
-    """Yield a text for each thing that an operator should know besides the states of actors."""
+    """Yield a text for each problem that an operator should know of, besides the states of actors."""
     if (ends := signals.read(paths)) is not None:
         yield (
             f"the run ends: it received {signal.Signals(ends.signal).name} at {clock(ends.since_unix_s)}. "
@@ -25,7 +25,7 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
     if held is not None and held.data["is_held"]:
         alarm = held.data.get("alarm")
         yield (
-            f"the run is paused by {f'the alarm {alarm}' if alarm else 'an operator'} since "
+            f"the run has been paused by {f'the alarm {alarm}' if alarm else 'an operator'} since "
             f"{clock(held.unix_s)}: no episode and no update begins until `dartrl resume`"
         )
     for name, raised in raised_alarms(store).items():
@@ -48,7 +48,7 @@ def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
         what = event.data
         yield (
             f"the checkpoint of version {what['version']} was damaged ({what['damage']}) and is now a copy "
-            f"of version {what['from_version']}: what was learned between them is lost. The damaged "
+            f"of version {what['from_version']}: the updates between the two are lost. The damaged "
             f"checkpoint is in {folder}; remove that folder to end this notice"
         )
 
@@ -64,12 +64,15 @@ def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
 
 
 def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
-    """Yield notices that the store or the trainer cannot write, because the disk is full or a file locked."""
+    """Yield a notice for each of store and trainer that cannot write, with the possible causes.
+
+    waiting   names of the running actors that are not ready
+    """
     free = f"{size(shutil.disk_usage(paths.root).free)} are free at {paths.root}"
     if "store" in waiting:
         yield (
             "the store takes no writes now: the disk is full, another process has locked the record, or its "
-            f"server does not answer ({free}); it continues by itself when that ends"
+            f"server does not answer ({free}); the store continues by itself as soon as it can write"
         )
     if "trainer" in waiting:
         yield (

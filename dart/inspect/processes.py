@@ -1,4 +1,4 @@
-"""Processes as the kernel shows them in /proc; in a mirror, as that of the other machine showed them."""
+"""Processes as the kernel shows them in /proc; in a mirror, as /proc of the run's machine showed them."""
 
 import json
 import os
@@ -51,17 +51,17 @@ def process_at(pid: int, start_ticks: int) -> Process:
 
 
 TABLE = "process_table.json"
-"""The file of a mirror that takes the place of /proc."""
+"""The file of a mirror that has the processes of the run's machine and is read instead of /proc."""
 
 UNREACHABLE = "unreachable"
-"""What is wrong with the main process if its machine does not answer."""
+"""What `state_of_main` returns if the machine of the main process does not answer."""
 
 ProcessTable = Callable[[int, int], Process]
 """Finds a process by pid and start time, as `process_at` does."""
 
 
 def write_table(run_dir: Path, main_is: str, processes: Mapping[int, tuple[int, str, int, float]]) -> None:
-    """Write the processes of another machine into a mirror.
+    """Write the processes of the run's machine into a mirror of the run.
 
     main_is     what is wrong with the main process: `suspended`, `unreachable`, or an empty text
     processes   by pid: start time in ticks, state, resident bytes, seconds of processor time
@@ -72,7 +72,7 @@ def write_table(run_dir: Path, main_is: str, processes: Mapping[int, tuple[int, 
 
 
 def table_of(run_dir: Path) -> ProcessTable:
-    """Return how the processes of a run are found: in /proc, or in the table of a mirror."""
+    """Return the function that finds the processes of a run: in /proc or, for a mirror, in its `TABLE`."""
     table = _read_table(run_dir)
     return process_at if table is None else partial(_copied, table["processes"])
 
@@ -104,7 +104,10 @@ def state_of_main(run_dir: Path, pid: int) -> str:
 
 
 def parse(fields: Sequence[bytes], start_ticks: int) -> Process:
-    """Make a `Process` of the fields of /proc/pid/stat; without fields the process is gone."""
+    """Make a `Process` from the fields of /proc/pid/stat.
+
+    The process is gone if there are no fields, if it is a zombie, or if its start time is not `start_ticks`.
+    """
     if not fields or fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE
     return Process(

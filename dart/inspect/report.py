@@ -1,4 +1,4 @@
-"""The final tables: success of each task before and after, on held-out seeds, with 95 % intervals.
+"""The final tables: success of each task on held-out seeds, before and after training, with 95 % intervals.
 
 An episode without a result is left out of the rates. Below each table stand the number of such episodes, the
 reasons, and the rates that would result if these episodes were failures.
@@ -30,7 +30,7 @@ class ChangeVerdict(StrEnum):
     """The 95 % interval of the difference contains 0: these episodes do not show a change."""
     WORSE = "worse"
     NOT_COMPARED = "not compared"
-    """There is no evaluation before, or none after."""
+    """One of the two evaluations has no result, or they did not measure the same tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,10 @@ class EvaluationResult:
 
     @property
     def rate_if_failed(self) -> float:
-        """The mean success over tasks, with each episode without a result counted as a failure."""
+        """The mean success over tasks if every episode without a result counts as a failure.
+
+        raises    ZeroDivisionError if no episode was planned
+        """
         tasks = self.scores.keys() | self.left_out.keys()
         rates = (
             score.successes / (score.episodes + self.left_out.get(task, 0))
@@ -106,7 +109,7 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class SuccessReport:
-    """What training did to the policy, measured on held-out seeds."""
+    """Success of the policy on held-out seeds, before and after training."""
 
     before: EvaluationResult = EvaluationResult()
     after: EvaluationResult = EvaluationResult()
@@ -115,7 +118,7 @@ class SuccessReport:
 
     @property
     def tasks(self) -> list[str]:
-        """Every task that was to be measured, in the order of the first measurement."""
+        """Every task that was measured or should have been, in the order of the first measurement."""
         before, after = self.before, self.after
         return list(dict.fromkeys([*before.scores, *after.scores, *before.left_out, *after.left_out]))
 
@@ -142,15 +145,15 @@ class SuccessReport:
 class RunReport:
     """The success of a run, measured both with sampled and with greedy answers.
 
-    Training may only make the policy surer of its most likely answers. This raises sampled success and leaves
-    greedy success as it was.
+    Both are needed: training may only make the policy surer of the answers that were the most likely ones
+    already. This raises sampled success and leaves greedy success as it was.
     """
 
     sampled: SuccessReport
     """The report on answers sampled at `evaluation.temperature`."""
     greedy: SuccessReport
-    """The report on the most likely answers. It is empty if they were not measured, or if `sampled` is
-    about them already, because `evaluation.temperature` is 0."""
+    """The report on the most likely answers. It is empty if these were not measured. It is also empty if
+    `evaluation.temperature` is 0, because `sampled` then has them."""
 
     @property
     def measured(self) -> list[SuccessReport]:

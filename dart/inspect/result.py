@@ -50,14 +50,14 @@ class TrainResult:
     snapshot: RunSnapshot
     """The run as it was at its end."""
     report: report.RunReport
-    """All measurements on held-out seeds; a measurement that was not taken is empty."""
+    """Results of all evaluations; the part of an evaluation that did not take place is empty."""
     episodes: tuple[learning_curve.EpisodePoint, ...]
-    """Every finished training episode of the run, also of its parts before a resume."""
+    """Every finished training episode of the run, including those before a resume."""
     seed: int
     stopped_by: int | None = None
     """Number of the signal that ended the run before all work was done; None if no signal did."""
     is_drained: bool = False
-    """Whether all actors ended by themselves, in time, after the signal `stopped_by`."""
+    """Whether, after the signal `stopped_by`, all actors ended by themselves before they had to be killed."""
     staleness: Staleness | None = None
     """Staleness of the trained steps of all updates; None if there was no update."""
     violations: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class TrainResult:
 
 
 def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
-    """Write report and learning curve into the run directory, and print both."""
+    """Write the report and the learning curve into the run directory, and print both."""
     report.write_json(result.report, paths.report, about=_about(result))
     learning_curve.write_png(result.episodes, result.report.sampled, paths.curve)
     with suppress(OSError):  # a terminal that was closed, a reader that left, a full disk

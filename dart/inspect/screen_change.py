@@ -18,7 +18,8 @@ class ChangedArea(NamedTuple):
 def changed_area(before_png: bytes, after_png: bytes) -> ChangedArea | None:
     """Return where two screenshots of one screen differ; None if they are equal.
 
-    raises   OSError, SyntaxError or ValueError if one of them is no picture; ValueError if their sizes differ
+    raises   OSError, SyntaxError or ValueError if a screenshot is not a picture;
+             ValueError if the two sizes differ
     """
     from PIL import ImageChops
 

@@ -1,4 +1,4 @@
-"""The status of sidecars. Each sidecar writes its status into a file, which is ignored once it has ended."""
+"""The status of sidecars. Each sidecar writes a file; readers ignore the file once the sidecar has ended."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from dart.core.run_directory import RunPaths
 WEB = "web"
 TRACKING = "tracking"
 CONTROL = "control"
-"""The control endpoint: a thread of the main process, with a status only while it cannot serve."""
+"""The control endpoint. It is a thread of the main process and has a status only while it cannot serve."""
 
 INSPECTION = "inspection"
-"""The endpoint for other machines; in a mirror, whether it can be reached."""
+"""The inspection endpoint. In a mirror, its status says whether this machine can reach the endpoint."""
 
 NAMES = (WEB, TRACKING, CONTROL, INSPECTION)
 
@@ -31,7 +31,7 @@ class Sidecar:
 
 
 def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
-    """Write the status of a sidecar. It is ignored once this process has ended. Raises OSError."""
+    """Write the status of a sidecar. Readers ignore it once this process has ended. Raises OSError."""
     said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, sidecar.name)
     new = path.with_suffix(".new")
@@ -40,7 +40,7 @@ def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
 
 
 def beat(paths: RunPaths, name: str) -> None:
-    """Give a sign of life. A sidecar calls this every few seconds after `write_sidecar`."""
+    """Give a sign of life of a sidecar. A sidecar calls this every few seconds, after `write_sidecar`."""
     os.utime(_file(paths, name))
 
 

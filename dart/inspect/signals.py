@@ -24,7 +24,7 @@ class Ending:
 def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
     """Append to the file that this process received a signal.
 
-    A signal handler may call this: it only appends one line. On a full disk the line is lost.
+    A signal handler may call this, because it only appends a line. On a full disk the line is lost.
     """
     me = os.getpid()
     line = f"{me} {start_ticks(me)} {number} {now_unix_s}\n"
@@ -45,7 +45,7 @@ def read(paths: RunPaths) -> Ending | None:
 
 
 def forget(paths: RunPaths) -> None:
-    """Remove the file. The main process calls this when a run begins and when it is over."""
+    """Remove the file of signals. The main process calls this when a run begins and when the run is over."""
     _file(paths).unlink(missing_ok=True)
 
 

@@ -12,7 +12,7 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRow:
-    """One actor as the board shows it; readable while the actor hangs."""
+    """One actor as the board, the kernel and its supervisor's reports show it, also while the actor hangs."""
 
     name: str
     parent: str
@@ -32,22 +32,22 @@ class ActorRow:
     """Name of the handler that the actor is in; empty when idle."""
     messages: int
     restarts: int
-    """Number of restarts in all."""
+    """Number of restarts since the start of the run."""
     last_reason: str
     """Why the actor ended the last time; empty if it never ended."""
     restarts_in_window: int = 0
-    """Number of failures in the last `window_s` seconds."""
+    """Number of the actor's failures in the last `window_s` seconds."""
     window_s: float = 0.0
-    """The time over which its supervisor's restart budget counts; 0 for the root, which has no supervisor."""
+    """Window of its supervisor's restart budget, in seconds; 0 for the root, which has no supervisor."""
     age_s: float | None = None
     """Time since the actor's process was started; None while there is no process."""
     retry_in_s: float | None = None
     """Time until the actor is started again; None unless it is in backoff or in quarantine."""
     work: str = ""
-    """What the actor does outside its handlers, such as loading a version; empty when nothing."""
+    """What the actor does outside its handlers, such as loading a version; empty if it does nothing there."""
     work_s: float = 0.0
     unsent: int = 0
-    """Messages that the actor could not send, for a full mailbox or an unknown receiver."""
+    """Number of messages that the actor could not send: the mailbox was full, or the receiver unknown."""
     refused: int = 0
     """Messages to the actor that it refused."""
     last_error: str = ""
@@ -74,7 +74,7 @@ class TaskRow:
     trajectories: int
     """Number of trajectories of the task finished in training so far."""
     recent: int
-    """Number of the newest trajectories, from which `success_rate` is computed."""
+    """Number of newest trajectories from which `success_rate` is computed."""
     success_rate: float | None
     """Share of successes, 0 to 1, among the newest trajectories; None before the first trajectory."""
     base_success_rate: float | None = None
@@ -108,7 +108,7 @@ class RunSnapshot:
     phase: RunPhase
     elapsed_s: float
     budget_s: float
-    """Longest time from the start to the final table; 0 for no limit."""
+    """Longest time that the run may take, from its start to the final table; 0 for no limit."""
     updates: int = 0
     updates_max: int = 0
     """Number of updates after which training ends; 0 for no limit."""
@@ -168,7 +168,7 @@ class RunSnapshot:
     alarms: Mapping[str, bool] = field(default_factory=dict)
     """Whether each alarm for learning is raised, by its name."""
     sidecars: tuple[Sidecar, ...] = ()
-    """Status of the processes beside the tree: the web page, the writers of `tracking`."""
+    """Status of the sidecars: the page, the tracking writers and the endpoints."""
     engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0
@@ -195,5 +195,5 @@ class RunSnapshot:
 
     @property
     def health(self) -> str:
-        """The word for a healthy run: `healthy`, or `ending` once all work is done."""
+        """The word to show for a run that `is_healthy`: `healthy`, or `ending` once all work is done."""
         return "ending" if self.phase is RunPhase.DONE else "healthy"

@@ -29,15 +29,15 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import USER_VISIBLE
 
 RECENT = 200
-"""How many of the newest trajectories the success rate of the whole run is computed over."""
+"""Number of newest trajectories from which the success rate of the whole run is computed."""
 
 
 WINDOW_EPISODES_MOST = 2000
-"""How many of the newest trajectories of one window its success rate is computed over; the 95 % interval of
-such a rate is at most 2.2 points to each side."""
+"""Largest number of trajectories from which the success rate of a success window is computed: the newest ones
+of the window. With this many, the 95 % interval of a rate is at most 2.2 percentage points to each side."""
 
 SETTLED_S = 5.0
-"""A window that ended this long ago gets no further trajectory."""
+"""Seconds after which the count of a success window is final: no trajectory of that window arrives later."""
 
 
 class SnapshotReader:
@@ -46,7 +46,9 @@ class SnapshotReader:
     def __init__(self, paths: RunPaths, config: Config, known_events: EventCounts = NO_EVENTS) -> None:
         """Open the record of the run.
 
-        known_events   the attribute `events` of an earlier reader of the run; only newer events are counted
+        known_events   the attribute `events` of an earlier reader of the run. With it, this reader only has
+                       to count newer events.
+        raises         StoreUnavailable if the record cannot be opened
         """
         self.paths = paths
         self.events = known_events
@@ -54,7 +56,7 @@ class SnapshotReader:
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
         self._settled: dict[tuple[float, float], SuccessWindow] = {}
-        """The success windows that do not change any more, by begin and end in unix seconds."""
+        """The success windows whose counts are final, by begin and end in unix seconds."""
 
     def __enter__(self) -> Self:
         return self
@@ -147,10 +149,9 @@ class SnapshotReader:
         return window
 
     def _progress(self, session: dict[str, float], updates: int, actions: int) -> tuple[RunPhase, int, int]:
-        """Return the phase of the run, and the number of episodes done and planned if it is an evaluation.
+        """Return the phase of the run, and how many of its evaluation's episodes are done and planned.
 
-        In other phases both numbers are 0.
-        A run that has ended is in the phase in which it was when it ended.
+        Outside evaluations both numbers are 0. A run that has ended keeps the phase in which it ended.
         """
         plan = RunPlan(config=self._config, training_ends_unix_s=session["training_ends_unix_s"])
         before, after = (still_missing(self.store, plan, phase) for phase in EvaluationPhase)

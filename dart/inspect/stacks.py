@@ -8,7 +8,7 @@ from pathlib import Path
 from dart.core.errors import TemporaryError, UnavailableError
 
 DEADLINE_S = 10.0
-"""How long py-spy may take. It takes well under a second, unless the process hangs in the kernel."""
+"""How long py-spy may take. It needs less than a second, unless the process hangs in the kernel."""
 
 
 def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool = False) -> str:
@@ -29,7 +29,7 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
     except subprocess.TimeoutExpired:
         raise TemporaryError(
             f"py-spy read no stack of {name!r} (process {pid}) within {DEADLINE_S:g} s; try again, or read "
-            f"/proc/{pid}/stack for where it is in the kernel"
+            f"/proc/{pid}/stack to see where the process waits in the kernel"
         ) from None
     if ran.returncode != 0:
         raise UnavailableError(_complaint(name, pid, ran.stderr))

@@ -1,7 +1,7 @@
-"""Success of training episodes in windows of time: at 0, 2, 4 … minutes of a run of twelve.
+"""Success of training episodes in windows of time, such as 6 windows of 2 minutes in a run of 12 minutes.
 
-Training episodes have sampled answers and the seeds of training. So these rates are not those of the
-evaluations, which play held-out seeds before and after training.
+Training episodes have sampled answers and the seeds of training. So these rates cannot be compared with those
+of the evaluations, which play held-out seeds before and after training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ WIDTHS_S = (
     *(10.0, 20.0, 30.0, MINUTE_S, 2 * MINUTE_S, 5 * MINUTE_S, 10 * MINUTE_S, 30 * MINUTE_S),
     *(HOUR_S, 2 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S, DAY_S),
 )
-"""Widths that a window may have; a run that is too long for all of them has whole numbers of days."""
+"""Widths that a window may have, in seconds. In a longer run a window has a whole number of days."""
 
 WINDOWS_MOST = 10
 
@@ -25,7 +25,7 @@ class SuccessWindow:
     """The training episodes that ended in one window of a run's time."""
 
     begins_s: float
-    """Begin of the window, in seconds since the start of the run."""
+    """Begin of the window, in seconds of running time since the start of the run."""
     ends_s: float
     successes: int
     episodes: int
@@ -38,7 +38,7 @@ class SuccessWindow:
 
 
 def width_for(span_s: float) -> float:
-    """Return the least width of which at most `WINDOWS_MOST` windows cover a run of this length."""
+    """Return the smallest width, in seconds, of which at most `WINDOWS_MOST` windows cover `span_s`."""
     days = max(1, -(-span_s // (WINDOWS_MOST * DAY_S)))
     return next((width_s for width_s in WIDTHS_S if span_s <= WINDOWS_MOST * width_s), days * DAY_S)
 
@@ -46,8 +46,10 @@ def width_for(span_s: float) -> float:
 def spans(elapsed_s: float, budget_s: float, since_s: float = 0.0) -> Iterator[tuple[float, float]]:
     """Yield begin and end of each window that has begun, in seconds since the start of the run.
 
-    budget_s   length that the run may have; 0 for no limit
-    since_s    run time from which moments are known: where the run was continued the last time
+    elapsed_s   how long the run has run
+    budget_s    how long the run may run; 0 for no limit
+    since_s     when the run was continued the last time. Earlier windows are left out, because the wall-clock
+                times of earlier starts are not known.
     """
     width_s = width_for(max(elapsed_s, budget_s))
     place = since_s // width_s
@@ -57,13 +59,13 @@ def spans(elapsed_s: float, budget_s: float, since_s: float = 0.0) -> Iterator[t
 
 
 def without_empty_end(windows: Sequence[SuccessWindow]) -> tuple[SuccessWindow, ...]:
-    """Leave out the last windows as long as they have no episode: training has not begun, or has ended."""
+    """Leave out all windows after the last one that has an episode. Returns () if no window has one."""
     last = max((place for place, window in enumerate(windows, start=1) if window.episodes), default=0)
     return tuple(windows[:last])
 
 
 def text(windows: Sequence[SuccessWindow], base_rate: float | None = None) -> str:
-    """Describe the windows in a line; empty if there is none.
+    """Describe the windows in one line; empty if there are no windows.
 
     base_rate   success of the base policy on held-out seeds; None if it was not measured
     """
@@ -79,6 +81,6 @@ def text(windows: Sequence[SuccessWindow], base_rate: float | None = None) -> st
 
 
 def _unit(windows: Sequence[SuccessWindow]) -> tuple[float, str]:
-    """Return the largest unit, in seconds and as a word, of which every window ends at a whole number."""
+    """Return seconds and name of the largest unit of time in which every window ends at a whole number."""
     units = ((DAY_S, "days"), (HOUR_S, "h"), (MINUTE_S, "min"))
     return next((unit for unit in units if not any(one.ends_s % unit[0] for one in windows)), (1.0, "s"))

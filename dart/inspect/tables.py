@@ -23,7 +23,7 @@ class Column(Generic[T]):
 
     name: str
     value: Callable[[T], "RenderableType | int | float | None"]
-    """Returns what the cell of a record shows: text, a number, or None for a dash."""
+    """Returns what the cell shows for one record: text, a number, or None for a dash."""
     is_number: bool = False
     is_wide: bool = False
     """Whether only the wide table has this column."""

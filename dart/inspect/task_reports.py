@@ -1,4 +1,4 @@
-"""Reports on tasks and demonstrations, as data and as text: what is recorded and what the curator decided."""
+"""Reports on tasks and demonstrations: what the record has of them, and what the curator decided."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from dart.inspect.formatting import clock, counts, number, percent
 from dart.store.reader import StoreReader
 
 RECENT_PER_TASK = 40
-"""How many of a task's newest trajectories its success rate is computed over."""
+"""Number of newest trajectories of a task from which its success rate is computed."""
 
 DECISIONS_MAX = 1000
 """How many of a task's newest decisions are read."""
@@ -54,7 +54,8 @@ class TaskReport:
 def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
     """Read every task of the run, in the order of its configuration.
 
-    `rollouts` and `step_cap` follow from the present configuration, even if it has changed since a decision.
+    `rollouts` and `step_cap` are computed with the present configuration, even if the configuration has
+    changed since the curator last decided about the task.
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     statistics = store.task_statistics(RECENT_PER_TASK)
@@ -100,9 +101,9 @@ def _report(
 
 
 def find_task(name: str, tasks: Sequence[str]) -> str:
-    """Find the task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
+    """Find a task by its id, `miniwob/click-tab`, or by the part after a slash, `click-tab`, if it is unique.
 
-    raises    UsageError if there is none; the message suggests similar names
+    raises    UsageError if no task fits, or several do; the message suggests similar names
     """
     if name in tasks:
         return name
@@ -169,7 +170,7 @@ def decision_text(decision: TaskDecision) -> str:
 
 
 def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
-    """Check that the experience pool has a demonstration with this id, be it in use or dropped.
+    """Check that the experience pool has a demonstration with this id, whether in use or dropped.
 
     raises    UsageError if there is no such demonstration
     """
@@ -181,6 +182,7 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
     """Say why some demonstrations in use are not trained on, or only in some groups; a line for each reason.
 
     Where a setting helps, the line names the setting.
+
     held   the demonstrations in use
     """
     pool, lines = config.curation.experience_pool, []
@@ -211,7 +213,7 @@ def _without_thought(config: Config) -> str:
 
 
 def remarks(one: DemonstrationSummary) -> str:
-    """Describe a demonstration in a list by its special properties, such as `no thought, dropped`."""
+    """Name the special properties of a demonstration, such as `no thought, dropped`; empty if it has none."""
     found = [
         f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
         f"guided {one.rolls} times" if one.rolls else "",

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != ord("\n")} | {0x7F: 0x2421}
-"""The visible letter for each control character except the line break, from Unicode's Control Pictures."""
+"""The visible character for each control character except the line break, from Unicode's Control Pictures."""
 
 _UNSEEN = (*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Code points of eight-bit control characters, and of characters that end a line or turn its direction."""
+"""Code points of eight-bit control characters, and of characters that end a line or change its direction."""
 
 _SHOWN = _CONTROL | dict.fromkeys((*_UNSEEN, *range(0xD800, 0xE000)), 0xFFFD)
 
 
 def printable(text: str) -> str:
-    """Return the text with a visible letter for every control character; line breaks stay."""
+    """Return the text with a visible character in place of every control character; line breaks stay."""
     return text if text.isprintable() else text.translate(_SHOWN)
 
 

@@ -21,11 +21,12 @@ def session_file(paths: RunPaths) -> Path:
 class TimeBudget:
     """The times of one session: the part of a run from one start to its end.
 
-    They are kept in a file, which `read_session` reads. The file also has the time of all sessions together.
+    The times are kept in a file, which `read_session` reads. The file also has the total time of all
+    sessions.
     """
 
     def __init__(self, paths: RunPaths, config: Config, *, reserve_s: float) -> None:
-        """Start the clock at the time that earlier sessions used.
+        """Begin a session: its clock starts at the time that earlier sessions used.
 
         reserve_s   time kept free at the end of the budget, for the last update and the final evaluation
         """
@@ -38,7 +39,10 @@ class TimeBudget:
         self.keep()
 
     def keep(self) -> None:
-        """Write the times into the file. While the disk is full, the file keeps the earlier times."""
+        """Write the times into the file. While the disk is full, the file keeps the earlier times.
+
+        raises    OSError if the file cannot be written for another reason, or does not exist yet
+        """
         session_s = max(0.0, time.time() - self.started_unix_s)  # the system's clock may have been set back
         content = {
             "elapsed_s": self.used_before_s + session_s,
@@ -71,7 +75,7 @@ def _used_s(paths: RunPaths) -> float:
 
 
 SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training_ends_unix_s")
-"""Keys in the file of a session. `training_ends_unix_s` is infinite if the run has no time limit."""
+"""Keys in the file of a session. `training_ends_unix_s` is infinite for a run without a time limit."""
 
 
 def read_session(paths: RunPaths) -> dict[str, float]:
@@ -89,5 +93,5 @@ def read_session(paths: RunPaths) -> dict[str, float]:
     except (ValueError, TypeError, LookupError) as error:
         raise DiskError(
             f"{path} does not say how much time the run has used ({error}): restore a copy of this file; "
-            "without one, --resume writes a new file and counts the time from 0"
+            "if you have none, continue with --resume, which writes a new file and counts the time from 0"
         ) from error

@@ -20,17 +20,20 @@ from dart.inspect.tables import ACTIVITY, ACTOR, AGE, MEMORY, RESTARTS, STATE, C
 from dart.inspect.terminal_safe import Printable
 
 END_KEYS = (b"q", b"Q", b"\x04", b"")
-"""What ends the view when read from the keyboard: q, Q, Ctrl-D, end of input. Ctrl-C arrives as a signal."""
+"""Input that ends the view: q, Q, Ctrl-D, end of input. Ctrl-C arrives as a signal instead."""
 
 HEAD_LINES = 12
-"""How many lines of the screen are kept for what stands above the actors."""
+"""How many lines of the screen are kept free for the figures above the actors."""
 
 Wait = Callable[[float], bool]
 """Waits for a number of seconds and returns False; returns True at once when the user presses an end key."""
 
 
 def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]:
-    """Return how much of one processor each process used between two snapshots, by pid; 1 is all of it."""
+    """Return how much of one processor each process used between two snapshots, by pid; 1 is all of it.
+
+    Empty without an earlier snapshot. A process that the earlier snapshot lacks is left out.
+    """
     passed_s = now.taken_unix_s - before.taken_unix_s if before is not None else 0.0
     if before is None or passed_s <= 0:
         return {}

@@ -1,9 +1,10 @@
-"""How much time each actor of a run spent in each activity, and how many actors the run had. Pure.
+"""Compute how much time each actor of a run spent in each activity, and how many actors the run had.
 
-The sources are the load events (`dart.telemetry.load_meter`: totals since an actor started, every few
-seconds) and the events `pools_sized`. Between two load events an actor counts as evenly busy. The
-utilisation of a kind of actors is the time spent in its activity, divided by the number of actors times the
-wall time. An environment that is down counts like any other: its time is unused.
+The sources are two kinds of events. Every actor emits a load event every few seconds, with its totals since
+its start (`dart.telemetry.load_meter`). The events `pools_sized` say how many environments and engines there
+are. Between two load events an actor counts as evenly busy. The utilisation of a kind of actor is the time
+that these actors spent in its activity, divided by their number times the wall time. An environment that is
+down counts, too: its time is unused.
 """
 
 import math
@@ -23,7 +24,7 @@ ACTIVITIES = {
     "engines": ("rollout-", "busy_s"),
     "trainer": ("trainer", "update_s"),
 }
-"""By kind of actors: how their names begin, and which field of their load events counts as used time."""
+"""For each kind of actor: the prefix of its names, and the field of load events that is its used time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +46,11 @@ class TimeWindow:
         return self.ends_unix_s - self.begins_unix_s
 
     def holds(self, unix_s: float | None) -> bool:
-        """Whether a moment lies in the window: after its begin and not after its end."""
+        """Whether a moment lies in the window: after its begin, at most at its end. False for None."""
         return unix_s is not None and self.begins_unix_s < unix_s <= self.ends_unix_s
 
     def share(self, begins_unix_s: float, ends_unix_s: float) -> float:
-        """Return which share of an interval lies in the window."""
+        """Return the share of an interval, 0 to 1, that lies in the window."""
         if ends_unix_s <= begins_unix_s:
             return float(self.holds(ends_unix_s))
         begins, ends = max(begins_unix_s, self.begins_unix_s), min(ends_unix_s, self.ends_unix_s)
@@ -58,7 +59,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationInterval:
-    """What one actor counted between two moments: the amounts by the names of the fields of load events."""
+    """What one actor counted between two moments: amounts, by the field of its load events."""
 
     actor: str
     begins_unix_s: float
@@ -70,6 +71,7 @@ def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
     """Yield what each actor counted between each load event and its next one.
 
     The first interval of an incarnation begins at its start and ends at its first load event.
+
     load   load events in any order
     """
     in_order = sorted(load, key=lambda event: (event.subject, event.unix_s))

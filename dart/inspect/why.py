@@ -1,4 +1,4 @@
-"""Why an actor ended the last times: its own failure or the failure of another actor, and what led to it."""
+"""Why the earlier incarnations of an actor ended: the actor or another one failed, and what led to this."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ def end_line(one: ActorEnd) -> str:
         return f"incarnation {one.incarnation}: {NOT_REPORTED}"
     when, why = clock(one.report.unix_s), one.report.reason
     if not one.is_own:
-        return f"{when}  incarnation {one.incarnation} was ended as {one.report.offender.id} ended: {why}"
+        return f"{when}  incarnation {one.incarnation} was ended when {one.report.offender.id} ended: {why}"
     began_s = one.started_unix_s
     lived = "" if began_s is None else f" after {age(one.report.unix_s - began_s)}"
     return f"{when}  incarnation {one.incarnation} ended{lived}: {why}"

@@ -1,4 +1,4 @@
-"""A version that is an adapter: which files it has, and to which base policy it belongs. Imports no torch.
+"""The files of a version that is a LoRA adapter, and the base policy that it belongs to. Imports no torch.
 
     v000042/
       base.json                                        the base policy: its name, and a hash over its files
@@ -18,7 +18,7 @@ from dart.store.checkpoints import STATE_FILE, hashes_of, published_hashes
 
 ADAPTER_FOLDER = "adapter"
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
-"""PEFT's names of the files."""
+"""Names of the two files in the adapter's folder, as PEFT chooses them."""
 
 BASE_FILE = "base.json"
 
@@ -26,35 +26,39 @@ CONFIG_FILE = "config.json"
 
 
 def why_no_policy(folder: Path, base: "BasePolicy") -> str:
-    """Say that a folder holds an adapter where a policy is needed, and how to make one of it."""
+    """Return the error message for a folder that holds an adapter where a whole policy is needed."""
     return (
-        f"{folder} holds an adapter of the policy {base.name}, which is no policy by itself; make one with "
-        f"`python -m dart.policy.merge_adapter {folder} OUT` and name OUT"
+        f"{folder} holds only an adapter of the policy {base.name}, not a whole policy; merge the two with "
+        f"`python -m dart.policy.merge_adapter {folder} OUT` and use OUT instead"
     )
 
 
 class OtherBase(DiskError):
-    """An adapter belongs to another base policy than the one that is there."""
+    """The base policy on disk is not the one that the adapter was trained with."""
 
     def __init__(self, folder: Path, expected: "BasePolicy", base: Path, found: str) -> None:
         super().__init__(
-            f"the adapter in {folder} was trained beside {expected.name} with hash {expected.sha256[:12]}, "
-            f"but {base} has hash {found[:12]}: put the files of that policy there, or start a new run"
+            f"the adapter in {folder} was trained with the policy {expected.name} of hash "
+            f"{expected.sha256[:12]}, but {base} has hash {found[:12]}: restore the original files of the "
+            "base policy, or start a new run"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasePolicy:
-    """The policy that an adapter was trained beside."""
+    """The frozen policy that an adapter was trained with."""
 
     name: str
-    """Folder of the policy as the trainer had it; only for messages."""
+    """Folder of the policy on the trainer's machine, for messages and as the default of `merge_adapter`."""
     sha256: str
-    """See `fingerprint`."""
+    """Hash of the policy's configuration and weights, as `fingerprint` computes it."""
 
 
 def fingerprint(folder: Path) -> str:
-    """Return one sha256 over the configuration and all weights of a policy; reads every file once."""
+    """Return one sha256 over the configuration and all weights of a policy.
+
+    Reads each file whose own sha256 is not recorded in the folder's `state.json`.
+    """
     names = [CONFIG_FILE, *sorted(path.name for path in folder.glob("*.safetensors"))]
     known = published_hashes(folder) if (folder / STATE_FILE).exists() else {}
     found = {**hashes_of(folder, [name for name in names if name not in known]), **known}
@@ -63,14 +67,14 @@ def fingerprint(folder: Path) -> str:
 
 
 def write_base(folder: Path, base: BasePolicy) -> None:
-    """Say in the folder of a version that it is an adapter of this policy."""
+    """Write `base.json`, which marks the version in a folder as an adapter of this base policy."""
     (folder / BASE_FILE).write_text(json.dumps(asdict(base), indent=1, sort_keys=True) + "\n")
 
 
 def base_of(folder: Path) -> BasePolicy | None:
     """Return the base policy of a version that is an adapter; None for a whole policy.
 
-    The files of a version are checked by their hashes before. Raises ValueError for a file that is not ours.
+    The caller must have verified the hashes of the files. Raises ValueError for a malformed `base.json`.
     """
     try:
         document = json.loads((folder / BASE_FILE).read_text())
@@ -79,18 +83,21 @@ def base_of(folder: Path) -> BasePolicy | None:
     try:
         return BasePolicy(**document)
     except TypeError as other:
-        raise ValueError(f"{folder / BASE_FILE} does not name a base policy: {other}") from other
+        raise ValueError(
+            f"{folder / BASE_FILE} does not name a base policy: {other}; restore the file, or use another "
+            "version"
+        ) from other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSettings:
-    """Rank and scale of a written adapter."""
+    """Rank and alpha of a saved adapter; the adapter is scaled by alpha / rank."""
 
     rank: int
     alpha: float
 
 
 def adapter_settings(folder: Path) -> AdapterSettings:
-    """Read rank and scale of the adapter in the folder of a version."""
+    """Read rank and alpha of the adapter in the folder of a version."""
     document = json.loads((folder / ADAPTER_FOLDER / ADAPTER_CONFIG).read_text())
     return AdapterSettings(rank=int(document["r"]), alpha=float(document["lora_alpha"]))

@@ -15,7 +15,7 @@ from dart.policy.protocols import Codec, Prompt, Screen
 from dart.policy.sampling import AnswerScores, SampledAnswer
 
 Scorer = Callable[[Sequence[Step], Mapping[str, Screen], float], AnswerScores]
-"""Computes log-probs of recorded answers, as `Policy.score` does."""
+"""Function with the arguments and the result of `Policy.score`."""
 
 
 class Policy(ABC):
@@ -27,10 +27,10 @@ class Policy(ABC):
     """The translation between texts, images and tokens."""
 
     saves_only_trained = False
-    """Whether `save` needs no weights but those that are trained."""
+    """Whether `save` needs only the trained weights."""
 
     def trainable(self) -> list[nn.Parameter]:
-        """Return the weights that an optimizer changes."""
+        """Return the weights that require a gradient, for the optimizer."""
         return [weight for weight in self.module.parameters() if weight.requires_grad]
 
     @abstractmethod
@@ -48,26 +48,26 @@ class Policy(ABC):
         """Score the recorded answers under softmax(logits / temperature). Results are on the CPU, and the
         log-probs have gradients.
 
-        screens   by sha256, every screenshot that `dart.policy.protocols.screenshots_of` names
+        screens   every screenshot that `dart.policy.protocols.screenshots_of` names for the steps, by sha256
         """
 
     @abstractmethod
     def patch_count(self, step: Step) -> int:
-        """Return the number of patches of a step's screenshot, for a policy with a pointer head."""
+        """Return the number of patches of a step's screenshot. Meaningful only with a pointer head."""
 
     @abstractmethod
     def patch_grid(self, screen: Screen) -> PatchGrid:
-        """Return the patches of a screenshot, for a policy with a pointer head."""
+        """Return the patch grid of a screenshot. Call it only for a policy with a pointer head."""
 
     def base_scorer(self) -> Scorer | None:
-        """Return the scorer of the base policy if the weights still contain it (LoRA); else None."""
+        """Return a scorer of the base policy if the weights still contain it, as with LoRA; else None."""
         return None
 
     def keeping_images(self, steps: Iterable[Step], limit_bytes: int) -> AbstractContextManager[None]:
-        """In the block, process each screenshot once for all calls of `score`, if the results fit.
+        """Return a context manager in which the calls of `score` share processed screenshots.
 
-        steps         every step that will be scored, as often as it will be
-        limit_bytes   most memory for processed screenshots
+        steps         every step that will be scored, repeated as often as it will be scored
+        limit_bytes   largest memory for processed screenshots; one that does not fit is processed each time
 
         A policy without an image processor keeps nothing.
         """
@@ -78,12 +78,15 @@ class Policy(ABC):
         """Return a sort key: steps that are neighbours in this order are cheap to score together."""
 
     def prefix_key(self, step: Step) -> Hashable | None:
-        """Return a key that steps share if scoring them together is cheaper; None: nothing is shared."""
+        """Return a key that is equal for steps that are cheaper to score together.
+
+        None: no other step is cheaper to score together with this one.
+        """
         return None
 
     @abstractmethod
     def token_count(self, step: Step) -> int:
-        """Return the number of tokens of a step for the model: prompt, images and answer."""
+        """Return the number of tokens that the model reads for a step: prompt, images and answer."""
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:  # noqa: B027
         """Raise ForeignPrompt when this policy cannot have been given the recorded prompt."""
@@ -92,8 +95,8 @@ class Policy(ABC):
     def save(
         self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
     ) -> None:
-        """Write everything that is needed to load the policy again into a fresh folder. Not atomic.
+        """Write into a fresh folder everything that is needed to load the policy again. Not atomic.
 
-        weights   the weights, where `module` does not hold those that are meant; None: those of `module`
-        dtype     precision in which engines read them; None: as they are
+        weights   the weights to write, by name; None: the current weights of `module`
+        dtype     precision in which engines read the weights; None: the precision that they have
         """

@@ -1,11 +1,11 @@
 """The codec of the small policy: instructions to prompt tokens, actions to answer tokens and back.
 
 An answer is text in the action grammar of `dart.core.actions`; its tokens are those of
-`dart.policy.vocabulary`. Engines, trainer and imitation share plain lists of ints, so this
-module does not import torch.
+`dart.policy.vocabulary`. Token ids are plain lists of ints: this module does not import torch.
 
-The policy sees every screenshot in its own frame of 160x210 pixels: one of another size is resized. Its
-points are shares of the screen, so actions have pixels of the screen, whatever its size.
+The policy sees every screenshot in its own frame of 160x210 pixels; a screenshot of another size is resized.
+The policy's points stand for shares of the screen's width and height. The codec converts between them and
+the actions' points, which are pixels of the actual screen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ from dart.policy.vocabulary import (
 )
 
 HISTORY_ANSWERS = 4
-"""Number of past answers in a prompt, the latest first."""
+"""Largest number of past answers in a prompt."""
 
 
 def frame_at_size(width_px: int, height_px: int) -> CoordinateFrame:
@@ -87,7 +87,7 @@ def frame_at_size(width_px: int, height_px: int) -> CoordinateFrame:
 
 
 FRAME = frame_at_size(FRAME_WIDTH_PX, FRAME_HEIGHT_PX)
-"""The coordinate frame of a screenshot that has the size of the policy's frame, and is not resized."""
+"""The coordinate frame of a screenshot of 160x210 pixels, which needs no resizing."""
 
 GRID = PatchGrid(PATCH_ROWS, PATCH_COLUMNS, covered_height=FRAME_HEIGHT_PX / (PATCH_ROWS * PATCH_PX))
 """The patches of a screenshot for a policy with the pointer head."""
@@ -97,28 +97,34 @@ Point = tuple[float, float]
 
 
 class BinPoints:
-    """Points as two tokens: the bin of the column, and the bin of the row."""
+    """Encodes a point as two tokens: the bin of its column, then the bin of its row."""
 
     def encode(self, x: float, y: float) -> list[int]:
-        """Return the tokens of a point; beyond 1 counts as 1."""
+        """Return the two tokens of a point, given as shares of the screen; a share above 1 counts as 1."""
         column, row = int(x * FRAME_WIDTH_PX / BIN_PX), int(y * FRAME_HEIGHT_PX / BIN_PX)
         return _ids(x_token(min(column, X_BINS - 1)), y_token(min(row, Y_BINS - 1)))
 
     def decode(self, ids: Sequence[int], centre: Point | None = None) -> Point:
-        """Return the middle of the bins. Raises LookupError for other tokens."""
+        """Return the middle of the two bins; `centre` is ignored.
+
+        Raises LookupError for tokens that are no bins, and ValueError for another number of tokens.
+        """
         x, y = ids
         return _VALUES["x"][x], _VALUES["y"][y]
 
 
 class PatchPoints:
-    """Points as two tokens: `<pointer>`, and the patch that it points to."""
+    """Encodes a point as two tokens: `<pointer>`, then the patch that contains the point."""
 
     def encode(self, x: float, y: float) -> list[int]:
-        """Return the tokens of a point; beyond 1 counts as 1."""
+        """Return the two tokens of a point, given as shares of the screen; a share above 1 counts as 1."""
         return [_PATCH_IDS[POINTER], _PATCH_IDS[patch_token(GRID.patch_at(x, y))]]
 
     def decode(self, ids: Sequence[int], centre: Point | None = None) -> Point:
-        """Return the centre of the patch, or `centre` in its place. Raises LookupError for other tokens."""
+        """Return `centre` if it is given, else the centre of the patch.
+
+        Raises LookupError for other tokens, and ValueError for another number of tokens.
+        """
         pointer, patch = ids
         index = patch - _PATCH_IDS[patch_token(0)]
         if pointer != _PATCH_IDS[POINTER] or not 0 <= index < GRID.patches:
@@ -131,7 +137,7 @@ class PromptCodec(Codec):
 
     `image_tokens` is the number of placeholders that one screenshot takes in a prompt. The policy sees the
     current screenshot only, reads no hints and writes no thoughts: an answer is an action and nothing else.
-    The tokenizer's tokens say whether the policy writes points as bins or as patches.
+    The policy writes points as patches if the tokenizer has the token `<pointer>`, else as bins.
     """
 
     never_sampled = ()
@@ -151,8 +157,8 @@ class PromptCodec(Codec):
     def encode_prompt(
         self, instruction: str, history: Sequence[str], frame: CoordinateFrame = FRAME
     ) -> list[int]:
-        """Return image placeholders, instruction, step counter, past answers (latest first) and
-        `<answer>`.
+        """Return the tokens of a prompt: image placeholders, instruction, step counter, past answers (latest
+        first) and `<answer>`.
 
         history   past answers, with points in pixels of the screen that `frame` describes
         """
@@ -171,7 +177,10 @@ class PromptCodec(Codec):
         ]
 
     def encode_answer(self, action_text: str, instruction: str) -> list[int]:
-        """Return the tokens of an answer in the policy's own words: points are pixels of its frame."""
+        """Return the tokens of an answer, end token included. Raises ActionParseError.
+
+        action_text   in the action grammar, with points in pixels of the policy's frame of 160x210 pixels
+        """
         return self.encode_action(action_text, instruction, FRAME)
 
     def decode_action(
@@ -181,9 +190,10 @@ class PromptCodec(Codec):
         frame: CoordinateFrame = FRAME,
         centres: Centres = (),
     ) -> str:
-        """Return the text of the action in these tokens.
+        """Return the text of the action in these tokens, with points in pixels of the screen.
 
-        For tokens that are not an action, the text lists their names, and the strict parser refuses it.
+        For tokens that are not an action, return a text that lists their names and that the parser of
+        `dart.core.actions` refuses.
         """
         ids = list(token_ids)
         if not ids or ids[-1] != self.eos_id:
@@ -231,7 +241,7 @@ class PromptCodec(Codec):
                 return [*_ids("<type>"), *self._encode_content(content, quoted_spans(instruction))]
             case CallUser():
                 raise ActionParseError(
-                    "expected an action this policy has a token for", format_action(action)
+                    "expected an action for which the small policy has a token", format_action(action)
                 )
         name = _NAMES[type(action)]
         values = list(astuple(action))
@@ -271,7 +281,10 @@ class PromptCodec(Codec):
         return build(*chain.from_iterable(found), *directions)
 
     def _decode_content(self, ids: Sequence[int], spans: Sequence[str]) -> str:
-        """Decode text and copies in order; raises `ValueError` for other special tokens."""
+        """Decode text tokens and copy tokens (`<q1>`) in order.
+
+        Raises ValueError for other special tokens, and LookupError for a copy of a span that is not there.
+        """
         first_copy = special_ids()[copy_token(0)]
         parts: list[str] = []
         run: list[int] = []
@@ -300,7 +313,7 @@ _FORMS: Mapping[str, tuple[Callable[..., Action], int]] = {
     "wait": (Wait, 0),
     "finished": (Finished, 0),
 }
-"""Class of every action without text, and its number of points; in a scroll, a direction follows them."""
+"""Class and number of points of every action without text. In a scroll, a direction follows the point."""
 
 _NAMES = {build: name for name, (build, _) in _FORMS.items()}
 
@@ -311,7 +324,8 @@ _VALUES: Mapping[str, Mapping[int, Any]] = {
     "y": {special_ids()[y_token(bin_)]: (bin_ + 0.5) * BIN_PX / FRAME_HEIGHT_PX for bin_ in range(Y_BINS)},
     "d": {special_ids()[f"<{direction}>"]: direction for direction in DIRECTIONS},
 }
-"""For each kind of value, the value of each token id. A coordinate is the middle of its bin, as a share."""
+"""The value of each token id, by kind: for `x` and `y` the middle of the bin as a share of the side, for `d`
+the direction."""
 
 
 POINTER_TOKENS = PointerTokens(token_id=_PATCH_IDS[POINTER], first_patch_id=_PATCH_IDS[patch_token(0)])
@@ -324,7 +338,7 @@ def _ids(*tokens: str) -> list[int]:
 def load_pixels(png: bytes) -> Pixels:
     """Decode a screenshot to uint8 [H, W, 3].
 
-    Raises `PixelFrameError` when it is not an image, or a huge one.
+    Raises `PixelFrameError` when the bytes are not an image, or when the image has too many pixels.
     """
     try:
         with opened_picture(BytesIO(png)) as image:
@@ -334,7 +348,7 @@ def load_pixels(png: bytes) -> Pixels:
 
 
 def fitted(pixels: Pixels) -> Pixels:
-    """Return a screenshot in the size of the policy's frame, uint8 [210, 160, 3], whatever its shape was."""
+    """Resize a screenshot to the policy's frame, uint8 [210, 160, 3], without keeping its aspect ratio."""
     if pixels.shape[:2] == (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
         return pixels
     resized = Image.fromarray(pixels).resize((FRAME_WIDTH_PX, FRAME_HEIGHT_PX), Image.Resampling.BICUBIC)

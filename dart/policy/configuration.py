@@ -67,17 +67,17 @@ POINTER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "patch_columns": PATCH_COLUMNS,
     }
 )
-"""The defaults of a policy with the pointer head, which has no use for the keys of bins."""
+"""The defaults of a policy with the pointer head. Such a policy does not use the keys of bins."""
 
 
 class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is not followed
-    """Sizes and token ids of a convolutional stem, a prefix-LM decoder and a pointer into the stem's map."""
+    """Configuration of the model in `dart.policy.modeling`: sizes of stem, decoder and pointer; token ids."""
 
     model_type = "gui_policy"
 
     def __init__(self, coordinates: Coordinates = "bins", **values: Any) -> None:
         """coordinates   how the policy writes points
-        values           what differs from `DEFAULTS` or `POINTER_DEFAULTS`
+        values           settings that differ from `DEFAULTS` (bins) or `POINTER_DEFAULTS` (pointer)
         """
         defaults = DEFAULTS if coordinates == "bins" else POINTER_DEFAULTS
         super().__init__(**{**defaults, **values, "coordinates": coordinates})

@@ -1,9 +1,9 @@
 """The coordinates that a vision-language policy writes, and their conversion to pixels of the screen.
 
-Qwen2-VL and its successors resize an image so that both sides are multiples of a patch pair and its area
-lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). UI-TARS-1.5 writes coordinates in
-whole pixels of the resized image; Qwen3-VL, InternVL and GLM-V write thousandths of its sides. Environments
-need pixels of the screen.
+Qwen2-VL and its successors resize an image so that both sides are multiples of an image token's side and the
+area lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). UI-TARS-1.5 writes coordinates
+in whole pixels of the resized image; Qwen3-VL, InternVL and GLM-V write thousandths of the image's sides.
+Environments need pixels of the screen.
 """
 
 import math
@@ -14,7 +14,8 @@ from typing import Literal
 
 Points = Literal["image", "screen", "thousandths", "patches"]
 """Unit of a point's two numbers: pixels of the resized image, pixels of the screenshot, or thousandths of its
-width and height. With `patches` a point is a patch of the resized image, and numbers are its pixels."""
+width and height. With `patches` the policy writes a patch of the resized image instead of numbers; where a
+text needs numbers, they are pixels of the resized image."""
 
 POINTS_OF: Mapping[str, Points] = MappingProxyType(
     {
@@ -103,7 +104,7 @@ class CoordinateFrame:
 def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Points) -> CoordinateFrame:
     """Return the coordinate frame for a screenshot of this size.
 
-    rule   how the model resizes images; None: the model does not resize them
+    rule   how images are resized before the model's processor gets them; None: they are not resized before
 
     Raises FrameError for a shape that the rule does not accept.
     """
@@ -118,13 +119,16 @@ def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Poi
 
 
 def pixel_at(share: float, side_px: int) -> int:
-    """Return the pixel that holds a point, given as a share of the screen's side; the last one at its end."""
+    """Return the pixel at a share of a side that has `side_px` pixels.
+
+    Shares outside of [0, 1] give the first or the last pixel.
+    """
     rounding = 1e-6  # (2 + 0.5) / 27 of a side must not become the pixel before it
     return min(max(int(share * side_px + rounding), 0), side_px - 1)
 
 
 def share_at(pixel: int, side_px: int) -> float:
-    """Return the middle of a pixel as a share of the screen's side; below 0 counts as its begin."""
+    """Return the middle of a pixel as a share of a side that has `side_px` pixels; 0 for a negative pixel."""
     return max(0.0, pixel + 0.5) / side_px
 
 

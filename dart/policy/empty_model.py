@@ -2,7 +2,8 @@
 
     python -m dart.policy.empty_model models/UI-TARS-1.5-7B
 
-prints one JSON object. `dart.preflight.gpu_memory` runs it in a process of its own, because it imports torch.
+prints one JSON object: the shape of each weight by its name. `dart.preflight.gpu_memory` runs this command in
+a process of its own, because this module imports torch.
 """
 
 import json
@@ -17,7 +18,10 @@ from dart.policy.vlm_processor import load_config
 
 
 def shapes(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of each weight by name; tied weights count once. Raises UnsupportedCheckpoint."""
+    """Return the shape of each weight by name; tied weights appear once.
+
+    Raises OSError, or UnsupportedCheckpoint if the checkpoint cannot be a policy.
+    """
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(load_config(folder))
     return {name: list(weight.shape) for name, weight in model.named_parameters()}

@@ -30,13 +30,13 @@ SMALL_POLICY = "gui_policy"
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 
 NOT_COPIED = ("config.json", "generation_config.json", "state.json")
-"""Files of a checkpoint that `save` writes together with its weights; all others are copied."""
+"""Files of a checkpoint, besides weights, that each saved version writes anew; the other files are copied."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-"""torch's types by the names of precisions in the configuration."""
+"""The torch dtype of each precision that the run's configuration can name."""
 
 MOST_BYTES = 64 * 2**20
-"""Largest file of a checkpoint that `save` copies; files of a tokenizer or a processor are smaller."""
+"""Size of the largest file that `save` copies. Files of tokenizers and processors are smaller."""
 
 
 class CheckpointError(UnavailableError):
@@ -48,7 +48,7 @@ class ModelPlacement:
     """Where and in which precision a vision-language policy is loaded, and whether it is trained."""
 
     device: str = "auto"
-    """Name of a torch device; `auto`: the GPU if there is one."""
+    """Name of a torch device; `auto`: the GPU if there is one, else the CPU."""
     precision: str = "float32"
     """Precision of the computation: `float32` or `bfloat16`."""
     weight_precision: str = "float32"
@@ -62,7 +62,8 @@ class ModelPlacement:
     lora_alpha: float = 32.0
     """The adapter is scaled by alpha / rank."""
     publishes_adapter: bool = False
-    """Whether a saved version is the adapter and the name of its base; else it is whole."""
+    """Whether a saved version holds only the adapter and the name of its base policy. If not, a saved version
+    holds the weights with the adapter merged in, too."""
     seed: int = 0
     """Seed of the adapter's initial weights."""
 
@@ -74,7 +75,12 @@ def load(
     *,
     resume: Path | None = None,
 ) -> Policy:
-    """Load the policy of `folder`, or its trained version in the checkpoint `resume`.
+    """Load the policy in `folder`, or a later version of this policy from the checkpoint `resume`.
+
+    folder        checkpoint of the base policy
+    prompt_spec   prompt settings of a vision-language policy; None: the defaults
+    placement     None: the defaults of ModelPlacement
+    resume        checkpoint of a version that was trained from `folder`; None: load the base policy
 
     Raises CheckpointError, or UnsupportedCheckpoint for a model that cannot be a policy.
     """
@@ -105,7 +111,10 @@ def load(
 
 
 def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
-    """Load the codec of the policy in `folder`, without its model. Raises CheckpointError."""
+    """Load the codec of the policy in `folder`, without its model.
+
+    Raises CheckpointError, or UnsupportedCheckpoint for a model that cannot be a policy.
+    """
     is_small = model_type(folder) == SMALL_POLICY
     with named_errors(folder):
         return load_small_codec(folder) if is_small else load_vlm_codec(folder, prompt_spec or PromptSpec())
@@ -145,9 +154,9 @@ def model_type(folder: Path) -> str:
 
 
 def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
-    """Load the model onto its device, frozen weights in the precision of the computation.
+    """Load the model onto its device. Frozen weights get the precision of the computation.
 
-    Each weight is read straight to the device. Otherwise every rank and engine of a machine with GPUs would
+    Each weight is read directly to the device. Otherwise every rank and engine of a machine with GPUs would
     hold the whole model in main memory while it loads."""
     is_frozen = not placement.is_trained or placement.lora_rank > 0
     precision = placement.precision if is_frozen else placement.weight_precision
@@ -175,14 +184,14 @@ def _recompute_activations(module: Any) -> None:
 
 
 def device_of(wanted: str) -> torch.device:
-    """Return the torch device with this name; `auto` is the GPU if there is one."""
+    """Return the torch device with this name; `auto` is the GPU if there is one, else the CPU."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
-    """Return the files of a checkpoint that `save` does not write together with its weights."""
+    """Return the files that every saved version copies, such as the tokenizer's, as contents by name."""
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())

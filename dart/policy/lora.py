@@ -2,10 +2,10 @@
 
 The adapter sits on the linear layers of the language model; the vision tower stays frozen. A pointer head
 is small and new, so all of its weights are trained. A saved checkpoint holds the adapter and names its base
-policy (`dart.policy.adapter_files`). With `training.lora.publish = "merged"` it holds the weights with the
-adapter merged into them as well, so that engines load it like any other. The base policy of the KL term is
-the same model without its adapter. When several processes hold parts of the model, one of them gets the
-weights to write.
+policy (`dart.policy.adapter_files`). With `training.lora.publish = "merged"`, it instead holds the adapter
+and the whole weights with the adapter merged in, so that engines load it like any other checkpoint.
+The base policy of the KL term is the same model with its adapter switched off. If several processes share the
+model, only one of them gets the weights to write.
 """
 
 import copy
@@ -47,20 +47,23 @@ ADAPTER_FILE = f"{ADAPTER_FOLDER}/{ADAPTER_WEIGHTS}"
 weights beside the configuration."""
 
 OLD_ADAPTER_FILE = f"{ADAPTER_FOLDER}/weights.safetensors"
-"""Its path in checkpoints that were written before adapters were published."""
+"""Path of the adapter in checkpoints of earlier releases. It is still read, but never written."""
 
 FROZEN_COPY, TRAINED_COPY = ".original_module.", f".modules_to_save.{ADAPTER}."
-"""Parts of the names of a pointer head that is trained beside the adapter: its weights as they were, and as
-they are."""
+"""Parts of the names that peft gives the weights of a pointer head: the frozen original weights, and the
+copies that are trained."""
 
 WRAPPED = "base_model.model."
 """Prefix that peft gives the name of every weight of a model with an adapter."""
 
 
 def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: Path | None) -> Any:
-    """Add the adapter of the checkpoint `resume` to a model, or a new one, which changes no output yet.
+    """Return the model with an adapter added by peft.
 
-    Raises UnavailableError when peft is not installed.
+    seed     seed of the weights of a new adapter
+    resume   checkpoint whose adapter is loaded; None: a new adapter, which does not change the output yet
+
+    Raises UnavailableError when peft is not installed, UnsupportedCheckpoint when the adapter does not fit.
     """
     try:
         from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
@@ -82,26 +85,32 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
 
 
 def _refuse_other_layers(file: Path, found: Any) -> None:
-    """Raise UnsupportedCheckpoint when an adapter lacks layers of the model, or has others."""
+    """Raise UnsupportedCheckpoint when an adapter lacks weights for the model, or has unknown ones.
+
+    file    the adapter's file, for the message
+    found   what peft returned when it loaded the adapter
+    """
     missing = [name for name in found.missing_keys if ".lora_" in name]
     if missing or found.unexpected_keys:
         named = ", ".join([*missing, *found.unexpected_keys][:3])
         raise UnsupportedCheckpoint(
-            f"the adapter {file} does not fit the policy: it lacks {len(missing)} of its layers and has "
-            f"{len(found.unexpected_keys)} others, such as {named}; use the base policy of its training"
+            f"the adapter {file} does not fit the policy: the adapter lacks {len(missing)} weights and has "
+            f"{len(found.unexpected_keys)} unknown ones, such as {named}; use the base policy that the "
+            "adapter was trained with"
         )
 
 
 def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
-    """Return the policy of a base and of the adapter in the folder of a version.
+    """Return a policy that consists of `base` and of the adapter of the version in `folder`.
 
-    It shares the weights of the base, which do not change, so it takes the memory of the adapter. The base
-    and policies with other adapters answer as before, also in other threads.
+    The new policy shares the weights of the base, which do not change, so it needs memory for its adapter
+    only. The base and other policies that share it answer as before, also in other threads. Raises
+    UnsupportedCheckpoint when the base is not a vision-language policy or the adapter does not fit.
     """
     if not isinstance(base, VisionLanguagePolicy):
         raise UnsupportedCheckpoint(
             f"{folder} holds an adapter of a vision-language policy, but the base policy is a "
-            f"{type(base).__name__}: set training.policy to the one that it was trained on"
+            f"{type(base).__name__}: set training.policy to the policy that the adapter was trained with"
         )
     settings = adapter_settings(folder)
     shared: dict[int, Any] = {id(one): one for one in (*base.module.parameters(), *base.module.buffers())}
@@ -111,10 +120,10 @@ def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
 
 
 class LoraPolicy(VisionLanguagePolicy):
-    """A vision-language policy whose adapter alone is trained, and its pointer head if it has one."""
+    """A vision-language policy of which only the adapter and the pointer head, if any, are trained."""
 
     base: Path | None = None
-    """Folder of the base policy, if a saved version is the adapter alone; None: the merged weights, too."""
+    """Folder of the base policy if `save` writes only the adapter; None: `save` writes merged weights too."""
 
     @property
     def saves_only_trained(self) -> bool:  # type: ignore[override]
@@ -122,12 +131,12 @@ class LoraPolicy(VisionLanguagePolicy):
 
     @functools.cached_property
     def base_policy(self) -> BasePolicy:
-        """The name and the hash of the base policy; reads its files once."""
+        """The name and the hash of the base policy, computed at the first use. `base` must not be None."""
         assert self.base is not None
         return BasePolicy(name=str(self.base), sha256=fingerprint(self.base))
 
     def base_scorer(self) -> Scorer:
-        """Return the scorer of the same weights without the adapter."""
+        """Return a scorer that uses the same weights with the adapter switched off: the base policy."""
         return self._score_without_adapter
 
     def _score_without_adapter(
@@ -142,7 +151,10 @@ class LoraPolicy(VisionLanguagePolicy):
     def save(
         self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
     ) -> None:
-        """Write the adapter in its own precision, and the name of its base or the merged weights."""
+        """Write the adapter in its own precision, and either the name of its base or the merged weights.
+
+        `dtype` is the precision of the merged weights; None: the precision that they have.
+        """
         held = self.module.state_dict() if weights is None else weights
         self._save_adapter(folder, held)
         if self.base is not None:
@@ -154,7 +166,7 @@ class LoraPolicy(VisionLanguagePolicy):
         write_files(self._files, folder)
 
     def _save_adapter(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write the adapter as PEFT does."""
+        """Write the adapter's weights and configuration in PEFT's format."""
         from peft import get_peft_model_state_dict
 
         adapter = get_peft_model_state_dict(self.module, dict(weights))
@@ -166,7 +178,9 @@ class LoraPolicy(VisionLanguagePolicy):
 
 @torch.no_grad()
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the weights of the plain model with the adapter merged into copies of them.
+    """Return the weights of the model without an adapter, by their plain names, with the adapter merged in.
+
+    Layers with an adapter become new tensors in main memory; `weights` does not change.
 
     weights   weights of the model with its adapter, by the names that peft gives them
     scale     factor of the adapter: alpha / rank

@@ -1,7 +1,7 @@
-"""Make a whole policy of a version that is an adapter: `python -m dart.policy.merge_adapter VERSION OUT`.
+"""Make a whole policy from a version that is an adapter: `python -m dart.policy.merge_adapter VERSION OUT`.
 
-The new checkpoint is loaded like any other: by another run as its `training.policy`, by vLLM, by the Auto
-classes. Imports torch.
+The new checkpoint loads like any other: in another run as its `training.policy`, in vLLM, and through the
+Auto classes of transformers. Imports torch.
 """
 
 import argparse
@@ -13,17 +13,21 @@ from dart.store.checkpoints import load_checkpoint
 
 
 def merge(version: Path, out: Path, base: Path | None = None) -> None:
-    """Write the policy of a version with its adapter merged into the weights of its base policy.
+    """Write the base policy of a version with the version's adapter merged in.
 
-    base   where the base policy is; None: where it was when the version was trained
+    version   folder of the version
+    out       folder to write to; must not exist
+    base      folder of the base policy; None: the folder that the version names
 
-    Raises CheckpointError for a folder that is no adapter, OtherBase for a base that is not its own, and
-    CorruptCheckpoint for a damaged version.
+    Raises CheckpointError for a version that holds no adapter, OtherBase for another base policy than that of
+    the adapter, and CorruptCheckpoint for a damaged version.
     """
     load_checkpoint(version)
     known = base_of(version)
     if known is None:
-        raise CheckpointError(f"{version} is no adapter: it has no base.json, and can be used as it is")
+        raise CheckpointError(
+            f"{version} is no adapter, because it has no base.json; it needs no merging: use it as it is"
+        )
     base = base or Path(known.name)
     if (found := fingerprint(base)) != known.sha256:
         raise OtherBase(version, known, base, found)
@@ -38,12 +42,12 @@ def merge(version: Path, out: Path, base: Path | None = None) -> None:
 def main() -> None:
     """Run the command `python -m dart.policy.merge_adapter`."""
     parser = argparse.ArgumentParser(
-        description="Make a whole policy of a version that is an adapter.",
+        description="Merge a version that is an adapter with its base policy into a whole policy.",
         epilog="python -m dart.policy.merge_adapter runs/mine/checkpoints/v000042 mine",
     )
     parser.add_argument("version", type=Path, help="folder of the version")
     parser.add_argument("out", type=Path, help="folder to write the policy to; it must not exist")
-    parser.add_argument("--base", type=Path, help="the base policy, if it is not where it was")
+    parser.add_argument("--base", type=Path, help="folder of the base policy, if it has moved")
     options = parser.parse_args()
     merge(options.version, options.out, options.base)
 

@@ -1,15 +1,16 @@
 """The small vision-language policy: pixels and prompt tokens in, logits of answer tokens out.
 
-A screenshot becomes image tokens through a convolutional stem. They and the prompt form a prefix
-that sees itself both ways; answer tokens see the prefix and what came before them (prefix-LM,
+A screenshot becomes image tokens through a convolutional stem. Image tokens and prompt form a prefix
+with bidirectional attention; answer tokens attend to the prefix and to earlier answer tokens (prefix-LM,
 Raffel et al. 2020, arXiv 1910.10683, section 3.2). Coordinates are tokens of the vocabulary; their
 logits are a pointer (Vinyals et al. 2015, arXiv 1506.03134) into the stem's map of `bin_px` cells:
-an x token scores its column (log-sum-exp over rows), a y token scores its cell in the column of the
-x token before it. Why so, with figures: docs/decisions/0005-laptop-policy.md.
+the logit of an x token is the score of its column (log-sum-exp over rows), and the logit of a y token is
+the score of its cell in the column of the x token before it. docs/decisions/0005-laptop-policy.md gives
+the reasons and measurements.
 
-A policy with the pointer head (`coordinates = "pointer"` in its configuration) has patches in place of bins:
-after the token `<pointer>` comes a patch and nothing else, with the head's probabilities
-(`dart.policy.pointer.head`); everywhere else no patch comes.
+A policy with the pointer head (`coordinates = "pointer"` in its configuration) has patches in place of bins.
+After the token `<pointer>` only a patch can follow, with the probabilities of the head
+(`dart.policy.pointer.head`); after any other token no patch can follow.
 
 Shapes: B batch, T tokens, K answer positions, D hidden size, R x C pointer rows and columns, m patches.
 """
@@ -51,7 +52,7 @@ KeyValue = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class PolicyCache:
-    """What the model keeps of all earlier tokens, to compute the answer tokens that follow."""
+    """What the model keeps of all earlier tokens in order to compute the following answer tokens."""
 
     layers: list[KeyValue]
     mask: Tensor
@@ -69,8 +70,8 @@ class PolicyCache:
 
 @dataclass
 class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
-    """Logits [B, K, V] of the last K tokens, and the scores of the cells [B, K, R * C] or of the patches
-    [B, K, m] that their coordinates come from."""
+    """Logits [B, K, V] at the last K tokens; in `pointer`, the scores of the cells [B, K, R * C] or of the
+    patches [B, K, m] from which the logits of coordinates are computed."""
 
     logits: Tensor
     past_key_values: PolicyCache | None = None
@@ -176,7 +177,8 @@ class PatchPointer(nn.Module):
 
     The features of a patch are the sum of the stem's features there, of the decoder's output for the image
     token that covers it, and of features of its place. Patches attend to the means of the patches under each
-    image token instead of to one another: that was half of the cost of training (docs/decisions/0026).
+    image token instead of to one another, because attention among all patches took half of the training time
+    (docs/decisions/0026).
     """
 
     def __init__(self, config: GuiPolicyConfig) -> None:
@@ -191,7 +193,7 @@ class PatchPointer(nn.Module):
 
     @property
     def head(self) -> PointerHead:
-        """The head itself."""
+        """The pointer head, a submodule under the name HEAD_NAME."""
         found: PointerHead = getattr(self, HEAD_NAME)
         return found
 
@@ -243,7 +245,7 @@ def plane_waves(rows: int, columns: int, waves: int) -> Tensor:
 @cache
 @torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
 def text_waves(length: int, size: int) -> Tensor:
-    """Return sine-cosine positions [length, size] (Vaswani et al. 2017, section 3.5), scaled like
+    """Return sine-cosine positions [length, size] (Vaswani et al. 2017, section 3.5), scaled like the token
     embeddings."""
     frequency = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
     angle = torch.arange(length)[:, None] * frequency
@@ -251,12 +253,12 @@ def text_waves(length: int, size: int) -> Tensor:
 
 
 class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # transformers is not followed
-    """The model that the module describes, with the interface of a Qwen2.5-VL checkpoint."""
+    """The small policy's model, as the module describes it, with the interface of a Qwen2.5-VL model."""
 
     config_class = GuiPolicyConfig
     main_input_name = "input_ids"
     _keys_to_ignore_on_load_unexpected: ClassVar = [r"coordinate_head\."]
-    """A head that grounding adds for comparison (`dart.policy.pointer.small`)."""
+    """The coordinate head that grounding adds as a baseline (`dart.policy.pointer.small`)."""
 
     def __init__(self, config: GuiPolicyConfig) -> None:
         super().__init__(config)
@@ -346,8 +348,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
             )
 
     def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor) -> Tensor:
-        """Return int64 [B, T]: the instruction counts from 0, the step counter and later tokens from
-        TAIL_POSITION."""
+        """Return positions int64 [B, T]: the instruction begins at 0, the step counter at TAIL_POSITION."""
         first = self.config.first_step_token_id
         tail = ((ids >= first) & (ids < first + self.config.step_tokens) & valid).cumsum(1) > 0
         text = (valid & ~is_image & ~tail).cumsum(1) - 1
@@ -356,12 +357,13 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
             found = int(text.max()) + 1, int(after.max()) - TAIL_POSITION + 1
             raise PromptError(
                 f"expected prompts of at most {TAIL_POSITION} text tokens and {MAX_POSITION - TAIL_POSITION} "
-                f"tokens from the step counter on, got {found[0]} and {found[1]}"
+                f"tokens from the step counter on, got {found[0]} and {found[1]}; shorten the instruction or "
+                "the history"
             )
         return torch.where(tail, after, text.clamp(min=0))
 
     def _prefix(self, ids: Tensor) -> Tensor:
-        """Return bool [B, T], true for the prompt: up to the first `<answer>`, which an answer may repeat."""
+        """Return bool [B, T], true for the prompt, which ends with the first `<answer>` of the row."""
         opened = ids == self.config.answer_token_id
         before: Tensor = opened.cumsum(1) - opened.long()
         return before == 0
@@ -383,11 +385,12 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
 
     def _logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
-        """Return [B, K, V]: the head's logits. The head has one output for all x tokens and one for all y
-        tokens; the pointer divides each among its tokens.
+        """Return the logits [B, K, V] of a policy that writes bins.
 
-        log p(x token) = log p(an x token comes) + log p(column); log p(y token) likewise with
-        p(row | column of the x token at this position); without one, rows are summed over columns.
+        The head has one output for all x tokens and one for all y tokens; the pointer's scores divide each
+        output among its tokens: log p(x token) = log p(an x token comes) + log p(column), and
+        log p(y token) = log p(a y token comes) + log p(row | column of the x token at this position). If
+        there is no x token at this position, rows are summed over all columns.
         """
         config = self.config
         grid = scores.view(*scores.shape[:2], config.y_bins, config.x_bins)
@@ -402,7 +405,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         return torch.cat([words, x_gate + columns, y_gate + rows, text], -1)
 
     def _patch_logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
-        """Return [B, K, V]: after `<pointer>` the scores of patches alone, elsewhere the head's logits."""
+        """Return the logits [B, K, V]: after `<pointer>` only those of patches, elsewhere only the others."""
         first = self.config.first_patch_token_id
         is_pointer = (ids == self.config.pointer_token_id)[..., None]
         words, text = head.masked_fill(is_pointer, NEVER).tensor_split((first,), -1)

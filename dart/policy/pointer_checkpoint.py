@@ -1,7 +1,7 @@
 """Give a vision-language checkpoint a pointer head: `python -m dart.policy.pointer_checkpoint BASE OUT`.
 
 The new checkpoint has a new token `<pointer>`, whose embeddings are the mean of all others, and a head with
-random weights, and says so in its `config.json`. It has to learn to point before reward is enough: imitate
+random weights. Its `config.json` names the token. Before reinforcement learning, train it to point: imitate
 demonstrations, or train it on boxes of elements. Imports torch.
 """
 
@@ -20,7 +20,7 @@ from dart.policy.vocabulary import POINTER, POINTER_KEY
 def add_pointer(base: Path, out: Path, seed: int = 0) -> None:
     """Write the checkpoint of `base` with a pointer head into the new folder `out`.
 
-    Raises CheckpointError for a checkpoint that cannot have one or cannot be loaded.
+    Raises CheckpointError for a checkpoint that cannot be loaded or cannot get a pointer head.
     """
     if model_type(base) == SMALL_POLICY:
         raise CheckpointError(
@@ -30,7 +30,7 @@ def add_pointer(base: Path, out: Path, seed: int = 0) -> None:
     policy = load(base)
     module, tokenizer = policy.module, policy.codec.tokenizer  # type: ignore[attr-defined]
     if policy.codec.pointer is not None:
-        raise CheckpointError(f"{base} has a pointer head already")
+        raise CheckpointError(f"{base} has a pointer head already; use it as it is")
     tokenizer.add_special_tokens({"additional_special_tokens": [POINTER]}, replace_extra_special_tokens=False)
     token_id = int(tokenizer.convert_tokens_to_ids(POINTER))
     _make_room(module, token_id)

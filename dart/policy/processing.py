@@ -1,4 +1,4 @@
-"""The small policy's processor: prompt texts and screenshots to the tensors of the model."""
+"""The small policy's processor: turns prompt texts and screenshots into the input tensors of the model."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, IMAGE
 
 
 class GuiPolicyImageProcessor(PilBackend):  # type: ignore[misc]  # transformers is not followed
-    """Passes screenshots on as uint8, channels first; the model scales them itself."""
+    """Passes screenshots on as uint8, channels first, without resizing; the model scales the values."""
 
     model_input_names: ClassVar = ["pixel_values"]
     do_resize = False

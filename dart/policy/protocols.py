@@ -19,8 +19,9 @@ from dart.policy.coordinates import CoordinateFrame
 Pixels = npt.NDArray[np.uint8]
 
 Centres = Sequence[tuple[float, float]]
-"""Points (x, y) in fractions of the screen's width and height that replace the centres of the patches of a
-greedy answer, in the order of its pointers (`dart.core.types.Generation.centres`)."""
+"""One point (x, y) for each pointer token of a greedy answer, in order, as fractions of the screen's width
+and height. The action has these points instead of the centres of the answer's patches
+(`dart.core.types.Generation.centres`)."""
 
 
 class UnsupportedCheckpoint(UnavailableError):
@@ -28,7 +29,7 @@ class UnsupportedCheckpoint(UnavailableError):
 
 
 class PixelFrameError(ValueError):
-    """A screenshot is not an image, or an image that this policy does not accept."""
+    """A screenshot cannot be decoded, or this policy does not accept its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,12 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The record of a prompt, from which the same tokens can be made again."""
+    """A prompt as it is recorded: enough to make the same model input again."""
 
     token_ids: tuple[int, ...]
     images: tuple[PromptImage, ...] = ()
     """The screenshots in the order of their placeholders; each has one placeholder in `token_ids`. Empty for
-    the small policy: it sees the newest screenshot only, and `token_ids` has all placeholders of it."""
+    the small policy, which sees only the newest screenshot and has all its placeholders in `token_ids`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +60,17 @@ class PointerTokens:
     token_id: int
     """Id of `<pointer>`."""
     first_patch_id: int
-    """Id of the first patch of a screenshot; the others follow. A recorded answer has a patch as a token."""
+    """Id of patch 0 of a screenshot; patch n has the id first_patch_id + n. Recorded answers contain such
+    ids."""
 
 
 class Codec(Protocol):
     """Translates between screenshots, texts and actions on one side and token ids on the other."""
 
     never_sampled: tuple[int, ...]
-    """Tokens that stand for images; engine and trainer exclude them from the distribution."""
+    """Ids of the tokens that stand for images; engine and trainer exclude them from the distribution."""
     end_ids: tuple[int, ...]
-    """An answer ends with the first of these tokens."""
+    """Ids of the end tokens. An answer ends where the first of them occurs."""
     vocabulary_size: int
     """Number of token ids."""
     pointer: PointerTokens | None
@@ -100,7 +102,7 @@ class Codec(Protocol):
         ...
 
     def encode_answer(self, text: str, instruction: str) -> list[int]:
-        """Return the tokens of a whole answer in the policy's own words, end token included.
+        """Return the tokens of a whole answer that is in the policy's own format, end token included.
 
         Raises ActionParseError when the text contains a token that an answer must not contain.
         """
@@ -115,7 +117,8 @@ class Codec(Protocol):
     ) -> str:
         """Return the action of an answer in the action grammar, with coordinates in pixels of the screen.
 
-        Never raises: for an answer without an action it returns a text that the strict parser refuses.
+        Never raises: for an answer without an action it returns a text that the parser of `dart.core.actions`
+        refuses.
         """
         ...
 
@@ -131,7 +134,7 @@ def recorded_prompt(
 
 
 class ForeignPrompt(ValueError):
-    """A recorded prompt does not belong to this policy."""
+    """This policy cannot have been given a recorded prompt, or cannot have drawn the points of its answer."""
 
     def __init__(self, step: Step, problem: str) -> None:
         super().__init__(
@@ -146,15 +149,17 @@ def screenshots_of(step: Step) -> tuple[str, ...]:
 
 
 def check_patches(step: Step, pointer: PointerTokens | None, patches: int) -> None:
-    """Check that the pointers of a recorded answer can have been drawn. Raises ForeignPrompt.
+    """Check that the points of a recorded answer were drawn as patches, one after each pointer token.
 
-    pointer   the tokens of the policy's pointer head; None: it has none, and its tokens are not checked
+    Raises ForeignPrompt.
+
+    pointer   the tokens of the policy's pointer head; None: there is no head, and tokens are not checked
     patches   number of patches of the step's screenshot
     """
     if step.centres:
         raise ForeignPrompt(
             step,
-            "its points are centres of regions, as in an evaluation: they were not drawn, so they have no "
+            "its points are centres of regions, as in an evaluation: such points are not drawn, have no "
             "log-probs and are never trained on",
         )
     if pointer is None:

@@ -1,7 +1,8 @@
-"""Sampling of answers, and log-probs of given answers under the same distribution.
+"""Sampling of the small policy's answers, and log-probs of given answers under the same distribution.
 
-Sampling and scoring take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
-[B, H, W, 3]. Prompts are padded on the left and masked, so the other prompts of a batch have no effect.
+`sample` and `teacher_forced` take prompts as lists of token ids of any length, and the screenshots as one
+uint8 tensor [B, H, W, 3]. Prompts are padded on the left and masked, so the other prompts of a batch have no
+effect. The classes and the helper functions also serve vision-language policies (`dart.policy.vlm`).
 The sampling distribution is softmax(logits / temperature) over the whole vocabulary.
 """
 
@@ -30,22 +31,22 @@ class SampledAnswer:
     entropies: tuple[float, ...]
     """Entropy of the sampling distribution in nats; 0 for greedy answers."""
     centres: tuple[tuple[float, float], ...] = ()
-    """See `dart.core.types.Generation.centres`."""
+    """Points of a greedy answer's pointers, in order (`dart.core.types.Generation.centres`); else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchScores:
-    """The pointer head's logits at every patch of the answers, in the order of answers and tokens."""
+    """The pointer head's logits at the P patch tokens of some answers, by answer, then by position."""
 
     rows: Tensor
-    """int64 [P], the answer of each patch."""
+    """int64 [P], index of the answer that contains the patch token."""
     logits: Tensor
-    """[P, m], with gradients; very low at padding."""
+    """[P, m] for the m patches of the largest screenshot, with gradients; about -1e9 at padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """Teacher-forced scores, padded on the right to the longest answer K."""
+    """Teacher-forced scores of B answers, padded on the right to the K tokens of the longest answer."""
 
     logprobs: Tensor
     """Log-probs [B, K] of the answer tokens, 0 at padding."""
@@ -54,7 +55,7 @@ class AnswerScores:
     mask: Tensor
     """bool [B, K], true at answer tokens."""
     patches: PatchScores | None = None
-    """None for answers without a patch."""
+    """The pointer head's logits at the answers' patch tokens; None if no answer contains a patch."""
 
 
 @torch.inference_mode()
@@ -168,7 +169,7 @@ def drawn_answers(
     """Split the draws of a batch into answers; each ends with its first token of `ends`.
 
     drawn     token, log-prob and entropy [B] for each position
-    centres   for each answer, the points of its pointers if it is greedy
+    centres   for each answer, the points of its pointers if the answer is greedy, else nothing
     """
     tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
     lengths = [next((n for n, token in enumerate(row, 1) if token in ends), len(row)) for row in tokens]

@@ -19,7 +19,7 @@ Prefix = tuple[tuple[int, ...], str]
 
 
 def prefix_of(step: Step) -> Prefix:
-    """Return the policy's input for a step: prompt tokens and the screenshot's hash."""
+    """Return the policy's input for a step: prompt tokens, and the screenshot's sha256."""
     return step.prompt_ids, step.screenshot_sha256
 
 
@@ -50,7 +50,7 @@ def score_steps(
 
 
 def _patches(model: GuiPolicyForImageTextToText, logits: Tensor, targets: Tensor) -> PatchScores | None:
-    """Return the head's logits at every patch of the answers; None for answers without one."""
+    """Return the pointer head's logits at every patch of the answers; None if no answer contains a patch."""
     if not model.has_patches:
         return None
     first, count = model.config.first_patch_token_id, model.config.patches

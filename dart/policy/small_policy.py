@@ -91,7 +91,7 @@ class SmallPolicy(Policy):
         return GRID
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Check that the patches of an answer can have been drawn. Raises ForeignPrompt."""
+        """Raise ForeignPrompt when the points of a recorded answer cannot have been drawn by this policy."""
         check_patches(step, self.codec.pointer, self.module.config.patches)
 
     def save(
@@ -107,7 +107,7 @@ def load_codec(folder: Path) -> PromptCodec:
 
 
 def save_policy(model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write everything that `SmallPolicy` and the Auto classes need into a fresh folder. Not atomic."""
+    """Write into a fresh folder everything that `SmallPolicy` and the Auto classes need. Not atomic."""
     model.save_pretrained(folder)
     processor = GuiPolicyProcessor(GuiPolicyImageProcessor(), tokenizer, model.config.image_tokens)
     processor.save_pretrained(folder)

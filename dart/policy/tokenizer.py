@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerFast
 from dart.policy.vocabulary import EOS, PAD, Coordinates, special_tokens
 
 TEXT_TOKENS = 640
-"""Number of text tokens: 256 bytes, so that any text can be written, and frequent pairs of the
-instructions."""
+"""Largest number of text tokens: the 256 bytes, so that any text can be written, and frequent byte pairs of
+the instructions."""
 
 
 def train_tokenizer(
@@ -29,6 +29,7 @@ def byte_level_tokenizer(
     Special tokens take the first ids, in their order. Each digit is a token of its own, so that ten tokens
     write any number.
 
+    text_tokens     largest number of tokens besides the special ones
     min_frequency   how often a pair has to occur in the texts to become a token
     options         options of the tokenizer, such as its pad_token
     """

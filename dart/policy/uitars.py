@@ -6,8 +6,8 @@ An answer is a thought and one action, sometimes several::
     Thought: The dialog asks for a name; I type it into the only field.
     Action: click(start_box='(84,120)')
 
-Coordinates are those of the policy's frame (`dart.policy.coordinates`). The reader does with an answer what
-the authors' own agents do, and is strict only where they are. Its sources:
+Points are in the units that the policy writes (`dart.policy.coordinates`). `read_answer` treats an answer as
+the authors' own agents do, and refuses only what they refuse. Its sources:
 
 agent    xlang-ai/OSWorld, mm_agents/uitars15_v1.py: `parse_action_to_structure_output` reads an answer,
          `parsing_response_to_pyautogui_code` carries one action out, `UITARSAgent.predict` joins them
@@ -15,29 +15,29 @@ parser   bytedance/UI-TARS, codes/ui_tars/action_parser.py (package ui-tars 0.1.
          same names
 DART     Computer-use-agents/dart_rollouter, src/utils/ui_tars_utils.py: DART's copy of the agent's functions
 
-What they do, all three unless one is named:
+The rules of all three sources, or of those named in brackets:
 
 - The last ``Action:`` of an answer counts. Only its actions may follow it.
 - A blank line separates several actions. They are carried out in order, as one step with one screenshot
   after it (OSWorld's `run_single_example`). Where one of them is ``finished``, ``wait`` or ``call_user``,
-  nothing else of the answer is carried out, not even what stands before it (agent, `predict`).
+  nothing else of the answer is carried out, not even the actions before it (agent, `predict`).
 - A missing ``)`` at the end is added (parser).
 - ``left_single`` is a click, ``select`` a drag, ``hover`` moves the pointer.
 - ``press`` presses and releases one key (agent, DART; parser holds it). ``keydown`` and ``keyup`` hold and
   release one; so does ``release`` (parser).
 - ``scroll`` without a box scrolls where the pointer is. A box of four numbers means its middle.
-- ``point=``, ``start_point=``, ``end_point=`` are boxes, ``<point>x y</point>`` is a point. The parser means
-  that too, but fails in `convert_point_to_coordinates`; OSWorld's mm_agents/uitars15_v2.py does not.
+- ``point=``, ``start_point=``, ``end_point=`` are boxes, ``<point>x y</point>`` is a point. The parser has
+  this rule, too, but fails in `convert_point_to_coordinates`; OSWorld's mm_agents/uitars15_v2.py does not.
 - Arguments that an action does not have are ignored.
-- An action of another name does nothing, and the episode continues. The same holds for a scroll without a
-  direction, a drag that lacks a box, keys that do not exist, and nothing to type.
-- A click without a box, a box of one or three numbers, two arguments of one name, and a text that is no call
-  are no actions.
+- An action with an unknown name does nothing, and the episode continues. The same holds for a scroll without
+  a direction, a drag that lacks a box, unknown keys, and an empty text to type.
+- A click without a box, a box of one or three numbers, two arguments of one name, or a text that is not a
+  call makes the whole answer invalid.
 - ``call_user`` and ``error_env`` say that the task cannot be done (DART; the agent waits at the first three
   ``call_user``).
 
-Two things differ: ``scroll`` also goes left and right, as their prompt says, and keys have more names
-(``return``, and ``+`` between keys). Pure.
+Two rules differ from the sources: ``scroll`` also goes left and right, as their prompt says, and keys have
+more names (``return``, and ``+`` between keys).
 """
 
 import re
@@ -108,7 +108,9 @@ _AFTER_ACTIONS = "\n\n## Note\n"
 
 
 def named_prompt(name: str) -> str | None:
-    """Return a prompt with which a checkpoint was trained, by its name in `context.prompt`; None for another.
+    """Return the prompt with this name in `context.prompt`, with which a checkpoint was trained.
+
+    None for any other name. The names are:
 
     uitars-1.5             the prompt of UI-TARS-1.5-7B in its authors' agent (`UITARSAgent`, its mode
                            `qwen25vl_normal`; in DART COMPUTER_USE_PROMPT, with a password for sudo)
@@ -131,7 +133,7 @@ These actions did this task before, from the same start:
 Do the task with them. Look at the screenshot before each action: things may be in other places. Write every \
 thought as if you had found the way yourself; do not mention this plan.
 """
-"""Text after the instruction when the policy sees the actions of a demonstration."""
+"""Text after the instruction when the policy sees the actions of a demonstration as a hint."""
 
 POINTS_TEXT: Mapping[Points, str] = MappingProxyType(
     {
@@ -154,7 +156,7 @@ def system_prompt(prompt: str, points: Points) -> str:
 def hint_of(actions: Sequence[Action]) -> str:
     """Return the text that shows a demonstration's actions to the policy; empty without actions.
 
-    actions   actions whose points are in the policy's frame
+    actions   actions whose points are in the units that the policy writes
     """
     listed = "\n".join(f"{number}. {format_actions((one,))}" for number, one in enumerate(actions, 1))
     return HINT.replace("{actions}", listed) if actions else ""
@@ -171,10 +173,10 @@ KEY_NAMES = {
     "pgdn": "pagedown",
     **{f"arrow{way}": way for way in DIRECTIONS},
 }
-"""Names of keys that policies write, and their names in the action grammar."""
+"""Names of keys that policies write, mapped to the names in the action grammar."""
 
 MOST_STARTS = 8
-"""How many of the last `Action:` of an answer are tried."""
+"""How many occurrences of `Action:` in an answer are tried as the start of its actions, the last first."""
 
 BOX_START, BOX_END = "<|box_start|>", "<|box_end|>"
 """Tokens between which UI-TARS-1.5 writes a point; other text may lack them."""
@@ -203,7 +205,7 @@ _ESCAPED = re.compile(r"\\([nt'\"\\])")
 
 
 def read_answer(text: str) -> tuple[Action, ...]:
-    """Return the actions of an answer, with points in the policy's frame. Raises ActionParseError."""
+    """Return the actions of an answer, with points as the policy writes them. Raises ActionParseError."""
     refused: ActionParseError | None = None
     starts = [found.end() for found in _ACTION.finditer(text)]
     for start in reversed(starts[-MOST_STARTS:]):
@@ -216,7 +218,7 @@ def read_answer(text: str) -> tuple[Action, ...]:
 
 
 def write_answer(actions: Sequence[Action], thought: str = "") -> str:
-    """Return the answer with these actions and an optional thought; points are in the policy's frame."""
+    """Return the answer with these actions and an optional thought; points are in the policy's units."""
     line = f"Action: {format_actions(actions)}"
     return f"Thought: {thought}\n{line}" if thought else line
 
@@ -251,7 +253,10 @@ def points_of(action: Action) -> tuple[Point, ...]:
 
 
 def _performed(actions: Sequence[Action | None]) -> tuple[Action, ...]:
-    """Return what is carried out of an answer's actions; None stands for one that does nothing."""
+    """Return the actions of an answer that are carried out; None in `actions` is an action without effect.
+
+    A `wait`, `finished` or `call_user` replaces all other actions. An answer without any effect is a `wait`.
+    """
     for action in actions:
         if isinstance(action, Wait | Finished | CallUser):
             return (action,)
@@ -259,7 +264,7 @@ def _performed(actions: Sequence[Action | None]) -> tuple[Action, ...]:
 
 
 def _actions(text: str) -> Iterator[Action | None]:
-    """Yield the actions of a text. Raises ValueError."""
+    """Yield the actions of the text after `Action:`; None for an action without effect. Raises ValueError."""
     calls = _quoted_calls(text) or [_loose_call(one) for one in _split(text)]
     for name, arguments in calls:
         read = _READERS.get(name.rpartition(".")[2])
@@ -272,7 +277,7 @@ def _actions(text: str) -> Iterator[Action | None]:
 
 
 def _quoted_calls(text: str) -> list[tuple[str, Arguments]]:
-    """Return name and arguments of each action, if every text in it is quoted as in Python; else nothing."""
+    """Return name and arguments of each action; an empty list if arguments are not quoted as in Python."""
     calls: list[tuple[str, Arguments]] = []
     position = 0
     while position < len(text):
@@ -289,8 +294,10 @@ def _quoted_calls(text: str) -> list[tuple[str, Arguments]]:
 
 
 def _arguments(text: str, position: int) -> tuple[Arguments, int]:
-    """Return the quoted arguments from a position on that are not empty, and where they end. Raises
-    ValueError."""
+    """Return the quoted arguments that begin at `position`, without empty ones, and the position after them.
+
+    Raises ValueError for an argument that occurs twice.
+    """
     found: Arguments = {}
     while argument := _ARGUMENT.match(text, position):
         name = _ARGUMENT_NAMES.get(argument[1], argument[1])
@@ -307,8 +314,8 @@ def _split(text: str) -> list[str]:
 
 
 def _loose_call(text: str) -> tuple[str, Arguments]:
-    """Return name and arguments of one action, which may lack its last bracket or have quotes within its
-    content. Raises ValueError."""
+    """Return name and arguments of one action. Its last bracket may be missing, and its content may contain
+    unescaped quotes. Raises ValueError."""
     call = _CALL.match(text)
     if call is None:
         raise ValueError("expected an action like click(start_box='(84,120)')")
@@ -343,14 +350,14 @@ def _pixel(value: float) -> int:
 
 
 def _keys(written: str) -> tuple[str, ...]:
-    """Return the keys of the grammar that a text names, each once; others do not exist and are left out."""
+    """Return the keys that a text names, each once, as the action grammar names them; others are left out."""
     parts = (part for name in written.split() for part in (name if name == "+" else name.split("+")))
     named = (key for part in parts for key in _key(part))
     return tuple(dict.fromkeys(key for key in named if is_key(key)))
 
 
 def _key(written: str) -> tuple[str, ...]:
-    """Return the keys that are pressed for the name of one: a capital letter needs Shift."""
+    """Return the keys to press for the written name of one key; a capital letter needs Shift, too."""
     if len(written) == 1 and written.isascii() and written.isupper():
         return "shift", written.lower()
     return (KEY_NAMES.get(written.lower(), written.lower()),)
@@ -395,7 +402,7 @@ def _type(arguments: Arguments) -> Action | None:
 
 
 _ARGUMENT_NAMES = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
-"""Newer names of arguments, and their names in UI-TARS-1.5's prompt."""
+"""Newer names of arguments, mapped to the names in UI-TARS-1.5's prompt."""
 
 
 def _at(build: Callable[[int, int], Action]) -> Callable[[Arguments], Action]:
@@ -421,5 +428,5 @@ _READERS: dict[str, Callable[[Arguments], Action | None]] = {
     "finished": lambda _: Finished(),
     **dict.fromkeys(("call_user", "error_env", "infeasible"), lambda _: CallUser()),
 }
-"""Maker of every action; it returns None where the action does nothing. `infeasible` is a name of this
-project."""
+"""By name of an action, the function that makes the action from its arguments; the function returns None if
+the action has no effect. Only this project's own prompt has the name `infeasible`."""

@@ -83,7 +83,7 @@ class VisionLanguagePolicy(Policy):
         self._is_autocast = is_autocast
 
     def parts(self) -> dict[str, Any]:
-        """Return all arguments of a policy but the module."""
+        """Return the arguments of the constructor except `module`, for another policy that shares them."""
         return {
             "codec": self.codec,
             "files": self._files,
@@ -126,7 +126,7 @@ class VisionLanguagePolicy(Policy):
         screens: Sequence[Sequence[Screen]],
         seen: Seen | None,
     ) -> Draw:
-        """Return what draws the next tokens.
+        """Return the logits processor that draws the next tokens.
 
         newest   for each row, the positions of its newest screenshot's tokens
         seen     what the language model reads and computes; None without a pointer head
@@ -145,13 +145,13 @@ class VisionLanguagePolicy(Policy):
         )
 
     def _seeing(self) -> AbstractContextManager[Seen | None]:
-        """Watch the language model if the policy has a pointer head."""
+        """Record what the language model reads and computes; yield None if there is no pointer head."""
         return nullcontext() if self.codec.pointer is None else watching(self.module)
 
     def _newest(
         self, rows: Sequence[ImageTokens], screens: Sequence[Sequence[Screen]], width: int
     ) -> list[list[int]]:
-        """Return the positions of each row's newest screenshot in rows that are padded to `width` tokens."""
+        """Return the positions of each row's newest screenshot, in rows padded on the left to `width`."""
         placeholder = self.codec.image_encoder.placeholder_id
         return [
             positions_of_newest(
@@ -204,7 +204,7 @@ class VisionLanguagePolicy(Policy):
             return self._with_patches(text, targets, seen, newest, self.codec.pointer, temperature)
 
     def _read(self, targets: Tensor) -> Tensor:
-        """Return the tokens that the model reads for answer tokens: `<pointer>` in place of a patch."""
+        """Return the answer tokens as the model reads them: `<pointer>` in place of each patch."""
         pointer = self.codec.pointer
         return (
             targets if pointer is None else targets.where(targets < pointer.first_patch_id, pointer.token_id)
@@ -219,9 +219,9 @@ class VisionLanguagePolicy(Policy):
         pointer: PointerTokens,
         temperature: float,
     ) -> AnswerScores:
-        """Return the scores in which patches are scored by the pointer head.
+        """Return `text` with the scores of patches replaced by those of the pointer head.
 
-        text      scores of all answer tokens [B, K] as words
+        text      scores of all answer tokens [B, K] under the language model's vocabulary
         targets   answer tokens [B, K]
         newest    for each row, the positions of its newest screenshot's tokens
         """
@@ -243,7 +243,7 @@ class VisionLanguagePolicy(Policy):
         )
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
-        """Return logits [B, K, V] before each answer token. Other logits are skipped if the model can."""
+        """Return logits [B, K, V] before each answer token; no others are computed if the model allows it."""
         answer_tokens = targets.shape[1]
         kept = {"logits_to_keep": answer_tokens} if "logits_to_keep" in self._takes else {}
         logits: Tensor = self.module(**inputs, **kept).logits
@@ -264,7 +264,7 @@ class VisionLanguagePolicy(Policy):
         return self.codec.grid(screen.frame)
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Check that a step's placeholders, images and image tokens agree. Raises ForeignPrompt."""
+        """Check that a step's placeholders, images, image tokens and points fit. Raises ForeignPrompt."""
         if step.prompt_ids.count(self.codec.image_encoder.placeholder_id) != len(step.images):
             raise ForeignPrompt(
                 step, f"the placeholders of its prompt do not match its {len(step.images)} images"
@@ -288,7 +288,7 @@ class VisionLanguagePolicy(Policy):
         return self.codec.image_encoder.keeping(uses, limit_bytes)
 
     def _padded(self, rows: Sequence[ImageTokens]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return token ids, mask and token kinds [B, T] of prompts, padding first."""
+        """Return token ids, mask and token kinds (`ImageTokens.kinds`) [B, T] of prompts, padding first."""
         ids, mask = pad_left([row.token_ids for row in rows], self.codec.pad_id)
         kinds, _ = pad_left([row.kinds for row in rows], 0)
         return ids, mask, kinds

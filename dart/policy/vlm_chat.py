@@ -30,9 +30,9 @@ class TemplateStyle:
     """The form of messages that a template accepts."""
 
     answers_are_texts: bool
-    """Answers are plain texts instead of lists of parts."""
+    """Whether the content of an answer is a plain text instead of a list of parts."""
     alternates: bool
-    """A message of the user is required between any two answers."""
+    """Whether a message of the user is required between any two answers."""
 
 
 STYLES = tuple(
@@ -79,7 +79,8 @@ class ChatTemplate:
                 f"{text.count(placeholder)} placeholders {placeholder!r}"
             )
         raise UnsupportedCheckpoint(
-            f"the checkpoint's chat template cannot render an episode: {'; '.join(dict.fromkeys(problems))}"
+            f"the checkpoint's chat template cannot render an episode: {'; '.join(dict.fromkeys(problems))}; "
+            "use another checkpoint or chat template"
         )
 
     def rendered(self, shown: Sequence[bool], style: TemplateStyle | None = None) -> str:

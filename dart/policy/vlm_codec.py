@@ -60,7 +60,7 @@ from dart.policy.vlm_processor import end_ids, load_config, load_processor, temp
 from dart.policy.vocabulary import POINTER_KEY
 
 _POINT_IN_ANSWER = re.compile(r"(?<=_box=')\(\d+,\d+\)(?=')")
-"""Matches a point in the text of an action. In a text to type quotes are escaped, so none is found there."""
+"""Matches a point in the text of an action. The quotes of a text to type are escaped, so it never matches."""
 
 _BOXES = re.compile(f"({re.escape(BOX_START)}|{re.escape(BOX_END)})")
 
@@ -75,7 +75,7 @@ class VisionLanguageCodec(Codec):
         """processor, config   processor and configuration of the checkpoint (`dart.policy.vlm_processor`)
         ends                   end tokens of the checkpoint's generation settings
 
-        Raises UnsupportedCheckpoint.
+        Raises UnsupportedCheckpoint when the checkpoint lacks something that a policy needs.
         """
         self.tokenizer = processor.tokenizer
         self._context = prompt_spec.context
@@ -98,7 +98,7 @@ class VisionLanguageCodec(Codec):
         self._writes_boxes = self._has_boxes and BOX_START in self._prompt
 
     def _chosen_points(self, config: Any) -> Points:
-        """Return what a point is for this checkpoint. Raises UnsupportedCheckpoint."""
+        """Return the unit in which this checkpoint writes points. Raises UnsupportedCheckpoint."""
         if self.pointer is None:
             known = POINTS_OF.get(config.model_type, "screen")
             return known if self._context.points == "auto" else self._context.points
@@ -117,7 +117,7 @@ class VisionLanguageCodec(Codec):
     # ---- screenshots ----
 
     def grid(self, frame: CoordinateFrame) -> PatchGrid:
-        """Return the patches of a screenshot, one for each of its image tokens."""
+        """Return the patch grid of a screenshot, one patch for each image token; needs the resize rule."""
         assert self.rule is not None  # checked when the codec is made
         side_px = self.rule.factor_px
         return PatchGrid(frame.shown_height_px // side_px, frame.shown_width_px // side_px)
@@ -195,15 +195,15 @@ class VisionLanguageCodec(Codec):
         return [] if is_written else list(self._begin)
 
     def _task(self, instruction: str) -> list[int]:
-        """Return the tokens of prompt and instruction. Box tokens of the prompt are tokens; those of an
-        instruction are text."""
+        """Return the tokens of prompt and instruction. `<|box_start|>` and `<|box_end|>` become special
+        tokens in the prompt, and plain text in the instruction."""
         begin, mark, rest = self._prompt.rpartition(BOX_END)
         if mark and self._has_boxes:
             return self._with_boxes(begin + mark) + self._cached_text(rest + instruction)
         return self._cached_text(self._prompt + instruction)
 
     def _with_boxes(self, text: str) -> list[int]:
-        """Return the tokens of a text in which box tokens are tokens."""
+        """Return the tokens of a text; `<|box_start|>` and `<|box_end|>` become special tokens."""
         pieces = _BOXES.split(text)
         return [
             token
@@ -220,7 +220,7 @@ class VisionLanguageCodec(Codec):
         return list(self._text.encode(text, add_special_tokens=False).ids)
 
     def _without_end(self, token_ids: Sequence[int]) -> list[int]:
-        """Return an answer's tokens without the end token, which the template writes."""
+        """Return an answer's tokens without the end token, because the chat template writes one itself."""
         return list(token_ids[:-1] if token_ids and token_ids[-1] in self.end_ids else token_ids)
 
     # ---- answers ----
@@ -229,7 +229,10 @@ class VisionLanguageCodec(Codec):
         return [*self._written_answer(parse_actions(action_text), frame), self._end_id]
 
     def _written_answer(self, actions: Sequence[Action], frame: CoordinateFrame) -> list[int]:
-        """Return the tokens of an answer, with the actions' points in pixels of the screen."""
+        """Return the tokens of an answer with these actions, whose points are pixels of the screen.
+
+        The tokens have no end token.
+        """
         shown = [map_points(action, frame.to_shown) for action in actions]
         text = write_answer(shown)
         points = [point for action in shown for point in points_of(action)]
@@ -247,7 +250,8 @@ class VisionLanguageCodec(Codec):
         return ids
 
     def encode_answer(self, text: str, instruction: str) -> list[int]:
-        """See `Codec`. Box tokens are accepted; tokens that end an answer or stand for an image are not."""
+        """Do as `Codec.encode_answer` says. The text may contain box tokens, but not the pointer token or
+        tokens that end an answer or stand for an image."""
         ids = self._without_end(self._written(text))
         pointers = () if self.pointer is None else (self.pointer.token_id,)
         if forbidden := {*ids} & {*self.end_ids, *self.never_sampled, *pointers}:
@@ -272,7 +276,7 @@ class VisionLanguageCodec(Codec):
             return f"{NOT_AN_ACTION}{text}"
 
     def _with_points(self, ids: Sequence[int], frame: CoordinateFrame, centres: Centres) -> str:
-        """Return the text of tokens, with each pointer and its patch as pixels of the shown image."""
+        """Return the text of answer tokens, with each pointer and patch as pixels of the resized image."""
         if self.pointer is None:
             return self._spelled(ids)
         grid, given, text, run = self.grid(frame), iter(centres), "", list[int]()
@@ -291,14 +295,14 @@ class VisionLanguageCodec(Codec):
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def _read(self, token_ids: Sequence[int]) -> list[int]:
-        """Return the tokens that the model reads for those of an answer: `<pointer>` in place of a patch."""
+        """Return an answer's tokens as the model reads them: `<pointer>` in place of each patch."""
         if self.pointer is None:
             return list(token_ids)
         first, pointer_id = self.pointer.first_patch_id, self.pointer.token_id
         return [pointer_id if token >= first else token for token in token_ids]
 
     def _end_of_a_turn(self, usual: int) -> int:
-        """Return the token with which the template ends an answer; `usual` if it has none of its own."""
+        """Return the token with which the chat template ends an answer; `usual` if it writes none."""
         written = self._written(self._chat.after_answer.lstrip())
         first = written[0] if written else usual
         is_end = first in self.tokenizer.added_tokens_decoder and first not in self.never_sampled
@@ -321,8 +325,8 @@ def resize_rule(image_processor: Any) -> ResizeRule | None:
 def pointer_tokens(config: Any) -> PointerTokens | None:
     """Return the tokens of a checkpoint's pointer head; None for a checkpoint without one.
 
-    Its configuration names the token `<pointer>` as GUI-Actor's checkpoints do. Patches have no token of the
-    tokenizer: they follow the last token of the model.
+    The checkpoint's configuration names the token `<pointer>` as GUI-Actor's checkpoints do. Patches are not
+    in the tokenizer: their ids begin after the last id of the model's vocabulary.
     """
     named = getattr(config, POINTER_KEY, None)
     if named is None:

@@ -31,26 +31,26 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
         self.drawn: list[tuple[Tensor, Tensor, Tensor]] = []
         """Token, log-prob and entropy [B] for each position."""
         self.centres: list[list[tuple[float, float]]] = [[] for _ in temperatures]
-        """See `dart.policy.sampling.SampledAnswer.centres`, for each row."""
+        """For each row, the points of a greedy answer's pointers so far (`SampledAnswer.centres`)."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return scores [B, V] in which each row's drawn token alone is possible."""
+        """Return scores [B, V] in which only the drawn token of each row is possible."""
         found = draw_tokens(allowed(scores, self._forbidden).cpu(), self._temperature, self._generator)
         self.drawn.append(self._pointed(*found))
         only = torch.full_like(scores, -torch.inf)
         return only.scatter(1, self._read(self.drawn[-1][0]).to(scores.device).unsqueeze(1), 0.0)
 
     def _pointed(self, token: Tensor, logprob: Tensor, entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Replace tokens by patches where a patch comes next."""
+        """Replace token, log-prob and entropy in rows whose next token is a patch; this class has none."""
         return token, logprob, entropy
 
     def _read(self, token: Tensor) -> Tensor:
-        """Return the tokens that the model reads for the drawn ones."""
+        """Return the drawn tokens as the model reads them."""
         return token
 
 
 class PointerDraw(Draw):
-    """Draws a patch after each `<pointer>`; the model reads `<pointer>` again in its place."""
+    """Draws a patch after each `<pointer>`; the model reads `<pointer>` again in place of the patch."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Images of a vision-language model: their tokens in the prompt, and the tensors beside them.
+"""Images of a vision-language model: their tokens in the prompt, and the tensors that go with these tokens.
 
 The checkpoint's own processor makes both. It is called with one image at a time: the tokens that replace an
-image's placeholder (rows, columns, tiles, line ends) then follow from the image's size alone, so engine and
-trainer get the same ones. Uses torch only where the processor does.
+image's placeholder (rows, columns, tiles, line ends) then depend on the image's size alone, so engine and
+trainer get the same tokens. Uses torch only where the processor does.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ KINDS = ("mm_token_type_ids", "token_type_ids")
 """Names of model inputs that mark which tokens stand for images."""
 
 MADE_HERE = ("input_ids", "attention_mask", *KINDS)
-"""Names of model inputs that follow from the tokens; all other inputs follow from the images alone."""
+"""Names of model inputs that are made from the tokens; all other inputs depend on the images alone."""
 
 TRIAL_PX = 448
 """Side of the blank image with which a processor is tried; large enough to be cut into tiles."""
@@ -70,9 +70,9 @@ class ImageEncoder:
     """Turns images into tokens and tensors with the processor of one checkpoint."""
 
     def __init__(self, processor: Any, rule: ResizeRule | None) -> None:
-        """rule   how images were resized before they come here; None: the processor resizes them
+        """rule   how images are resized before this class gets them; None: the processor resizes them
 
-        Raises UnsupportedCheckpoint when the processor cannot be used with prompts made of tokens.
+        Raises UnsupportedCheckpoint when the processor cannot serve prompts that are recorded as tokens.
         """
         self._processor = processor
         self._rule = rule
@@ -104,19 +104,19 @@ class ImageEncoder:
             self._cache = None
 
     def inputs(self, screens: Sequence[Screen]) -> dict[str, Any]:
-        """Return the torch tensors that the model needs for screenshots beside the tokens.
+        """Return the torch tensors that the model needs for screenshots in addition to the tokens, by name.
 
-        Raises ValueError when a screenshot has another number of tokens than a blank one of its size.
+        Raises ValueError when a screenshot has another number of tokens than a blank image of its size.
         """
         if self._is_separable(screens):
             return _joined([self._tensors_of(screen) for screen in screens])
         return self._tensors([screen.pixels for screen in screens])
 
     def _is_separable(self, screens: Sequence[Screen]) -> bool:
-        """Whether the tensors of these screenshots are those of each one, joined.
+        """Whether the tensors of each single screenshot, concatenated, are the tensors of all of them.
 
-        The Qwen-VL family has a row for each patch. Others pad images to the largest one, so there they must
-        have one size.
+        They are for the Qwen-VL family, which has a row for each patch. Other families pad images to the
+        largest one, so their screenshots must all have the same size.
         """
         return self._rule is not None or len({screen.pixels.shape for screen in screens}) == 1
 
@@ -160,13 +160,14 @@ class ImageEncoder:
         written = getattr(self._processor, "image_token", None)
         if not written:
             raise UnsupportedCheckpoint(
-                f"{self._name()} has no image_token, the placeholder of an image in a text"
+                f"{self._name()} has no image_token, the placeholder of an image in a text; use another "
+                "checkpoint"
             )
         ids = self._processor.tokenizer.encode(str(written), add_special_tokens=False)
         if len(ids) != 1:
             raise UnsupportedCheckpoint(
                 f"expected the image placeholder {str(written)!r} to be one token, "
-                f"got {len(ids)} from the checkpoint's tokenizer"
+                f"got {len(ids)} from the checkpoint's tokenizer; use another checkpoint"
             )
         return int(ids[0])
 
@@ -183,11 +184,14 @@ class ImageEncoder:
             tokens = self._tokens_of_blank(side_px, side_px)
         except CANNOT as error:
             raise UnsupportedCheckpoint(
-                f"{self._name()} cannot prepare a blank image of {side_px} px: {error}"
+                f"{self._name()} cannot prepare a blank image of {side_px} px: {error}; use another "
+                "checkpoint"
             ) from error
         names = [name for name in made if name not in MADE_HERE]
         if not names:
-            raise UnsupportedCheckpoint(f"{self._name()} makes no tensors of an image for its model")
+            raise UnsupportedCheckpoint(
+                f"{self._name()} makes no tensors of an image for its model; use another checkpoint"
+            )
         of_text = [name for name in names if not np.array_equal(made[name], other[name])]
         if of_text:
             raise UnsupportedCheckpoint(
@@ -201,12 +205,12 @@ class ImageEncoder:
 
 
 def blank(width_px: int, height_px: int) -> Pixels:
-    """Return a grey image; some processors take black or white for padding."""
+    """Return a grey image of this size, uint8; some processors would mistake black or white for padding."""
     return np.full((height_px, width_px, 3), 120, dtype=np.uint8)
 
 
 def _joined(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the model inputs of several images from those of each one: its rows one below the other."""
+    """Concatenate the model inputs of single images, by name, along the first dimension."""
     if len(made) == 1:
         return dict(made[0])
     import torch  # the processor has imported it by now; the codec, which uses this module, does without

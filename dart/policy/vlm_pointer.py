@@ -1,9 +1,9 @@
-"""The pointer head on a vision-language model: what it sees of the model, and its weights in checkpoints.
+"""The pointer head on a vision-language model: its inputs from the model, and its weights in checkpoints.
 
 The head takes the patches of the newest screenshot as they enter the language model, and the last hidden
-state at the token `<pointer>`. Both are read by hooks on the language model, so every family whose images
-are a grid of patches has them. The patch that was drawn is one more token of the answer; the model reads
-`<pointer>` again in its place, so its next token does not depend on which patch it was.
+state at the token `<pointer>`. Hooks on the language model read both, so the head works with every model
+family whose images are a grid of patches. The drawn patch is one more token of the answer. The model reads
+`<pointer>` again in place of the patch, so the next token does not depend on which patch was drawn.
 
 Shapes: B rows, T tokens, d width of the language model, m patches of the largest screenshot.
 """
@@ -29,7 +29,7 @@ HEAD_PATTERN = rf"^{HEAD_NAME}\."
 
 @dataclass(slots=True)
 class Seen:
-    """What the hooks saw of the language model."""
+    """What the hooks recorded of the language model; None before its first call."""
 
     inputs: Tensor | None = None
     """Embeddings [B, T, d] of the first call: the whole prompt, images included."""
@@ -51,7 +51,7 @@ def language_model_of(module: nn.Module) -> nn.Module:
 
 @contextmanager
 def watching(module: nn.Module) -> Iterator[Seen]:
-    """Record what enters and leaves the language model while the block runs."""
+    """Record the inputs and the hidden states of the language model while the block runs."""
     seen, model = Seen(), language_model_of(module)
 
     def before(_: nn.Module, __: Any, given: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def watching(module: nn.Module) -> Iterator[Seen]:
 
 
 def newest_patches(inputs: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return the patches [B, m, d] of the newest screenshots and their mask bool [B, m].
+    """Return the patches [B, m, d] of each row's newest screenshot, and a mask bool [B, m], false at padding.
 
     inputs   embeddings [B, T, d] that entered the language model
     rows     for each row, the positions of the newest screenshot's tokens
@@ -95,7 +95,7 @@ def positions_of_newest(token_ids: Sequence[int], placeholder_id: int, count: in
 
 
 def padded_queries(hidden: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gather the hidden states of points into one query tensor.
+    """Gather the hidden states at pointer tokens into one tensor of queries, padded with zeros.
 
     hidden   [B, K, d]
     points   bool [B, K], true where the hidden state is a query
@@ -120,7 +120,7 @@ def attach_head(module: Any, folder: Path) -> None:
     if not weights:
         raise UnsupportedCheckpoint(
             f"{folder}/config.json names a pointer token, but the checkpoint has no weights {HEAD_NAME}.*; "
-            "make one with `python -m dart.policy.pointer_checkpoint`, or use another checkpoint"
+            "make a checkpoint with a head by `python -m dart.policy.pointer_checkpoint`, or use another one"
         )
     like = next(module.parameters())
     head = load_head(weights, int(module.config.get_text_config().hidden_size), dropout=0.0)
@@ -128,7 +128,8 @@ def attach_head(module: Any, folder: Path) -> None:
 
 
 def expect_head(config: Any) -> None:
-    """Let transformers load checkpoints of this model with a head, without a report of unexpected weights."""
+    """Make transformers ignore the head's weights when it loads this kind of model, instead of reporting
+    unexpected weights."""
     kind: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
     known = kind._keys_to_ignore_on_load_unexpected or []
     if HEAD_PATTERN not in known:
@@ -136,7 +137,7 @@ def expect_head(config: Any) -> None:
 
 
 def head_of(module: Any) -> PointerHead:
-    """Return the head of a model, also if an adapter wraps it."""
+    """Return the pointer head of a model, also if an adapter wraps the model."""
     found: PointerHead = next(
         part for name, part in module.named_modules() if name.rpartition(".")[2] == HEAD_NAME
     )

@@ -1,8 +1,8 @@
 """The processor of a vision-language checkpoint: its tokenizer, its image processor, and the class that
 replaces placeholders by image tokens. Imports transformers.
 
-`AutoProcessor` also loads the processors of videos and sounds, which need further packages. Policies use
-neither, so the same class is built without them.
+`AutoProcessor` also loads processors for videos and sounds, which need further packages. Policies use neither
+videos nor sounds, so this module builds the same processor class without these parts.
 """
 
 import json
@@ -26,7 +26,8 @@ CANNOT = (ImportError, OSError, ValueError, TypeError, KeyError, AttributeError,
 def load_config(folder: Path) -> Any:
     """Load the configuration of a checkpoint.
 
-    Raises OSError, or UnsupportedCheckpoint if the checkpoint cannot be a policy.
+    Raises OSError or ValueError for an unreadable file, and UnsupportedCheckpoint if the checkpoint cannot be
+    a policy.
     """
     named = json_of(folder / "config.json").get("model_type")
     try:
@@ -56,9 +57,13 @@ def load_processor(folder: Path, config: Any) -> Any:
     kind = _processor_class(folder, config)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise UnsupportedCheckpoint(f"{folder} has no tokenizer.json, which the tokenizers library needs")
+        raise UnsupportedCheckpoint(
+            f"{folder} has no tokenizer.json, which the tokenizers library needs; use another checkpoint"
+        )
     if tokenizer.eos_token is None:
-        raise UnsupportedCheckpoint(f"the tokenizer of {folder} has no eos_token, the token that ends a text")
+        raise UnsupportedCheckpoint(
+            f"the tokenizer of {folder} has no eos_token, the token that ends a text; use another checkpoint"
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     parts = {"tokenizer": tokenizer, "image_processor": _image_processor(folder)}
@@ -69,10 +74,13 @@ def load_processor(folder: Path, config: Any) -> Any:
         )
     except CANNOT as error:
         raise UnsupportedCheckpoint(
-            f"the processor of {folder}, a {kind.__name__}, cannot be used for images and texts: {error}"
+            f"the processor of {folder}, a {kind.__name__}, cannot be used for images and texts: {error}; "
+            "install or restore what is missing, or use another checkpoint"
         ) from error
     if processor.tokenizer is not tokenizer or getattr(processor, "image_processor", None) is None:
-        raise UnsupportedCheckpoint(f"the processor of {folder}, a {kind.__name__}, takes no images")
+        raise UnsupportedCheckpoint(
+            f"the processor of {folder}, a {kind.__name__}, takes no images; use a vision-language checkpoint"
+        )
     return processor
 
 
@@ -97,7 +105,7 @@ def end_ids(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Read a JSON file of settings; no settings when the file does not exist.
+    """Read a JSON file of settings; an empty dictionary when the file does not exist.
 
     Raises ValueError when the file holds anything but a JSON object.
     """
@@ -105,7 +113,7 @@ def json_of(path: Path) -> dict[str, Any]:
         return {}
     settings = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(settings, dict):
-        raise ValueError(f"{path}: expected a JSON object")
+        raise ValueError(f"{path}: expected a JSON object; correct or restore the file")
     return settings
 
 
@@ -123,14 +131,16 @@ def _processor_class(folder: Path, config: Any) -> Any:
 
 
 def _image_processor(folder: Path) -> Any:
-    """Load the image processor with its Pillow backend, so that images are the same wherever the policy
-    runs."""
+    """Load the image processor with its Pillow backend, so that every machine prepares images alike."""
     try:
         return AutoImageProcessor.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, backend="pil"
         )
     except CANNOT as error:
-        raise UnsupportedCheckpoint(f"{folder} has no image processor that can be used: {error}") from error
+        raise UnsupportedCheckpoint(
+            f"{folder} has no image processor that can be used: {error}; install or restore what is missing, "
+            "or use another checkpoint"
+        ) from error
 
 
 def _without_videos(kind: Any) -> Any:

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 MOST_FILE_BYTES = 4 * 2**30
-"""Larger weights are written as several files with an index: they are hashed and read side by side."""
+"""Largest size of a file of weights. Larger weights become several files with an index, so that they can be
+hashed and read in parallel."""
 
 
 def write_model(
     module: Any, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
 ) -> None:
-    """Write configuration and weights of a model.
+    """Write configuration and weights of a model into a folder.
 
-    weights   the weights, where the module does not hold them; None: those of the module
-    dtype     precision in which they are written; None: their own
+    weights   the weights to write, by name; None: the current weights of the module
+    dtype     precision in which floating-point weights are written; None: the precision that they have
     """
     held = module.state_dict() if weights is None else dict(weights)
     if dtype is not None:
@@ -29,7 +30,7 @@ def write_model(
 
 
 def _converted(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Convert weights; names that share a tensor share it afterwards, so that it is written once."""
+    """Convert floating-point weights. Names that share a tensor still share it, so it is written once."""
     made: dict[int, Tensor] = {}
     return {
         name: made.setdefault(tensor.data_ptr(), tensor.to(dtype)) if tensor.is_floating_point() else tensor
@@ -38,7 +39,7 @@ def _converted(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, T
 
 
 def _name_dtype(file: Path, dtype: torch.dtype) -> None:
-    """Name the precision of the written weights in the configuration; the model named its own."""
+    """Set the precision in a written config.json to that of the written weights instead of the model's."""
     config = json.loads(file.read_text())
     config["dtype"] = str(dtype).removeprefix("torch.")
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -1,6 +1,6 @@
-"""The checks of `dartrl doctor`: this machine, what is installed, and the data of a run. They only read.
+"""The checks of `dartrl doctor`: of this machine, the installed programs and the data of a run.
 
-Each check reports what it found and, where something is wrong, what to do about it.
+Checks change nothing. Each reports what it found and, if something is wrong, what to do about it.
 """
 
 import os
@@ -36,13 +36,13 @@ GIB = 2**30
 MIB = 2**20
 
 DISK_LOW_BYTES = 2 * GIB
-"""Free space below which the check of the disk gives a note. A day of the laptop job keeps about 1 GiB."""
+"""Free bytes below which the check of the disk gives a note. A day of the laptop job writes about 1 GiB."""
 
 DISK_OUT_BYTES = 200 * MIB
-"""Free space below which the check of the disk fails: a checkpoint and its successor do not fit."""
+"""Free bytes below which the check of the disk fails, because two checkpoints do not fit."""
 
 FILES_LOW = 4096
-"""Limit of open files that is enough: a supervisor opens two for each child, a browser a few dozen."""
+"""A limit of this many open files is enough: a supervisor opens two for each child, a browser a few dozen."""
 
 GPU_DEADLINE_S = 5.0
 
@@ -69,11 +69,11 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTarget:
-    """What the checks look at: a configuration and, if there is one, a run."""
+    """What is checked: a configuration, ports and, if there is one, a run."""
 
     config: Config
     paths: RunPaths | None = None
-    """The paths of the run; None when no run is checked."""
+    """The paths of the run; None if no run is checked."""
     ports: tuple[int, ...] = ()
     """TCP ports on loopback that should be free."""
 
@@ -99,16 +99,17 @@ def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
 
 
 def _problem(topic: str, problem: str) -> CheckResult:
-    """Make a result of a message about a problem, whose last part is the remedy.
+    """Return the result for a message about a problem, split into what was found and the remedy.
 
-    The remedy follows the first semicolon or, without one, the first colon.
+    The remedy follows the first semicolon or, if there is none, the first colon. If there is neither, the
+    whole message is both.
     """
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
     return _wrong(topic, found, remedy or problem)
 
 
 def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]) -> Iterator[CheckResult]:
-    """Yield a result for each message in `missing`; without a message, a result with the text of `found`."""
+    """Yield a failed result for each message in `missing`; if there is none, a good result with `found()`."""
     problems = list(missing)
     yield from (_problem(topic, problem) for problem in problems)
     if not problems:
@@ -124,7 +125,7 @@ def python(_: CheckTarget) -> Iterator[CheckResult]:
 
 
 def packages(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check that the libraries of the extra `train` are installed, and vLLM where it is configured."""
+    """Check that the libraries of the extra `train` are installed, and vLLM if it is configured."""
     return _unless_missing(
         "packages",
         missing_packages(target.config),
@@ -164,7 +165,7 @@ def _cards() -> list[str]:
 
 
 def browser(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check what the configured environments need. A browser is asked for its version, so it must start."""
+    """Check what the configured environments need. A browser is started to ask for its version."""
     environments = target.config.environments
     executable = environments.executable or CHROMIUM
 
@@ -187,13 +188,13 @@ def policy(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def disk(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check the free space, and the permission to write, where the run directory is or will be."""
+    """Check free space and the permission to write in the run directory or its nearest existing parent."""
     root = target.paths.root if target.paths else target.config.run.dir.absolute()
     folder = next(place for place in (root, *root.parents) if place.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
     if free < DISK_OUT_BYTES:
-        yield _wrong("disk", found, "free some space: a run on a full disk waits until there is space")
+        yield _wrong("disk", found, "free some space, because a run on a full disk waits for space")
     elif free < DISK_LOW_BYTES:
         yield _note("disk", found, "free some space before a long run, or lower training.checkpoints_kept")
     else:
@@ -235,7 +236,7 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
-    """Report whether the run is running, and each process that is left over from an earlier start."""
+    """Report whether the run is running; if not, report each process that is left over from it."""
     if target.paths is None:
         yield _note("run", "no run to check; name one with --run-dir")
         return
@@ -249,7 +250,7 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
         yield _wrong(
             "processes",
             f"{name} (process {orphan}) is left over from the run in {root}",
-            f"the next start of the run ends it; or end it now with 'kill -9 {orphan}'",
+            f"the next start of the run ends this process; or end it now with 'kill -9 {orphan}'",
         )
     if not orphans:
         yield _fine("processes", "no process is left over from an earlier start of the run")
@@ -258,7 +259,7 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
     """Return the name and pid of each process that is left over from a run.
 
-    Actors are found by the run's list of processes, browsers by the profile that they use."""
+    Actors are found by the run's list of processes, browsers by the folder of their profile."""
     try:
         actors = [(one.name, one.pid) for one in still_running(paths.root / "processes.json", paths.board)]
     except (ActorError, OSError):
@@ -299,7 +300,7 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check the newest checkpoint of the run, from which a resumed run continues."""
+    """Check the newest checkpoint, from which the run continues when it is resumed."""
     from dart.store.integrity import check_checkpoints
 
     if target.paths is None:

@@ -1,10 +1,10 @@
-"""What lies on each GPU: weights, optimizer, activations, cache, with the sum against the GPU's memory.
+"""An estimate of the memory that each GPU needs: weights, optimizer, activations, cache, and the sum.
 
-Weights and what is trained are counted (`dart.preflight.memory`). Activations follow Korthikanti et al.
-2022 (arXiv 2205.05198, section 4): 34 bytes for each token, layer and unit of width in 16 bits, without the
-part of attention that grows with the square of the length, which current kernels do not keep; with gradient
-checkpointing 2 bytes, and one layer in full. What libraries and compiled graphs take is assumed
-(`RUNTIME_BYTES`). No figure was compared with a GPU yet.
+Weights, gradients and the optimizer's state are counted (`dart.preflight.memory`). Activations follow
+Korthikanti et al. 2022 (arXiv 2205.05198, section 4): in 16 bits, 34 bytes for each token, layer and hidden
+unit. The part of attention that grows with the square of the length is left out, because current kernels do
+not keep it. With gradient checkpointing it is 2 bytes, and 34 for one layer. The memory of libraries and
+compiled graphs is assumed (`RUNTIME_BYTES`). The estimate has not been compared with measurements yet.
 """
 
 import json
@@ -25,22 +25,22 @@ from dart.preflight.memory import BYTES_OF_DTYPE, PolicySize, estimate, policy_s
 from dart.telemetry.engine_names import engine_names
 
 RUNTIME_BYTES = 2**30
-"""Assumed memory of one process on a GPU: the context of CUDA, libraries, compiled graphs."""
+"""Assumed bytes of one process on a GPU for the CUDA context, libraries and compiled graphs."""
 
 PASS_TOKENS = 16_384
-"""Largest number of tokens in one pass of a vLLM engine, its default on large GPUs."""
+"""Largest number of tokens in one pass of a vLLM engine: vLLM's default on large GPUs."""
 
 LAYER_BYTES, KEPT_BYTES = 34, 2
-"""Bytes of activations for each token, layer and unit of width in 16 bits: all, and with checkpointing."""
+"""Bytes of 16-bit activations for each token, layer and hidden unit, without and with checkpointing."""
 
 LOGIT_COPIES = 3
-"""Copies of an answer's logits in float32 during an update: logits, their log-softmax, the gradient."""
+"""Number of float32 arrays of the logits' size in an update: logits, their log-softmax, the gradient."""
 
 PATCHES_PER_TOKEN = 4
-"""Patches of the vision tower for each image token, in the Qwen-VL family."""
+"""Number of patches of the vision tower for each image token in the Qwen-VL family."""
 
 IN_MAIN_MEMORY = ("libraries", "checkpoint being written", "weights with the adapter while they are written")
-"""Parts of the trainer's memory that are not on its GPU."""
+"""Names of those parts of the trainer's memory that are in main memory and not on a GPU."""
 
 NO_ROOM = "no room for a cache within rollout.vllm.memory"
 
@@ -55,7 +55,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimensions:
-    """The dimensions of a checkpoint, as its config.json has them."""
+    """The dimensions of a model, read from the config.json of its checkpoint."""
 
     layers: int
     hidden: int
@@ -67,17 +67,17 @@ class Dimensions:
 
     @property
     def cache_bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token, in 16 bits."""
+        """Bytes of the keys and values of one token in all layers, in 16 bits."""
         return 2 * 2 * self.layers * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A process with memory on a GPU."""
+    """A process that has memory on a GPU, with the bytes and a note for the user."""
 
     name: str
     parts: Mapping[str, int]
-    """Bytes by purpose."""
+    """Bytes on the GPU by purpose, such as `weights`."""
     note: str = ""
 
     @property
@@ -86,7 +86,10 @@ class Holder:
 
 
 def dimensions_of(folder: Path) -> Dimensions:
-    """Read the dimensions of a vision-language checkpoint. Raises OSError or ValueError."""
+    """Read the dimensions of a vision-language checkpoint.
+
+    Raises OSError or ValueError if config.json cannot be read or lacks a dimension.
+    """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     text, vision = {**config, **config.get("text_config", {})}, config.get("vision_config", {})
     try:
@@ -105,10 +108,12 @@ def dimensions_of(folder: Path) -> Dimensions:
 
 
 def planned_layout(folder: Path) -> Layout:
-    """Return names and shapes of the weights that a config.json describes, without any weights.
+    """Return names and shapes of the weights that a config.json describes, without needing the weights.
 
-    Qwen2.5-VL, which UI-TARS-1.5 is, is counted here. Other models are made without memory by transformers,
-    in a process of its own, because that takes many seconds. Raises OSError, ValueError or UnavailableError.
+    For Qwen2.5-VL (also UI-TARS-1.5) they are computed here. For other models, a process of its own has
+    transformers make the model without memory for its weights, which takes many seconds.
+
+    raises   OSError, ValueError or UnavailableError
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") == "qwen2_5_vl":
@@ -120,7 +125,11 @@ def planned_layout(folder: Path) -> Layout:
 
 
 def qwen_layout(text: Mapping[str, Any], vision: Mapping[str, Any]) -> Layout:
-    """Return names and shapes of the weights of a Qwen2.5-VL checkpoint. Raises KeyError."""
+    """Return names and shapes of the weights of a Qwen2.5-VL checkpoint.
+
+    text, vision   the settings of the language model and of the vision tower in config.json
+    raises         KeyError if a setting is missing
+    """
     hidden, middle = text["hidden_size"], text["intermediate_size"]
     keys = text["num_key_value_heads"] * (hidden // text["num_attention_heads"])
     found: dict[str, tuple[int, ...]] = {"embed": (text["vocab_size"], hidden), "norm": (hidden,)}
@@ -156,7 +165,10 @@ def _made_layout(folder: Path) -> Layout:
             command, capture_output=True, text=True, timeout=SHAPES_DEADLINE_S, check=True
         ).stdout
     except subprocess.TimeoutExpired as late:
-        raise UnavailableError(f"counting its weights took {SHAPES_DEADLINE_S:g} s and more") from late
+        raise UnavailableError(
+            f"counting the weights of the policy took longer than {SHAPES_DEADLINE_S:g} s; try again when "
+            "the machine is less busy"
+        ) from late
     except subprocess.CalledProcessError as failed:
         reason = str(failed.stderr).strip().rpartition("\n")[2]
         raise UnavailableError(f"the weights of {folder} cannot be counted: {reason}") from failed
@@ -164,7 +176,7 @@ def _made_layout(folder: Path) -> Layout:
 
 
 def gpu_bytes_here(program: str = "nvidia-smi") -> int | None:
-    """Return the memory of this machine's smallest GPU; None where none is found."""
+    """Return the memory of this machine's smallest GPU in bytes; None if no GPU is found."""
     if shutil.which(program) is None:
         return None
     command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -183,11 +195,12 @@ def on_gpus(
     gpu_bytes: int | None,
     names: Sequence[str] = (),
 ) -> dict[str, list[Holder]]:
-    """Return who has memory on each GPU, the GPUs in order.
+    """Return the processes that have memory on each GPU, by the name of the GPU, in the order of the names.
 
-    dimensions   None for a small policy: its activations and caches are not counted
-    names        names of the engines; by default those of a run on one machine
-    gpu_bytes    memory of one GPU; None: unknown, so the share that vLLM reserves is unknown, too
+    dimensions   dimensions of the policy; None for a small policy, whose activations and caches are not
+                 counted
+    gpu_bytes    memory of one GPU; None: unknown, so the cache of a vLLM engine is not counted
+    names        names of the engines; empty: those of a run on one machine
     """
     found: dict[str, list[Holder]] = {}
     engines = names or engine_names(len(assignment.engines))
@@ -209,7 +222,7 @@ def _engine(
     name: str,
     width: int,
 ) -> Holder:
-    """Return what one of an engine's GPUs holds of it."""
+    """Return the memory of an engine on one of its `width` GPUs."""
     rollout = config.rollout
     if rollout.engine != "vllm":
         weights = BYTES_OF_DTYPE["float32"] * policy.parameters
@@ -236,7 +249,7 @@ def _engine(
 
 
 def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) -> Iterator[tuple[str, int]]:
-    """Yield name and bytes of each part of one rank's memory on its GPU."""
+    """Yield name and bytes of each part of the memory of one rank of the trainer on its GPU."""
     held = next(kind.parts for kind in estimate(config, policy) if kind.name == "trainer")
     yield from ((name, count) for name, count in held.items() if name not in IN_MAIN_MEMORY)
     yield "runtime", RUNTIME_BYTES
@@ -259,7 +272,11 @@ def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) 
 
 
 def gpu_lines(found: Mapping[str, Sequence[Holder]], gpu_bytes: int | None, where: str = "GPU") -> list[str]:
-    """Return lines: for each GPU its sum against its memory, and who holds what, with what is too much."""
+    """Return lines of text: for each GPU the sum, the memory of each process, and a warning if needed.
+
+    gpu_bytes   memory of one GPU; None: unknown, so there is no limit and no warning about the sum
+    where       text before the name of a GPU
+    """
     lines: list[str] = []
     for gpu, holders in found.items():
         total = sum(holder.total_bytes for holder in holders)
@@ -269,7 +286,7 @@ def gpu_lines(found: Mapping[str, Sequence[Holder]], gpu_bytes: int | None, wher
         if gpu_bytes and total > gpu_bytes:
             lines.append(f"    that is {size(total - gpu_bytes)} more than it has; use {REMEDY}")
         elif any(holder.note == NO_ROOM for holder in holders):
-            lines.append(f"    an engine there cannot start; use {REMEDY}")
+            lines.append(f"    an engine on this GPU cannot start; use {REMEDY}")
     return lines
 
 
@@ -280,9 +297,11 @@ def _described(holder: Holder) -> str:
 
 
 def counted(config: Config) -> tuple[PolicySize, Dimensions | None]:
-    """Return the size and the dimensions of a run's policy, from its files, or from config.json alone.
+    """Return the size and the dimensions of a run's policy; the dimensions are None for a small policy.
 
-    Raises OSError, ValueError or DartError when the folder does not say.
+    They are read from the weight files or, if there are none, from config.json alone.
+
+    raises   OSError, ValueError or DartError if the folder of the policy does not have them
     """
     folder = config.training.policy
     described: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
-"""Fetches a checkpoint from the Hugging Face hub, checks every file by its hash, and notes the commit.
+"""Fetches a checkpoint from the Hugging Face hub and checks every file by its hash.
 
-A branch or a tag is resolved to its commit first, and all files are of that commit. The folder appears when
-every file is there and right; `hub.json` in it names repository, revision, commit and the hash of each file.
+A branch or a tag is first resolved to a commit, and all files are fetched from this commit. The folder of the
+checkpoint appears only when every file has been fetched and checked. Its `hub.json` has the repository, the
+revision, the commit and the hash of each file.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from dart.core.errors import UnavailableError
 
 ENDPOINT = "HF_ENDPOINT"
 SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")
-"""Ends of the names of files that belong to a checkpoint; others, such as pictures, are left out."""
+"""Suffixes of the files that are fetched; others, such as pictures, are left out."""
 
 READ_BYTES = 1 << 20
 
@@ -27,12 +28,13 @@ READ_BYTES = 1 << 20
 def fetch(
     policy: HubPolicy, say: Callable[[str], None] = lambda _: None, *, only_config: bool = False
 ) -> Path:
-    """Fetch a checkpoint, unless it is there, and return its folder.
+    """Fetch a checkpoint, unless it has been fetched before, and return its folder.
 
-    only_config   fetch config.json alone, which is enough for an estimate of memory (`up --dry-run`)
+    say           prints a line of progress
+    only_config   fetch only config.json, which is enough for an estimate of memory (`dartrl up --dry-run`)
 
-    Raises UnavailableError when the hub cannot be reached, knows no such checkpoint, or a file is not what
-    the hub says.
+    Raises UnavailableError if the hub cannot be reached or has no such checkpoint, or if a fetched file does
+    not have the hash that the hub reports.
     """
     if (policy.folder / NOTE).is_file():
         return policy.folder
@@ -43,7 +45,9 @@ def fetch(
         info = api.model_info(policy.repo, revision=policy.revision, files_metadata=True)
         wanted = [one for one in info.siblings or () if _belongs(one.rfilename, only_config=only_config)]
         if not any(one.rfilename == "config.json" for one in wanted):
-            raise UnavailableError(f"{policy} has no config.json, so it is no checkpoint of a policy")
+            raise UnavailableError(
+                f"{policy} has no config.json, so it is not a checkpoint of a policy; name another repository"
+            )
         target = policy.folder if only_config else policy.folder.with_name(f".{policy.folder.name}.part")
         target.mkdir(parents=True, exist_ok=True)
         hashes = {}
@@ -63,14 +67,15 @@ def fetch(
 
 
 def fetch_if_allowed(config: Config, say: Callable[[str], None]) -> None:
-    """Fetch the policy of a run if it is on the hub, is not here, and `training.fetch_policy` allows it."""
+    """Fetch the policy of a run, if `training.policy` names one on the hub, `training.fetch_policy` is true,
+    and it has not been fetched before."""
     policy = fetched_from(config.training.policy)
     if policy is not None and config.training.fetch_policy:
         fetch(policy, say)
 
 
 def commit_of(folder: Path) -> str | None:
-    """Return the commit of a fetched checkpoint; None for a folder that was not fetched."""
+    """Return the commit of a fetched checkpoint; None for a folder that was not fetched from the hub."""
     try:
         return str(json.loads((folder / NOTE).read_text(encoding="utf-8"))["commit"])
     except (OSError, ValueError, LookupError):
@@ -84,7 +89,11 @@ def _belongs(name: str, *, only_config: bool) -> bool:
 
 
 def _checked(file: Path, said: Any, policy: HubPolicy) -> str:
-    """Return the hash of a file: sha256 of a large one, git's for others. Raises UnavailableError."""
+    """Check a fetched file and return its hash: the sha256 of a large (LFS) file, else git's blob hash.
+
+    said     the hub's description of the file
+    raises   UnavailableError, after deleting the file, if the hash is not the one that the hub reports
+    """
     large = said.lfs.sha256 if said.lfs else None
     begin = b"" if large else f"blob {file.stat().st_size}\0".encode()
     digest = hashlib.sha256() if large else hashlib.sha1(begin, usedforsecurity=False)
@@ -95,15 +104,15 @@ def _checked(file: Path, said: Any, policy: HubPolicy) -> str:
     if digest.hexdigest() != expected:
         file.unlink()
         raise UnavailableError(
-            f"{file.name} of {policy} came with the hash {digest.hexdigest()}, expected {expected}: "
-            "the download is damaged or was changed on its way; fetch it again"
+            f"{file.name} of {policy} has the hash {digest.hexdigest()}, expected {expected}: "
+            "the file was damaged or changed during the download; fetch it again"
         )
     return str(expected)
 
 
 @contextmanager
 def _told(policy: HubPolicy) -> Iterator[None]:
-    """Turn errors of the hub and of the network into one that says what to do."""
+    """Turn errors of the hub and of the network in the block into UnavailableError, which says what to do."""
     from huggingface_hub import errors
 
     where = os.environ.get(ENDPOINT) or "https://huggingface.co"
@@ -114,7 +123,7 @@ def _told(policy: HubPolicy) -> Iterator[None]:
         raise UnavailableError(f"{what}; name a commit, a tag or a branch") from error
     except errors.RepositoryNotFoundError as error:
         what = f"{where} has no {policy.repo}, or does not show it to you"
-        raise UnavailableError(f"{what}; check the name, or set HF_TOKEN for a gated one") from error
+        raise UnavailableError(f"{what}; check the name, or set HF_TOKEN for a gated repository") from error
     # The base of all errors of the hub's HTTP client, whose own name changes with the version.
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         what = f"{policy} cannot be fetched from {where}: {error}"

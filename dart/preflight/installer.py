@@ -1,7 +1,7 @@
-"""Installation of what environments need beside Python packages, for `dartrl setup` and `make setup`.
+"""Installs what environments need besides Python packages, for `dartrl setup` and `make setup`.
 
-The browser is installed through apt, the MiniWoB++ pages through pip. `dart.preflight.requirements` names
-what cannot be installed here, with its remedy.
+The browser is installed through apt, the MiniWoB++ pages through pip. `dart.preflight.requirements` reports
+what is missing otherwise, with a remedy.
 """
 
 import importlib.util
@@ -38,7 +38,10 @@ INSTALL_PAGES: Command = (
 
 
 def missing_installations(config: Config) -> list[Command]:
-    """Return the commands that install what the configured environments lack, as far as this user can."""
+    """Return the commands that install what the configured environments lack.
+
+    Commands that this user cannot run are left out: those that need root or sudo, or pip if it is missing.
+    """
     if not KINDS[config.environments.kind].is_page:
         return []
     commands: list[Command] = []
@@ -56,9 +59,10 @@ def missing_installations(config: Config) -> list[Command]:
 
 
 def install(command: Command, announce: Callable[[str], None]) -> None:
-    """Announce and run a command. Its standard output, which only shows progress, is dropped.
+    """Announce and run a command. Its standard output, which only shows progress, is not shown.
 
-    raises    UnavailableError if the command fails
+    announce   prints a line with the command
+    raises     UnavailableError if the command fails
     """
     announce(f"running {shlex.join(command)}")
     code = subprocess.run(
@@ -66,16 +70,16 @@ def install(command: Command, announce: Callable[[str], None]) -> None:
     ).returncode
     if code:
         raise UnavailableError(
-            f"the command '{shlex.join(command)}' ended with exit code {code}; its error is above; "
-            "repair that, or install the package in another way, and repeat 'dartrl setup'"
+            f"the command '{shlex.join(command)}' ended with exit code {code}; its error is above; remove "
+            "the cause, or install the package in another way, and repeat 'dartrl setup'"
         )
     importlib.invalidate_caches()
 
 
 def as_root() -> Command | None:
-    """Return the words before `apt-get` that run it as root; no words if this user is root.
+    """Return the words to put before `apt-get` so that it runs as root; an empty tuple if this user is root.
 
-    None if there is no apt-get, or if this user may not become root without a password."""
+    None if there is no apt-get, or if this user cannot become root by sudo without a password."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:

@@ -1,10 +1,11 @@
 """An estimate of the memory of a run, from its configuration and its policy, before anything starts.
 
 The estimate counts the weights in the checkpoint's files, what the configuration adds to them (gradients,
-optimizer, adapter, copies), and what Python, its libraries and a browser hold according to measurements
-(`benchmarks.longevity`). It does not count activations, key-value caches and screenshots, which depend on the
-episodes; `training.image_cache_mib` limits those that a trainer has prepared. On a machine with graphics
-cards the weights and what belongs to them are in the memory of the cards, all else is in main memory.
+optimizer, adapter, copies), and the memory of Python, its libraries and a browser as measured by
+`benchmarks.longevity`. It does not count activations, key-value caches and screenshots, which depend on the
+episodes; `training.image_cache_mib` limits the screenshots that a trainer has prepared. On a machine with
+GPUs, the weights and what the configuration adds to them are in the memory of the GPUs, and the rest is in
+main memory.
 """
 
 import math
@@ -23,24 +24,25 @@ from dart.inspect.formatting import size
 MIB = 2**20
 
 PYTHON_BYTES = 30 * MIB
-"""Memory of an actor without torch, without what the actor shares with its supervisor (measured as PSS)."""
+"""Bytes of an actor without torch, apart from memory that it shares with its supervisor (measured as PSS)."""
 
 TORCH_BYTES = 220 * MIB
-"""Memory of a process that has imported torch and transformers."""
+"""Bytes of a process that has imported torch and transformers."""
 
 BROWSER_BYTES = 200 * MIB
-"""Memory of all processes of a headless Chromium after an hour of MiniWoB++ pages (measured as PSS)."""
+"""Bytes of all processes of a headless Chromium, after an hour of MiniWoB++ pages (measured as PSS)."""
 
 SINGLETONS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
 """Processes, other than the trainer, of which a run has exactly one."""
 
 ADAM_MOMENTS = 2
-"""Number of values that AdamW keeps for each trained weight."""
+"""Number of values that AdamW stores for each trained weight."""
 
 BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 ADAPTED = re.compile(r"\.(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj)\.weight$")
-"""Names of the weights that LoRA adapts (`dart.policy.lora.LAYERS`); those of the vision tower match, too."""
+"""Names of the weights that LoRA adapts (`dart.policy.lora.LAYERS`). Weights of the vision tower also match,
+although LoRA does not adapt them."""
 
 REMEDY = (
     "fewer environments (environments.count), fewer engines (rollout.count), "
@@ -50,7 +52,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySize:
-    """The number of parameters in the checkpoint of a policy."""
+    """The number of parameters of a policy and of a LoRA adapter for it."""
 
     parameters: int = 0
     adapter_parameters_per_rank: int = 0
@@ -59,7 +61,7 @@ class PolicySize:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The memory of one kind of process."""
+    """The memory of `count` processes of one kind."""
 
     name: str
     count: int
@@ -75,7 +77,7 @@ class ProcessMemory:
 def policy_size(folder: Path) -> PolicySize:
     """Count the parameters of a checkpoint. Only the headers of its weight files are read.
 
-    raises    OSError, ValueError or DartError when the folder holds no readable checkpoint
+    raises    OSError, ValueError or DartError if the folder has no readable checkpoint
     """
     try:
         return size_of(layout_of(folder))
@@ -106,8 +108,8 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     """Yield name and bytes of each part of the memory of one rank of the trainer.
 
-    Trained weights, gradients and moments have `training.weight_precision`, those of an adapter float32; what
-    is frozen has `training.precision`."""
+    Trained weights, their gradients and their optimizer moments have `training.weight_precision`, or float32
+    if an adapter is trained. Weights that are not trained have `training.precision`."""
     training = config.training
     if training.learner != "grpo":
         yield "python", PYTHON_BYTES
@@ -160,7 +162,7 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
 def memory_lines(config: Config, available_bytes: int) -> list[str]:
     """Return the estimate as lines of text, or one line that says why there is no estimate.
 
-    available_bytes   main memory that is free now
+    available_bytes   bytes of main memory that are free now
     """
     folder = config.training.policy
     if config.training.learner == "simulated":
@@ -176,7 +178,7 @@ def memory_lines(config: Config, available_bytes: int) -> list[str]:
 
 
 def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
-    """Return lines: a heading, each kind of process, the total, and a warning if less memory is available."""
+    """Return lines of text: a heading, each kind of process, the total, and a warning if it is too much."""
     total = sum(kind.total_bytes for kind in kinds)
     lines = [f"memory, at least (a policy of {policy.parameters:,} parameters)"]
     for kind in kinds:

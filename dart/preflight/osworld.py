@@ -1,8 +1,9 @@
-"""The checks of `dartrl osworld check`: whether OSWorld's machines can play its tasks, before a run does.
+"""The checks of `dartrl osworld check`: whether machines can play OSWorld's tasks, before a run uses them.
 
-On each machine: the guest server answers, the screen has its size, input and clipboard work, and one task of
-each application is set up, judged 0, played by its script where there is one, judged 1, and reverted. Every
-wait has a deadline.
+On each machine it is checked that the guest server answers, that the screen has the configured size, and that
+input and clipboard work. Then one task of each application is set up and has to be judged 0. If there is a
+script that solves it (`ORACLES`), the script is played and the task has to be judged 1. At the end the
+machine is reverted. Every wait has a deadline.
 """
 
 import asyncio
@@ -40,13 +41,13 @@ from dart.environments.osworld.tasks import PREFIX, OSWorldTask, load_task, task
 from dart.preflight.doctor import CheckResult, CheckVerdict
 
 CALL_DEADLINE_S = 20.0
-"""Deadline of a single call: a machine that is up answers within a second."""
+"""Deadline in seconds of a single call to a machine. A machine that is up answers within one second."""
 
 MACHINES_AT_ONCE = 8
-"""How many machines are checked at the same time. Each evaluation takes a processor of this computer."""
+"""Number of machines that are checked at a time. Each evaluation uses one processor of this computer."""
 
 CLIPBOARD_TEXT = "dartrl: ü 中"
-"""Characters that no keyboard has: such text is pasted."""
+"""Text with characters that no keyboard has. Actions paste such text instead of typing it."""
 
 PRINTED = "dartrl"
 PRINTS = f"import pyautogui; print({PRINTED!r})"
@@ -65,22 +66,24 @@ class MachineCheckResult(CheckResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What is checked, and how long it may take."""
+    """What is checked, on which machines, and how long it may take."""
 
     settings: OSWorldSettings
     scratch: Path
-    """Folder for files of the checks."""
+    """Folder for temporary files of the checks."""
     deadline_s: float
-    """Deadline of each setup, each script and each evaluation."""
+    """Deadline in seconds of each setup, each script and each evaluation."""
     applications: frozenset[str] = frozenset()
-    """The applications (folders of the tasks) to check; empty for all."""
+    """The applications to check, named as the folders of the tasks; empty: all."""
     guest_of: GuestOf = Guest
 
 
 async def check_machines(
     preflight: Preflight, report: Report = lambda result: None
 ) -> list[MachineCheckResult]:
-    """Check the machines of ``settings.addresses``, some at a time; return the results in their order.
+    """Check the machines of ``settings.addresses``, MACHINES_AT_ONCE at a time.
+
+    Returns the results for this computer, then those of each machine in the order of the addresses.
 
     report   called with each result as soon as it is known
     """
@@ -108,20 +111,20 @@ async def check_machines(
 
 
 def _evaluators(preflight: Preflight) -> tuple[ScoringEnvironment | None, list[MachineCheckResult]]:
-    """Return the environment with the evaluators, or None, and the result of looking for it."""
+    """Return the evaluators' virtual environment, or None if it is missing, and the result of the check."""
     results = _Results("")
     try:
         scoring = find_evaluators(preflight.settings.evaluators)
     except EvaluatorsMissing as error:
         found, _, remedy = str(error).partition(": ")
-        return None, [results.wrong("evaluators", f"{found}; no task was tried", remedy)]
+        return None, [results.wrong("evaluators", f"{found}; so no task was tried", remedy)]
     return scoring, [results.fine("evaluators", f"{scoring.name} in {preflight.settings.evaluators}")]
 
 
 def _without_tasks(
     preflight: Preflight, tasks: Mapping[str, "TaskOfApplication"]
 ) -> Iterator[MachineCheckResult]:
-    """Yield a result when there are no tasks, or none of an application that was asked for."""
+    """Yield a result if there are no tasks at all, or none of an application in `preflight.applications`."""
     absent = preflight.applications - tasks.keys()
     if absent or not tasks:
         of = f" of {', '.join(sorted(absent))}" if absent else ""
@@ -137,19 +140,23 @@ def _without_tasks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOfApplication:
-    """The task of one application that is tried."""
+    """The task that is tried for one application, or the reason (`why_none`) why there is none."""
 
     task_id: str = ""
-    """Empty when no task of the application can be played."""
+    """Id of the task; empty if no task of the application can be played."""
     why_none: str = ""
 
 
 def chosen_tasks(
     tasks: Path, scoring: ScoringEnvironment, applications: frozenset[str] = frozenset()
 ) -> Mapping[str, TaskOfApplication]:
-    """Return one task for each application: with a script if there is one, else one that needs no file.
+    """Return one task for each application, by the name of the application.
 
-    Tasks that cannot be done, cannot be judged here, or are judged wrongly are not tried.
+    A task with a script (`ORACLES`) is preferred, then a task that needs no files. Tasks that are infeasible,
+    cannot be judged by these evaluators, or are judged wrongly (`MISJUDGED`) are never chosen.
+
+    tasks          folder with the task files, or a file with a set of tasks
+    applications   the applications to return; empty: all
     """
     return {
         area: _chosen(ids, tasks, scoring)
@@ -159,7 +166,7 @@ def chosen_tasks(
 
 
 def _areas(tasks: Path) -> Mapping[str, Sequence[str]]:
-    """Return the task ids of each application."""
+    """Return the task ids of each application, by the name of the application."""
     areas: dict[str, list[str]] = {}
     for task_id in task_ids(tasks):
         areas.setdefault(task_id.removeprefix(PREFIX).partition("/")[0], []).append(task_id)
@@ -182,7 +189,7 @@ def _chosen(ids: Sequence[str], tasks: Path, scoring: ScoringEnvironment) -> Tas
 
 
 def _rank(task: OSWorldTask) -> tuple[int, bool]:
-    """Order tasks: those with a script as `ORACLES` has them, then those without files, then the others."""
+    """Return a sort key: tasks with a script first, in the order of `ORACLES`, then tasks without files."""
     order = list(ORACLES)
     place = order.index(task.task_id) if task.task_id in ORACLES else len(order)
     return place, any(step.type in ("download", "upload_file") for step in task.steps())
@@ -193,7 +200,7 @@ def _rank(task: OSWorldTask) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """Makes the results of one machine."""
+    """Makes the results of the checks of one machine; an empty address means this computer."""
 
     machine: str
 
@@ -215,7 +222,11 @@ class _Results:
 async def _checks(
     preflight: Preflight, number: int, tasks: Mapping[str, TaskOfApplication]
 ) -> AsyncIterator[MachineCheckResult]:
-    """Yield the results of one machine; after a guest that does not answer there are no others."""
+    """Yield the results of one machine. If its guest server does not answer, that is the only result.
+
+    number   index of the machine in `settings.addresses`
+    tasks    the task of each application
+    """
     settings = preflight.settings
     address = parse_address(settings.addresses[number])
     results = _Results(str(address))
@@ -276,7 +287,7 @@ async def _screen(guest: Guest, settings: OSWorldSettings, results: _Results) ->
         f"the screen has {_written(size)} pixels, a screenshot {_written(shown)}, and the configuration says "
         f"{_written(expected)}",
         f"set environments.osworld.width = {shown[0]} and height = {shown[1]}, or change the machine's "
-        "resolution; tasks place some clicks by it",
+        "resolution; some tasks place clicks by the size of the screen",
     )
 
 
@@ -296,7 +307,7 @@ async def _desktop(guest: Guest, results: _Results) -> MachineCheckResult:
 
 
 async def _output(guest: Guest, results: _Results) -> MachineCheckResult:
-    """Check that a program prints what it prints and nothing else: evaluators take the output for a path."""
+    """Check that the output of a program has only what it prints, because evaluators use outputs as paths."""
     try:
         ended = await guest.python(PRINTS, deadline_s=CALL_DEADLINE_S)
     except InfrastructureFault as error:
@@ -306,15 +317,18 @@ async def _output(guest: Guest, results: _Results) -> MachineCheckResult:
     return results.wrong(
         "output",
         f"a program that imports pyautogui and prints {PRINTED!r} printed "
-        f"{(ended.output or ended.error).strip()[:200]!r}; evaluators take such output for a path, find no "
-        "file and judge 0",
-        "if it is a warning of Xlib.xauth, run `xauth add $DISPLAY . $(mcookie)` on the machine; else remove "
-        "what prints it",
+        f"{(ended.output or ended.error).strip()[:200]!r}; evaluators use such output as a path, so they "
+        "find no file and judge 0",
+        "if the output has a warning of Xlib.xauth, run `xauth add $DISPLAY . $(mcookie)` on the machine; "
+        "otherwise remove what prints the additional text",
     )
 
 
 async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:
-    """Copy a text and read it back, in a program like those of actions, which needs pyautogui, too."""
+    """Check that a text can be copied to the clipboard and read back.
+
+    The check runs the same kind of program as actions, so it also needs pyautogui on the machine.
+    """
     try:
         sent = program([copying_line(CLIPBOARD_TEXT)], uuid.uuid4().hex)
         ended = await guest.python(sent, deadline_s=CALL_DEADLINE_S)
@@ -324,7 +338,7 @@ async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:
     except InfrastructureFault as error:
         said = str(error)
     if not said:
-        return results.fine("clipboard", "keeps text that no keyboard has")
+        return results.fine("clipboard", "keeps text with characters that no keyboard has")
     remedy = "install pyautogui and pyperclip for the program `python` of the guest server, and xclip"
     return results.wrong("clipboard", f"a copied text did not come back: {said}", remedy)
 
@@ -339,10 +353,13 @@ async def _application(
     chosen: TaskOfApplication,
     results: _Results,
 ) -> AsyncIterator[MachineCheckResult]:
-    """Yield what became of the application's task; the first thing that is wrong is the last one."""
+    """Yield the results of trying an application's task. A failed result is always the last one.
+
+    area   name of the application
+    """
     task_id, deadline_s = chosen.task_id, preflight.deadline_s
     if not task_id:
-        yield results.note(area, f"no task of it can be played: {chosen.why_none}")
+        yield results.note(area, f"no task of this application can be played: {chosen.why_none}")
         return
     short = task_id.removeprefix(PREFIX)
     doing = "setting it up"
@@ -373,8 +390,8 @@ async def _application(
 
 
 NOT_ONE = (
-    "the application of this machine keeps its settings elsewhere, or its version differs from that of "
-    "OSWorld's image: compare them"
+    "compare the application with that of OSWorld's image: on this machine it keeps its settings in another "
+    "place, or has another version"
 )
 
 RESTORES = "check that environments.osworld.revert_command restores the snapshot before it ends"
@@ -383,15 +400,20 @@ RESTORES = "check that environments.osworld.revert_command restores the snapshot
 def _not_clean(preflight: Preflight) -> str:
     if preflight.settings.renew == "keep":
         return (
-            "an earlier episode left its result on the machine: revert the machine, and name a revert_command"
+            "an earlier episode left its result on the machine: revert the machine, and set "
+            "environments.osworld.revert_command"
         )
-    return "the snapshot has the task's result already: take another snapshot"
+    return "the snapshot of the machine has the task's result already: take a new snapshot without it"
 
 
 async def _reverted(
     preflight: Preflight, environment: OSWorldEnvironment, area: str, task_id: str, results: _Results
 ) -> MachineCheckResult:
-    """Reset the task once more, which reverts the machine and compares it, and judge that it is 0 again."""
+    """Check that the machine can be reverted: reset the task again, and check that it is judged 0.
+
+    The reset reverts the machine and compares its state with that of its first start. Without a
+    revert_command, the result is a note.
+    """
     topic = f"{area} reverted"
     if preflight.settings.renew == "keep":
         return results.note(
@@ -413,11 +435,11 @@ async def _reverted(
 def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
     match error:
         case TaskUnsupported():
-            return "provide what it needs, or leave the tasks of this application out of tasks.train"
+            return "provide what the task needs, or leave the tasks of this application out of tasks.train"
         case EvaluatorFailed():
             return "run the evaluators' tests: python -m benchmarks.osworld_evaluators; or update desktop-env"
         case DirtyStart():
             return RESTORES
         case MachineHung():
-            return "give it more time with --deadline, or the machine more processors"
-    return f"play {short} on the machine by hand: its application does not start or is not there"
+            return "allow more time with --deadline, or give the machine more processors"
+    return f"play {short} on the machine by hand: its application does not start or is not installed"

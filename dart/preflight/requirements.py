@@ -1,4 +1,4 @@
-"""Checks of what a run needs, made before anything starts: each missing thing is named with its remedy.
+"""Checks that what a run needs is installed, made before anything starts. Each message names a remedy.
 
 The checks import no heavy library.
 """
@@ -34,36 +34,36 @@ from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "accelerate", "matplotlib")
-"""Packages that the extra `train` of the distribution installs."""
+"""Packages that dartrl's optional dependency group (extra) `train` installs."""
 
 BROWSER_DEADLINE_S = 10.0
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
-"""The four numbers that every Chromium prints for `--version`, and other programs do not."""
+"""Pattern of the four numbers that every Chromium prints for `--version`, and other programs do not print."""
 
 SAID_CHARACTERS = 200
 
 RESOLVE_S = 5.0
-"""Longest time for resolving the names of all machines together."""
+"""Longest time in seconds for resolving the names of all machines together."""
 
 RESOLVERS = 32
 HOSTS_SHOWN = 5
 
 SMALL_POLICY = "gui_policy"
-"""Model type, in config.json, of the laptop job's policy."""
+"""Value of `model_type` in the config.json of a small policy, such as that of the laptop job."""
 
 Check = Callable[[Config], Iterator[str]]
 """A check: takes the configuration, and yields a message with a remedy for each missing thing."""
 
 
 def missing_packages(config: Config) -> Iterator[str]:
-    """Yield a message if libraries of the extra `train` are missing, or vLLM where it is configured."""
+    """Yield a message if libraries of the extra `train` are missing, or vLLM is configured and missing."""
     absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
     if absent:
         yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
     if config.rollout.engine == "vllm" and find_spec("vllm") is None:
         yield (
             "not installed: vllm, which rollout.engine = 'vllm' needs; with a GPU pip install 'dartrl[vllm]',"
-            " without one scripts/setup-vllm.sh; or --set rollout.engine=transformers"
+            " without a GPU run scripts/setup-vllm.sh; or --set rollout.engine=transformers"
         )
 
 
@@ -82,10 +82,10 @@ def missing_trackers(config: Config) -> Iterator[str]:
 
 
 def missing_browser(config: Config) -> Iterator[str]:
-    """Yield a message for each thing that the configured kind of environment needs and that is missing.
+    """Yield a message for each missing thing that the configured kind of environment needs.
 
-    A kind needs a browser and its pages, the programs of desktops, data sets, or what its provider of
-    machines needs."""
+    Depending on the kind, this is a browser and its pages, the programs of desktops, data sets, or what the
+    provider of OSWorld's machines needs."""
     if config.environments.kind == "grounding":
         yield from data_problems(config)
         return
@@ -112,7 +112,7 @@ def missing_browser(config: Config) -> Iterator[str]:
 def browser_version(executable: str) -> str:
     """Start a browser to ask for its version, and return what it prints.
 
-    raises    BrowserMissing if the program is no Chromium, or does not start
+    raises    BrowserMissing if the program is missing, does not start, or is not a Chromium
     """
     if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
         raise BrowserMissing(executable)
@@ -140,7 +140,7 @@ def browser_version(executable: str) -> str:
 
 
 def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
-    """Yield a message if OSWorld's tasks, or something that the provider of machines needs, is missing."""
+    """Yield messages if OSWorld's tasks, evaluators, or what the provider of machines needs are missing."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
     try:
@@ -166,7 +166,7 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
 
 
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
-    """Yield one message with the hosts that have no address. All names are resolved at the same time."""
+    """Yield one message with all hosts whose names cannot be resolved. They are resolved in parallel."""
     threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
     try:
         resolving = {host: threads.submit(socket.getaddrinfo, host, None) for host in sorted(set(hosts))}
@@ -179,7 +179,7 @@ def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
         named = ", ".join(wrong[:HOSTS_SHOWN])
         yield (
             f"environments.osworld.addresses names hosts that have no address: {named}{more}; "
-            "correct the names, or repair the resolution of names on this computer"
+            "correct the names, or repair the name resolution (DNS) of this computer"
         )
 
 
@@ -196,8 +196,8 @@ def missing_policy(config: Config) -> Iterator[str]:
         return
     folder = config.training.policy
     remedy = (
-        "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes the laptop job's, "
-        "vision-language checkpoints are downloaded"
+        "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes that of the laptop job, "
+        "'dartrl policy fetch' downloads a vision-language checkpoint"
     )
     on_hub = fetched_from(folder)
     if on_hub is not None and not (folder / NOTE).is_file():
@@ -218,14 +218,14 @@ def missing_policy(config: Config) -> Iterator[str]:
 
 
 def pointer_on_vllm(config: Config) -> Iterator[str]:
-    """Yield a message if vLLM would have to serve a policy with a pointer head."""
+    """Yield a message if the engine is vLLM and the policy has a pointer head, which vLLM cannot serve."""
     folder = config.training.policy
     if config.rollout.engine == "vllm" and has_pointer(folder):
         yield f"{folder}: {NO_POINTER_ON_VLLM}"
 
 
 def has_pointer(folder: Path) -> bool:
-    """Whether the configuration of a checkpoint names a pointer token. False for a damaged one."""
+    """Whether the config.json of a checkpoint names a pointer token. False if config.json is damaged."""
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -234,20 +234,20 @@ def has_pointer(folder: Path) -> bool:
 
 
 def shared_gpus(config: Config) -> Iterator[str]:
-    """Yield a message if this machine has too few GPUs for engines and trainer."""
+    """Yield a message if this machine has too few GPUs for the engines and the trainer of the run."""
     for keys, text in shared_gpu_problems(config, gpus_here()):
         yield f"{keys[0]} {text}"
 
 
 def policy_without_hints(config: Config) -> Iterator[str]:
-    """Yield a message if self-rolled demonstrations are enabled, but the policy cannot read a hint."""
+    """Yield a message if self-rolled demonstrations are enabled, but the small policy takes no hint."""
     pool = config.curation.experience_pool
     if not (pool.enabled and pool.self_rolled):
         return
     try:
         described = json.loads((config.training.policy / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # `missing_policy` says what is wrong with it
+        return  # `missing_policy` says what is wrong with the checkpoint
     if isinstance(described, dict) and described.get("model_type") == SMALL_POLICY:
         yield (
             f"the policy in {config.training.policy} cannot read the actions of a demonstration as a hint: "
@@ -256,7 +256,7 @@ def policy_without_hints(config: Config) -> Iterator[str]:
 
 
 def damage_of(folder: Path) -> str | None:
-    """Say what is wrong with the files of a checkpoint; None if nothing is. The model is not loaded."""
+    """Return what is wrong with the files of a checkpoint; None if nothing is. The model is not loaded."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -288,9 +288,9 @@ def require_installation(
         shared_gpus,
     ),
 ) -> None:
-    """Check that everything is installed that a run needs.
+    """Check that everything that a run needs is installed.
 
-    raises    UnavailableError with a line for each thing that is missing
+    raises    UnavailableError with a line for each missing thing
     """
     missing = [problem for check in checks for problem in check(config)]
     if missing:

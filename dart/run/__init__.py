@@ -1,1 +1,1 @@
-"""Steering, watching and ending a run: its tree, its daemon, its control socket (docs/daemon.md)."""
+"""Start, steer, watch and end a run: its tree, its daemon, its control socket (docs/daemon.md)."""

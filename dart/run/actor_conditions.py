@@ -12,9 +12,10 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
-    """Return the board's rows of actors by name. Clients, which only ask actors, are left out.
+    """Return the board's rows of actors by name.
 
-    The rows of children that were deleted and the second row of a child that is being replaced are left out.
+    Rows of clients (processes that only send asks) and of deleted children are left out, and so is the second
+    row of a child that is being replaced.
     """
     return {
         row.name: row
@@ -24,7 +25,7 @@ def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
 
 
 def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Why an actor cannot be restarted alone; empty when it can."""
+    """Say why the actor with this name cannot be restarted alone; empty if it can."""
     if name not in actors:
         return f"there is no actor {name!r}{did_you_mean(near(name, actors))}"
     if actors[name].parent == LAUNCHER:
@@ -33,20 +34,20 @@ def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
 
 
 def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Why an actor cannot be stopped and left down; empty when it can."""
+    """Say why the actor with this name cannot be stopped and left down; empty if it can."""
     if reason := why_not_restart(name, actors):
         return reason
     if actors[actors[name].parent].parent == LAUNCHER:
         return (
             f"the run cannot go on without {name}; "
             "`dartrl pause` holds back new work, `dartrl actors restart` replaces one actor, "
-            "`dartrl down` ends all"
+            "`dartrl down` ends the run"
         )
     return ""
 
 
 def condition(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Describe an actor in words: its state, what it does and for how long."""
+    """Describe an actor in words: its state, the handler it is in and for how long, and whether it beats."""
     row = actors.get(name)
     if row is None:
         return f"{name} does not exist"
@@ -69,7 +70,7 @@ class Quarantined:
 
 
 def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
-    """Return the actors in quarantine, ordered by name. Raises NotRunningError."""
+    """Return the actors in quarantine, ordered by name. Raises NotRunningError if the run does not run."""
     paths = RunPaths(run_dir)
     if holder(run_dir) is None or not paths.board.exists():
         raise NotRunningError(f"the run in {run_dir} is not running, so no actor is in quarantine")

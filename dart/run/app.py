@@ -1,4 +1,4 @@
-"""How a run starts and ends; its supervision tree is in `dart.run.tree`."""
+"""Start a run, watch it and read its result when it has ended. Its supervision tree is in `dart.run.tree`."""
 
 import contextlib
 import math
@@ -44,11 +44,11 @@ from dart.telemetry.events import POOLS_SIZED
 from dart.training.demonstration_import_process import fill_pool
 
 SNAPSHOT_S = 1.0
-"""Interval of the snapshots that the listener of a run gets."""
+"""Seconds between two snapshots that the main process passes to the listener of a run."""
 
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
-"""Time kept free at the end of the budget for the last update; that for the final evaluation is added."""
+"""Seconds kept free at the end of the time budget for the last update; the final evaluation gets more."""
 
 
 def train(
@@ -59,14 +59,20 @@ def train(
     reread: Callable[[], Config] | None = None,
     site: RunSite | None = None,
 ) -> TrainResult:
-    """Run the main job to its end: base evaluation, training, final evaluation.
+    """Run a training job to its end: base evaluation, training, final evaluation.
 
-    reread   called on SIGHUP to read the configuration again; None: the configuration never changes
-    site     the machines that carry the run; None: this one
+    resume     continue the run that is in the run directory
+    listener   gets callbacks as the run progresses; None for no callbacks
+    reread     reads the configuration again when the run is reloaded; None: the configuration never changes
+    site       the machines that carry the run; None: this machine
 
-    A first signal drains the run, and the result names the signal. A second one ends the run at once, also
-    while the data are checked and the report is written. No process is left, and what was stored stays.
-    Raises RunDirectoryError, DiskError, or TemporaryError when a restart budget is spent.
+    A first SIGINT or SIGTERM drains the run, and the result names the signal. A second signal ends the run at
+    once, also while the data are checked and the report is written. In each case no process is left behind,
+    and what was stored is kept.
+
+    Raises RunDirectoryError if the run directory cannot be used; DiskError, also as StoreUnavailable and
+    RecordDamaged, if data cannot be read or written; TemporaryError if a restart budget is spent or the root
+    supervisor hangs.
     """
     listener = listener or RunListener()
     site = site or OneMachine()
@@ -141,7 +147,8 @@ def _definition(
 def take_over_record(config: Config, paths: RunPaths) -> int:
     """Become the writer of the record, and note how many environments and engines the run has now.
 
-    Returns the epoch in which this run writes: whatever still runs of an earlier one writes nothing more.
+    Returns the epoch in which this start of the run writes. Processes of an earlier epoch that still run
+    cannot write any more.
     """
     sizes = sizes_in(config)
     with Store(paths.record, create=False) as store:
@@ -152,7 +159,7 @@ def take_over_record(config: Config, paths: RunPaths) -> int:
 
 
 def final_reserve_s(config: Config) -> float:
-    """Seconds to keep free at the end of the time budget."""
+    """Return how many seconds of the budget to keep free for the last update and the final evaluation."""
     if not config.evaluation.after:
         return LAST_UPDATE_S
     plan = RunPlan(config=config, training_ends_unix_s=math.inf)
@@ -161,7 +168,7 @@ def final_reserve_s(config: Config) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MainProcess:
-    """The emitter of the main process's events."""
+    """Emits the events of the main process: into a log, and by a message to the store."""
 
     log: Any
     tell: Callable[[str, Any], bool]
@@ -177,10 +184,11 @@ def _watch(
     signals: SignalCounter,
     site: RunSite,
 ) -> tuple[int, bool]:
-    """Pass snapshots to the listener until the root ends.
+    """Pass snapshots to the listener until the root supervisor ends.
 
-    Returns the signal that ended the run (0: none), and whether all actors ended by themselves in time.
-    The first signal drains, the second ends at once. Raises DiskError or TemporaryError when the run fails.
+    The first signal drains, the second one ends the run at once. Returns the number of the last signal, or 0
+    if there was none, and whether all actors ended by themselves before `site.stop_deadline_s` and a second
+    signal. Raises DiskError, RunDirectoryError or TemporaryError if the run fails.
     """
     stop_by_s = math.inf
     is_drained, is_stopping = True, False
@@ -208,7 +216,7 @@ def _watch(
 
 
 def _refuse_hung_root(beat_age_s: float) -> None:
-    """Raise TemporaryError when the root hangs: nothing supervises the run then, so it has to end."""
+    """Raise TemporaryError if the root supervisor hangs, because nothing supervises the run then."""
     if beat_age_s > ROOT_SILENT_S:
         raise TemporaryError(
             f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
@@ -217,7 +225,12 @@ def _refuse_hung_root(beat_age_s: float) -> None:
 
 
 def _refuse_early_end(verdict: str) -> None:
-    """Raise DiskError, RunDirectoryError or TemporaryError unless the root ended because the run is over."""
+    """Raise an error unless the root supervisor ended because the run is over.
+
+    verdict   why the root supervisor ended; empty if it was killed
+    raises    RunDirectoryError if another process took over the record, DiskError if data could not be read
+              or written, TemporaryError in all other cases
+    """
     if verdict.startswith("done"):
         return
     why = verdict or "the root supervisor was killed"
@@ -233,7 +246,11 @@ def _refuse_early_end(verdict: str) -> None:
 
 
 def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: int) -> TrainResult:
-    """Read the result of the run from the record, and check the record."""
+    """Check the data of a run that has ended, and read its result from the record.
+
+    resumed_at   newest policy version when this start of the run began; only later versions are checked for
+                 steps that were too stale
+    """
     findings = checked_data(config, paths, resumed_at)
     if isinstance(record := paths.record, Path):
         with contextlib.suppress(StoreUnavailable):  # a full disk: the log stays beside the record

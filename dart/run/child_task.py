@@ -1,4 +1,8 @@
-"""Work that a process which forks must not do itself, because a library that it needs owns threads."""
+"""Do work in a separate Python process.
+
+The main process of a run forks, so it must not use libraries that start threads, such as clients of object
+storage. Work that needs them runs in a process of its own.
+"""
 
 import os
 import pickle
@@ -14,7 +18,7 @@ from dart.training.distributed_learner import CommandFailure
 T = TypeVar("T")
 
 DEADLINE_S = 3600.0
-"""Time for the work of such a process, such as fetching a checkpoint of many gigabytes."""
+"""Default time limit for the work. It is long enough to fetch a checkpoint of many gigabytes."""
 
 STORAGE_REMEDY = "check that the object storage of run.blobs answers, then start the command again"
 
@@ -22,18 +26,22 @@ COMMAND = (sys.executable, "-m", "dart.run.child_task")
 
 
 class ChildTaskEnded(RuntimeError):
-    """The process that was started for some work ended without a result: it was killed, or has a defect."""
+    """The separate process ended without a result: it was killed, or has a defect."""
 
 
 def in_fresh_process(
     work: Callable[[], T], *, deadline_s: float = DEADLINE_S, remedy: str = STORAGE_REMEDY
 ) -> T:
-    """Do `work` in a process of its own and return its result, or raise its error. All can be pickled.
+    """Do `work` in a separate process, and return its result or raise its error.
 
-    remedy   what to do when the work takes longer than `deadline_s`
+    The work and its result must be picklable. Signals of the terminal, such as Ctrl-C, do not reach the
+    process.
 
-    Raises ChildTaskEnded if the process ends without a result, TemporaryError if it takes longer than
-    `deadline_s`; it is killed then. Signals of the terminal do not reach the process.
+    deadline_s   seconds after which the process is killed
+    remedy       what the operator can do if the deadline passes; part of the error's message
+
+    Raises TemporaryError if the work takes longer than `deadline_s`, and ChildTaskEnded if the process ends
+    without a result.
     """
     task = pickle.dumps(work)
     try:
@@ -57,7 +65,7 @@ def in_fresh_process(
 
 
 def main() -> None:
-    """Do the work that standard input holds, and write its result to standard output."""
+    """Read pickled work from standard input, do it, and write its result or error to standard output."""
     die_with_parent()
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result

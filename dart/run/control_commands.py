@@ -1,7 +1,7 @@
 """The commands of the control endpoint: which actors carry out each request.
 
-If a request is not done when the operator's answer is due, it continues after the answer. A supervisor that
-hangs gets no request, because it would carry the request out when it runs again, perhaps an hour later.
+If a request is not done when the operator's answer is due, the work continues after the answer. A supervisor
+that hangs gets no request, because it would carry the request out when it works again, perhaps an hour later.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -53,24 +53,24 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""Longest wait for a supervisor to start or end a child; the child's own deadlines are usually shorter."""
+"""Longest wait until a supervisor has started or ended a child; the child's deadlines are usually shorter."""
 
 PAUSE_DEADLINE_S = 10.0
-"""Time for the curator to record that no new work begins."""
+"""Longest wait until the curator has recorded that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
-"""Before a supervisor gets a request, it has to answer a call within this share of the request's `wait_ms`,
-but at least and at most these seconds."""
+"""How long a supervisor may take to answer a test call before it gets a request: this share of the request's
+`wait_ms`, at least `REACH_MIN_S` and at most `REACH_MAX_S` seconds."""
 
 DRAIN_POLL_S = 0.5
-"""Interval of the check whether an episode or an update still runs."""
+"""Seconds between two checks whether an episode, an update or a request of an engine is still in progress."""
 
 STARTS_AT_ONCE = 16
-"""Most children started together; more would fill the mailbox of their pool."""
+"""Largest number of children that are started together; more could fill the mailbox of their pool."""
 
 ROUTED_ELSEWHERE_S = 2.0
-"""Time until no environment sends a request to an engine that is taken away: weight_sync reads the number of
-engines each second, and environments read it for each request."""
+"""Seconds after which no environment sends requests to an engine that is removed. weight_sync reads the
+number of engines every second, and environments read it before each request."""
 
 POOL_WORDS = {ENVIRONMENT_POOL: "environments", ROLLOUT_POOL: "rollouts"}
 
@@ -84,23 +84,25 @@ class NotDone(Exception):
 
 
 class Commands:
-    """Carries out requests. One actor, that of the control endpoint, asks the other actors.
+    """Carries out the requests of the control socket by asking other actors.
 
-    definition   the definition of the run, whose configuration the requests replace
+    actor        the actor of the control endpoint, which sends the asks
+    definition   the definition of the run; `scale` and `reload` replace its configuration
     """
 
     def __init__(self, actor: Actor, definition: RunDefinition) -> None:
         self._actor = actor
         self._definition = definition
         self._up_to_date: dict[str, int] = {}
-        """By pool, the incarnation that has the current limits; the first one when the run starts."""
+        """For each pool, the incarnation that has the current limits; incarnation 1 if there is no entry."""
         self._changing = Lock()
-        """Lock held while sizes and limits change, so that one change follows the other."""
+        """Lock held while sizes and limits change, so that changes are made one after the other."""
 
     async def answer(self, call: Request) -> ControlAnswer:
         """Carry out a request and return its outcome.
 
-        After `wait_ms`, the answer is `UNDER_WAY` with the state of the actor that the request waits for.
+        If the request is not done after its `wait_ms`, the outcome is `UNDER_WAY`, with the state of the
+        actor that the request waits for. The work then continues.
         """
         answer: Future[ControlAnswer] = Future()
         who, work = self._work_of(call)
@@ -227,7 +229,7 @@ class Commands:
         return " and ".join(size)
 
     def _refuse_unfit(self, new: Config) -> None:
-        """Raise NotDone if a run with these sizes is not valid, or its engines do not fit on the GPUs.
+        """Raise NotDone if the configuration is not valid, or its engines do not fit on the GPUs.
 
         The trainer keeps the GPUs that it was started with.
         """
@@ -241,9 +243,10 @@ class Commands:
             raise NotDone(f"nothing was changed: {key} {problem}")
 
     async def _resize(self, pool: str) -> list[str]:
-        """Bring a pool to the size that the configuration says; return what failed, and why.
+        """Start or remove children of a pool until it has the size of the configuration.
 
-        Engines that are taken away answer first what they were asked.
+        An engine is removed only after it has answered its requests. Returns a line for each child that could
+        not be started or removed, with the reason.
         """
         specs, existing = self._definition.children(pool), await self._children(pool)
         missing = sorted(specs.keys() - set(existing))
@@ -259,9 +262,9 @@ class Commands:
         return failed
 
     async def _answered(self, engines: Sequence[str]) -> None:
-        """Wait until engines have answered what they were asked, as long as an answer may take.
+        """Wait until engines have answered all their requests, at most `rollout.answer_deadline_s`.
 
-        Environments ask others from the moment at which the record has the new number.
+        They get no new ones: environments use the other engines as soon as the record has the new number.
         """
         now_s = self._actor.clock.monotonic_s
         give_up_s = now_s() + self._definition.config.rollout.answer_deadline_s
@@ -270,14 +273,14 @@ class Commands:
             await self._actor.sleep(DRAIN_POLL_S)
 
     def _asked_of(self, engine: str) -> int:
-        """How many requests an engine that runs has not answered yet."""
+        """Return how many requests a running engine has not answered yet; 0 if the engine does not run."""
         row = self._actors().get(engine)
         return row.gauges[Gauge.IN_FLIGHT] if row is not None and row.state is ActorState.RUNNING else 0
 
     async def _children(self, pool: str) -> list[str]:
-        """Ask a pool for its children, up or not.
+        """Ask a pool for the names of its children, whether they are up or not.
 
-        The board is not read for this, because it may also show the children of an earlier pool.
+        The board would not do, because it may also show children of an earlier incarnation of the pool.
         """
         names: list[str] = []
         while True:
@@ -287,7 +290,7 @@ class Commands:
                 return names
 
     async def _each(self, pool: str, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
-        """Call a pool once for each name, all at the same time; return what failed, and why."""
+        """Call a pool once for each name, all at the same time; return a line for each call that failed."""
         asked = [self._ask(pool, call_for(name), CALL_DEADLINE_S) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
@@ -318,7 +321,7 @@ class Commands:
         return str(plan)
 
     def _planned(self) -> tuple[Config, reload.ReloadPlan]:
-        """Read the configuration again and plan how to apply it. Raises NotDone if that is not possible."""
+        """Read the configuration again and plan how to apply it. Raises NotDone if this is not possible."""
         definition = self._definition
         if definition.reread is None:
             raise NotDone("only a run on one machine, started with `dartrl up`, can reload its configuration")
@@ -329,7 +332,7 @@ class Commands:
             raise NotDone(f"nothing was changed: {error}") from error
 
     async def _apply(self, changes: Iterable[reload.Change]) -> list[str]:
-        """Send changes to their supervisors; return what failed, and why."""
+        """Send changes to their supervisors; return a line for each change that a supervisor refused."""
         failed = []
         for change in changes:
             managed = await self._ask(change.supervisor, change.call, CALL_DEADLINE_S)
@@ -337,7 +340,7 @@ class Commands:
         return failed
 
     async def restore(self) -> None:
-        """Send all changes of the configuration since the start again to each pool that was restarted."""
+        """Send the changes since the start of the run again to each pool that was restarted."""
         actors = self._actors()
         for pool in POOLS.values():
             row = actors.get(pool)
@@ -361,7 +364,7 @@ class Commands:
         return failed
 
     def _adopt(self, config: Config) -> list[str]:
-        """Make a configuration the current one; return what failed."""
+        """Make a configuration the current one. Return a line if it cannot be written, else an empty list."""
         if sizes_in(config) != sizes_in(self._definition.config):
             emit(self._actor, POOLS_SIZED, ROOT, sizes_in(config))
         try:
@@ -390,13 +393,13 @@ class Commands:
             await self._actor.sleep(DRAIN_POLL_S)
             held = await self._hold_work(is_held=None)
         if not held.is_held:
-            raise NotDone("the run was resumed meanwhile")
+            raise NotDone("the drain ended early: the run was resumed in the meantime")
         return "nothing is played or trained any more; `dartrl resume` continues the run"
 
     async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
         """Have the curator hold back new work or give it out again; with None, only ask for its state.
 
-        Raises NotDone, AskError.
+        Raises NotDone if the record takes no writes now, and AskError if the curator does not answer.
         """
         answer = await self._ask(CURATOR, m.PauseWork(is_held=is_held), PAUSE_DEADLINE_S)
         if not isinstance(answer, m.WorkPaused):
@@ -406,12 +409,12 @@ class Commands:
     # ---- asking ----
 
     async def _reach(self, supervisor: str, call: Request) -> None:
-        """Check that a supervisor answers. Raises AskError if it does not answer soon enough."""
+        """Check with a call that a supervisor answers. Raises AskError if it does not answer soon enough."""
         wait_s = min(max(REACH_SHARE * call.wait_ms / 1000, REACH_MIN_S), REACH_MAX_S)
         await self._ask(supervisor, CountChildren(), wait_s)
 
     async def _manage(self, supervisor: str, call: TerminateChild | ReleaseChild) -> None:
-        """Have a supervisor change one child. Raises NotDone if the supervisor refuses, and AskError."""
+        """Have a supervisor change a child. Raises NotDone if it refuses, AskError if it is silent."""
         managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
         if not managed.ok:
             raise NotDone(managed.reason)

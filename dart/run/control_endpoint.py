@@ -1,8 +1,8 @@
 """The control endpoint: a thread of the run's main process that answers on the control socket.
 
-The endpoint is outside the tree, because every actor of the tree may hang. It asks actors through an inbox of
-its own, each time with a deadline. Connections and mail share one loop, so a request that waits delays no
-other request.
+The endpoint is outside the supervision tree, because every actor of the tree may hang. It has a mailbox of
+its own and asks actors with deadlines. One loop handles all connections and messages, so a request that waits
+for an actor does not delay other requests.
 """
 
 import os
@@ -41,28 +41,29 @@ from dart.telemetry.emit import EventEmitter
 from supervision.backoff import backoff_s
 
 MAX_CONNECTIONS = 64
-"""Most connections at a time; further ones are closed."""
+"""Largest number of open connections; further ones are closed at once."""
 
 FRAME_DEADLINE_S = 2.0
-"""Time for a client to send its request."""
+"""Seconds that a client has to send its request; then its connection is closed."""
 
 OPEN_DEADLINE_S = 10.0
 
 SHUTDOWN_S = 5.0
-"""Time for the thread to end when the run is over."""
+"""Longest wait for the end of the thread when the run is over."""
 
 RESTORE_EVERY_S = 5.0
-"""Interval of the check whether a pool was restarted and lacks changes made since the start."""
+"""Seconds between two checks whether a pool was restarted and lacks changes made since the run began."""
 
 ACCEPT_PAUSE_S = 1.0
-"""Pause of accepting connections after the process ran out of descriptors."""
+"""Seconds without accepting connections after accepting failed, such as for a lack of file descriptors."""
 
 
 class ControlActor(Actor):
     """Accepts connections, and answers one request on each.
 
-    args   `listener`: the open socket; `wake_fd`: readable when the run is over; `connections`: the set of
-           open connections; `definition`: as in Commands; `log`: the log of requests
+    args   `listener`: the listening socket; `wake_fd`: a descriptor that is readable when the run is over;
+           `connections`: a set that this actor keeps equal to the open connections; `definition`: the
+           definition of the run; `log`: the log of requests
     """
 
     def on_start(self) -> None:
@@ -135,12 +136,13 @@ class ControlActor(Actor):
 
 
 class ControlEndpoint:
-    """Serves the control socket while the block lasts. Make it in the thread that starts the tree.
+    """A context manager that serves the control socket. Enter it in the thread that starts the tree.
 
     mail_dir     folder of the mailboxes of the run's actors
     definition   the definition of the run
     emitter      emits an event when the endpoint ends by a defect, and when it serves again
-    Raises TemporaryError when the endpoint does not come up.
+
+    Entering raises TemporaryError if the endpoint cannot be started.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class ControlEndpoint:
         self._emitter = emitter
         self._log_file = paths.logs / f"{NAME}.jsonl"
         self._statuses: SimpleQueue[Sidecar] = SimpleQueue()
-        """Queue from the thread to the main thread: whether the endpoint serves, and why not."""
+        """Queue from the endpoint's thread to the main thread: does the endpoint serve, and if not, why?"""
         self._is_over = threading.Event()
         self._has_ended = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -168,8 +170,9 @@ class ControlEndpoint:
         return self
 
     def poll(self) -> None:
-        """Emit an event when the endpoint ended by a defect or serves again. Call every second; never
-        waits.
+        """Emit an event if the endpoint ended by a defect or serves again since the last call.
+
+        Call this about every second. It never waits.
         """
         if not self._thread.is_alive() and not self._has_ended and not self._is_over.is_set():
             self._has_ended = True
@@ -184,7 +187,7 @@ class ControlEndpoint:
                     write_sidecar(self._paths, status)
 
     def __exit__(self, *_: object) -> None:
-        """End the thread once its present work is done; after SHUTDOWN_S it ends with the process."""
+        """End the thread after its present work. After SHUTDOWN_S, leave it to end with the process."""
         self._is_over.set()
         os.eventfd_write(self._wake, 1)
         self._thread.join(SHUTDOWN_S)
@@ -194,7 +197,7 @@ class ControlEndpoint:
         self._paths.control.unlink(missing_ok=True)
 
     def _run(self) -> None:
-        """Run the thread. After a defect it serves again, each time after a longer wait; the run goes on."""
+        """Serve until the run is over. After a defect, wait, longer each time, and serve again."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         file = LogFile(self._log_file)
         log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]
@@ -219,7 +222,7 @@ class ControlEndpoint:
         self._statuses.put(Sidecar(name=NAME, is_well=False, text=text))
 
     def _serve(self, log: Any) -> None:
-        """Serve until the run is over. Raises OSError when it cannot listen."""
+        """Listen and serve until the run is over. Raises OSError if the socket cannot be opened."""
         connections: set[socket.socket] = set()
         with ExitStack() as stack:
             listener = stack.enter_context(listen(self._paths.control))

@@ -1,7 +1,7 @@
-"""The control socket of a run: how it is opened, connected to, and asked by any process of the same user.
+"""The control socket of a run: open it, connect to it, and send it requests. Only the same user and root may.
 
-The path of a Unix socket has at most 107 bytes, and that of a run directory may have more. The socket is
-therefore reached through a descriptor of its directory, whose path is always short.
+The path of a Unix socket has at most 107 bytes, and the path of a run directory may be longer. The socket is
+therefore reached by a short path through a descriptor of its directory, `/proc/self/fd/N/NAME`.
 """
 
 import os
@@ -28,9 +28,9 @@ _TRUSTED_UIDS = frozenset({0, os.geteuid()})
 
 
 def listen(path: Path) -> socket.socket:
-    """Open a non-blocking socket for this user alone; it replaces a socket that an earlier run left.
+    """Open a non-blocking listening socket for this user alone, in place of one that an earlier run left.
 
-    The run directory is private to its user (0700). Raises OSError.
+    The run directory must be private to its user (0700). Raises OSError.
     """
     path.unlink(missing_ok=True)
     with _socket_for(path) as (listener, place):
@@ -42,7 +42,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:
-    """Connect to a control socket; each operation takes at most `timeout_s`. Raises OSError."""
+    """Connect to a control socket. Each operation takes at most `timeout_s`. Raises OSError."""
     with _socket_for(path) as (connection, place):
         connection.settimeout(timeout_s)
         connection.connect(place)
@@ -57,7 +57,10 @@ def is_own(connection: socket.socket) -> bool:
 
 @contextmanager
 def _socket_for(path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """Yield a new socket, closed if the block raises, and a short address of `path`, valid in the block."""
+    """Yield a new socket and a short address of `path`, which is valid only within the block.
+
+    The socket is closed if the block raises.
+    """
     packets = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -71,13 +74,14 @@ def _socket_for(path: Path) -> Iterator[tuple[socket.socket, str]]:
 
 
 GRACE_S = 1.0
-"""Added to the time the run has to answer, for the transfer on a busy machine."""
+"""Seconds that a client waits for an answer after the request's `wait_ms`, because machines may be busy."""
 
 
 def request(run_dir: Path, call: Request) -> ControlAnswer:
-    """Send a request and return the answer of the run's main process.
+    """Send a request to the control endpoint of a run on this machine and return the answer.
 
-    The wait ends after `call.wait_ms` and GRACE_S. Raises NotRunningError, and SilentError if no answer came.
+    Raises NotRunningError if the run does not run, and SilentError if no answer came within `call.wait_ms`
+    and GRACE_S.
     """
     pid = holder(run_dir)
     if pid is None:
@@ -95,7 +99,7 @@ def request(run_dir: Path, call: Request) -> ControlAnswer:
     except (OSError, Malformed) as error:
         raise SilentError(
             f"process {pid} of the run in {run_dir} does not answer ({_why(error, timeout_s)}); "
-            f"`dartrl status` shows how the run is, `dartrl down --now` ends it"
+            f"`dartrl status` shows the state of the run, `dartrl down --now` ends it"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The listener of `dartrl up`: logs the progress of a run and reports to its service manager (sd_notify(3)).
 
-The watchdog of the service manager is fed only after a request came back through the run's control endpoint
-and the mailbox of its root, so main process, endpoint and root all have to be well.
+The listener feeds the watchdog of the service manager only after the root supervisor answered a `Ping`
+through the control endpoint. So main process, control endpoint and root supervisor must all work.
 """
 
 import os
@@ -27,17 +27,17 @@ from dart.run.run_record import RunHistory
 from dart.run.signal_counter import has_terminal
 
 PROGRESS_EVERY_S = 60.0
-"""Interval of the log lines on progress while phase and notices stay the same."""
+"""Seconds between two log lines on progress while the phase and the notices stay the same."""
 
 CONCLUDE_S = 900.0
-"""Time for the check of the data and the report after the tree has ended."""
+"""How much time the service manager is asked to allow for the check of the data and the report."""
 
 RELOAD_WAIT_MS = 5000
-"""Longest time that the main process waits until a reloaded configuration holds everywhere."""
+"""Longest time, in milliseconds, that the main process waits until a reloaded configuration is applied."""
 
 
 class Daemon(RunListener):
-    """Logs the events of one run, one a line, and notifies the service manager."""
+    """Logs the progress of one run as events, one a line, and notifies the service manager."""
 
     takes_hangups = True
     serves_page = True
@@ -51,8 +51,11 @@ class Daemon(RunListener):
         outlives_terminal: bool = False,
         output_bytes: int = LOG_BYTES,
     ) -> None:
-        """outlives_terminal   whether the run continues when its terminal closes, as with `nohup`
-        output_bytes        limit of the file with the processes' standard output and error
+        """Make the listener of a run.
+
+        log                 the logger of the main process
+        outlives_terminal   whether the run continues when its terminal closes, as with `nohup`
+        output_bytes        largest size of the file that has the standard output and error of all processes
         """
         super().__init__(log=log)
         self._output_bytes = output_bytes
@@ -62,7 +65,7 @@ class Daemon(RunListener):
         self._fed_s = self._logged_s = -float("inf")
         self._is_up = False
         self._silent_since_s: float | None = None
-        """When the first of the requests without an answer was made; None while requests are answered."""
+        """When the first of the pings without an answer was sent; None while pings are answered."""
         self._logged: tuple[object, ...] = ()
 
     def found(self, found: RunHistory) -> None:
@@ -88,7 +91,7 @@ class Daemon(RunListener):
         notify(STOPPING=1, STATUS="checking the data", EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
 
     def concluded(self, result: TrainResult) -> None:
-        """Write report and curve, as `dartrl train` does."""
+        """Write the report and the learning curve, as `dartrl train` does, and log the end."""
         publish(result, Console(quiet=not sys.stdout.isatty()), self._paths)
         self.log.info(
             "daemon_ended",
@@ -99,7 +102,7 @@ class Daemon(RunListener):
         )
 
     def hung_up(self) -> bool:
-        """Drain if the terminal on which the run was started has closed, else reload the configuration."""
+        """Return True, to drain, if the terminal of the run has closed; else reload the configuration."""
         if self._ends_with_terminal and not has_terminal():
             return True
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
@@ -109,7 +112,7 @@ class Daemon(RunListener):
         return False
 
     def _feed(self) -> None:
-        """Feed the service manager's watchdog when it is due."""
+        """Feed the service manager's watchdog if it is time to, and if the root supervisor answers."""
         if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
             return
         answer = self._asked(Ping())
@@ -119,7 +122,7 @@ class Daemon(RunListener):
         self._note_silence(answer)
 
     def _note_silence(self, answer: ControlAnswer) -> None:
-        """Log once when requests begin to fail, and once when one is answered again."""
+        """Log once when pings begin to fail, and once when a ping is answered again."""
         if answer.outcome is ControlOutcome.DONE and self._silent_since_s is not None:
             silent_s = round(self._clock() - self._silent_since_s, 1)
             self.log.warning("root_answers_again", silent_s=silent_s)
@@ -129,7 +132,7 @@ class Daemon(RunListener):
             self.log.error("root_does_not_answer", text=answer.text)
 
     def _asked(self, call: Request) -> ControlAnswer:
-        """Send a request to the run's control endpoint; its answer, or an answer `SILENT` if none came."""
+        """Send a request to the run's control endpoint. Return its answer; `SILENT` if none came."""
         try:
             return request(self._paths.root, call)
         except DartError as error:
@@ -186,7 +189,7 @@ def notify(**fields: str | int) -> None:
 
 
 def watchdog_every_s() -> float | None:
-    """Half the time in which the service manager expects a sign of life; None if it expects none."""
+    """Return half the watchdog timeout of the service manager; None if this process has no watchdog."""
     limit_us = os.environ.get("WATCHDOG_USEC", "")
     wanted_of = os.environ.get("WATCHDOG_PID", str(os.getpid()))
     if not limit_us.isdecimal() or int(limit_us) == 0 or wanted_of != str(os.getpid()):

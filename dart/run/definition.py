@@ -1,4 +1,4 @@
-"""The definition of a run: its configuration, the tree that this makes, and how both can change."""
+"""The definition of a run: its configuration, the supervision tree for it, and how both can change."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,8 @@ from supervision.child_spec import ChildSpec, SupervisorFlags
 ENVIRONMENT_POOL = "environment_pool"
 ROLLOUT_POOL = "rollout_pool"
 SECTIONS = {ENVIRONMENT_POOL: "environments", ROLLOUT_POOL: "rollout"}
-"""The pools whose size can change, each with the section whose `count` is its size."""
+"""The pools whose size can change, each with the section of the configuration whose key `count` is its
+size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,17 @@ class Supervised:
 
 @dataclass(slots=True, kw_only=True)
 class RunDefinition:
-    """A run, and how it can be changed while it runs."""
+    """The configuration of a run, and what is needed to change it while the run runs."""
 
     config: Config
-    """The configuration that holds now."""
+    """The current configuration."""
     tree_of: Callable[[Config], RootSpec]
-    """Makes the tree of a configuration."""
+    """Makes the supervision tree for a configuration."""
     reread: Callable[[], Config] | None = None
-    """Reads the configuration again; None: the configuration never changes. Raises ConfigError."""
+    """Reads the configuration again from its sources. Raises ConfigError. None if the configuration cannot be
+    reloaded."""
     keep: Callable[[Config], None] = lambda _: None
-    """Writes the configuration for the next start of the run."""
+    """Writes a configuration into the run directory, for the next start of the run. Raises OSError."""
     as_started: Config = field(init=False)
     """The configuration that the tree was started with."""
 
@@ -42,35 +44,36 @@ class RunDefinition:
         self.as_started = self.config
 
     def adopt(self, config: Config) -> None:
-        """Replace the configuration and write it. Raises OSError if writing fails; the new one still
-        holds.
+        """Make a configuration the current one, and write it into the run directory.
+
+        Raises OSError if it cannot be written; it is the current one nevertheless.
         """
         self.config = config
         self.keep(config)
 
     def children(self, pool: str) -> Mapping[str, ChildSpec]:
-        """The child specs of a pool by name, as many as the configuration says."""
+        """Return the child specs of a pool, by name, in the number that the configuration says."""
         return supervisors(self.tree_of(self.config))[pool].children
 
     def has_pool(self, pool: str) -> bool:
-        """Whether all children of a pool are below one supervisor of this machine."""
+        """Whether this machine has the supervisor of a pool; false on a cluster, where nodes share a pool."""
         return pool in supervisors(self.tree_of(self.config))
 
     def sized(self, pool: str, count: int) -> Config:
-        """The configuration with another number of children in a pool."""
+        """Return the current configuration with `count` as the size of a pool."""
         section = SECTIONS[pool]
         resized = getattr(self.config, section).model_copy(update={"count": count})
         return self.config.model_copy(update={section: resized})
 
 
 def size_of(config: Config, pool: str) -> int:
-    """How many children a pool has by a configuration."""
+    """Return the size that a configuration gives to a pool."""
     count: int = getattr(config, SECTIONS[pool]).count
     return count
 
 
 def supervisors(tree: RootSpec) -> dict[str, Supervised]:
-    """The supervisors of a tree by name, the root first."""
+    """Return all supervisors of a tree by name, the root first."""
     return dict(_below(tree.name, tree.args))
 
 

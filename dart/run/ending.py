@@ -1,4 +1,4 @@
-"""Ask the main process of a run to end, from another process of its machine."""
+"""Ask the main process of a run to end, from another process on the same machine."""
 
 import select
 import signal
@@ -8,15 +8,16 @@ from dart.core.run_directory import RunPaths
 from dart.inspect.signals import read
 
 RECEIVED_S = 5.0
-"""Longest wait until the main process has received its first signal; a second signal follows."""
+"""Longest wait until the main process has noted its first signal, before it gets the second signal."""
 
 POLL_S = 0.1
 
 
 def ask_to_end(paths: RunPaths, pidfd: int, *, now: bool) -> None:
-    """Send SIGTERM to the main process, so that the run drains; with `now` twice, so that it ends at once.
+    """Send SIGTERM to the main process, so that the run drains.
 
-    pidfd    descriptor of the main process
+    pidfd    pidfd of the main process
+    now      whether to send SIGTERM twice, so that the run ends at once
     raises   ProcessLookupError if the process has ended
     """
     signal.pidfd_send_signal(pidfd, signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Evaluation apart from training: a run that plays the evaluation episodes of one checkpoint and ends.
 
-It is a run like any other, so that a killed environment or engine is started again, and an evaluation that
-was ended goes on where it was. It has no trainer, and so needs no memory or GPU for one.
+The evaluation is a run like any other: killed environments and engines are restarted, and an evaluation that
+was ended can continue where it was. It does not train, so it needs no memory or GPU for a learner.
 """
 
 import json
@@ -26,7 +26,7 @@ from dart.run.app import train
 from dart.run.listener import RunListener
 
 NO_TRAINING_MINUTES = 1e-3
-"""Time budget of a run that measures, so short that it is spent before training begins."""
+"""Time budget, in minutes, of a run that only evaluates: so short that it is spent before training begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class Measurement:
 
     @property
     def tables(self) -> list[tuple[SuccessReport, list[PassAtK]]]:
-        """Success by task, and pass@k over all tasks, for each way in which answers were chosen.
+        """A pair of the success by task and pass@k over all tasks, for sampled and for greedy answers.
 
-        Greedy answers have no pass@k: another play of them is no other attempt.
+        A way of answering that was not measured is left out. For greedy answers the list of pass@k is empty,
+        because playing an episode greedily again gives no independent attempt.
         """
         return [
             (one, [] if one.answers == GREEDY else pass_rates(one.before)) for one in self.report.measured
@@ -49,13 +50,13 @@ class Measurement:
 
 
 def pass_rates(result: EvaluationResult) -> list[PassAtK]:
-    """Return pass@k for each k of `ks_of`, so that every task has enough episodes for it."""
+    """Return the mean pass@k over tasks for each k for which every task has enough episodes (`ks_of`)."""
     scores = list(result.scores.values())
     return [mean_pass_at_k(scores, k) for k in ks_of(scores)]
 
 
 def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
-    """Return the configuration of the run that evaluates a checkpoint with these settings."""
+    """Return the configuration of a run in `run_dir` that only evaluates a checkpoint, else like `config`."""
     training = {"policy": checkpoint, "learner": "none", "ranks": 1, "gpus": (), "lora": LoraSettings()}
     return config.model_copy(
         update={
@@ -72,7 +73,7 @@ def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> Measurement:
-    """Evaluate a checkpoint and keep nothing. Raises as `measure` does."""
+    """Evaluate a checkpoint in a temporary run directory. Raises the errors of `measure`."""
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
         return measure(measuring(config, checkpoint, Path(folder) / "run"), listener=listener)
 
@@ -80,9 +81,10 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
 def measure(config: Config, *, resume: bool = False, listener: RunListener | None = None) -> Measurement:
     """Run the evaluation of a configuration that `measuring` made, and write report.json into its directory.
 
-    resume   go on with the evaluation in the run directory; episodes that have a result are not played again
+    resume     continue the evaluation in the run directory; episodes that have a result are not played again
+    listener   gets callbacks as the run progresses
 
-    Raises as `dart.run.app.train` does, and DartError when no episode could be played or data are damaged.
+    Raises the errors of `dart.run.app.train`, and DartError if no episode was played or the data are damaged.
     """
     result = train(config, resume=resume, listener=listener)
     if result.failure:
@@ -94,7 +96,10 @@ def measure(config: Config, *, resume: bool = False, listener: RunListener | Non
 
 
 def as_json(found: Measurement, config: Config) -> dict[str, Any]:
-    """Return an evaluation as plain data: rates and intervals in [0, 1], by way of answering."""
+    """Return an evaluation as plain data. Rates and intervals are in [0, 1].
+
+    `answers` has an entry for sampled and for greedy answers, if they were measured.
+    """
     return {
         "checkpoint": str(config.training.policy),
         "is_complete": found.stopped_by is None,

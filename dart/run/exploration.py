@@ -1,7 +1,7 @@
-"""How `dartrl explore` runs: a record, the owner of the exploration graph, and explorers below a root.
+"""The run of `dartrl explore`: the store, the owner of the exploration graph and the explorers, below a root.
 
-It uses the run directory, the record, the signals and the supervision of every run, so that `tree`, `status`
-and the page show it, and `--resume` goes on with it.
+An exploration has a run directory, a record, signals and a supervision tree like every run. So `dartrl tree`,
+`dartrl status` and the page show it, and `--resume` continues it.
 """
 
 import time
@@ -28,12 +28,12 @@ from dart.store.reader import StoreReader
 
 LOOK_S = 1.0
 STOP_DEADLINE_S = 45.0
-"""After a first Ctrl-C: the time for all actors to end by themselves."""
+"""Seconds that all actors have to end by themselves after a first signal; then they are killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplorationProgress:
-    """How far the exploration of one task is."""
+    """How far the exploration of one task has come."""
 
     task_id: str
     actions: int
@@ -41,22 +41,22 @@ class ExplorationProgress:
     screens: int
     shapes: int
     open_screens: int
-    """Screens with actions that were not tried."""
+    """Number of screens with candidates that were never tried: the frontier."""
     edges: int
     curve: tuple[CoveragePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplorationResult:
-    """What an exploration came to."""
+    """How an exploration ended."""
 
     progress: tuple[ExplorationProgress, ...]
     stopped_by: int
-    """The signal that ended it; 0 if it ended by itself."""
+    """Number of the signal that ended the exploration; 0 if it ended by itself."""
 
 
 def progress_line(progress: Sequence[ExplorationProgress]) -> str:
-    """One line about the first task that is not used up yet."""
+    """Describe in one line the first task that has actions left; the last task if none has."""
     one = next((one for one in progress if one.actions < one.most_actions), progress[-1])
     return (
         f"{one.task_id}: action {one.actions} of {one.most_actions}, {one.screens} screens, "
@@ -65,7 +65,7 @@ def progress_line(progress: Sequence[ExplorationProgress]) -> str:
 
 
 class ProgressLines:
-    """Shows the progress of an exploration as lines, each once."""
+    """Prints the progress of an exploration as lines. A line that has not changed is not printed again."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -89,7 +89,7 @@ class ExplorationView:
         }
 
     def read(self) -> tuple[ExplorationProgress, ...]:
-        """The progress now."""
+        """Return the present progress of each task."""
         return tuple(self._of(task_id, follower) for task_id, follower in self._followers.items())
 
     def _of(self, task_id: str, follower: GraphFollower) -> ExplorationProgress:
@@ -113,12 +113,16 @@ def explore(
     resume: bool = False,
     show: Callable[[tuple[ExplorationProgress, ...]], None] = lambda _: None,
 ) -> ExplorationResult:
-    """Explore the tasks of `exploration.tasks`; returns when all is explored or a signal has come.
+    """Explore the tasks of `exploration.tasks`; return when all are explored or a signal has ended the run.
 
-    show   called about every second
-    A first signal drains: explorers finish the action that they are at. A second one ends the run at once.
-    Raises UsageError for tasks without pages, RunDirectoryError, DiskError, TemporaryError when a restart
-    budget is spent, and DartError if no screen was found at all.
+    A first signal drains: explorers complete their present action. A second signal ends the run at once.
+
+    resume   continue the exploration in the run directory
+    show     called about every second with the progress of each task
+
+    Raises UsageError if the screens of the environments are not web pages; RunDirectoryError if the run
+    directory cannot be used; DiskError if data cannot be read or written; TemporaryError if a restart budget
+    is spent or the root supervisor hangs; DartError if the exploration of a task found no screen.
     """
     refuse_without_pages(config)
     with claimed(
@@ -150,12 +154,12 @@ def explore(
 
 
 def refuse_without_pages(config: Config) -> None:
-    """Raise UsageError for a kind of environment whose screens exploration cannot read."""
+    """Raise UsageError if the screens of the configured kind of environment are not web pages."""
     kind = config.environments.kind
     if not KINDS[kind].is_page:
         pages = ", ".join(name for name, one in KINDS.items() if one.is_page)
         raise UsageError(
-            f"environments of kind {kind!r} cannot be explored: their screens are no pages; "
+            f"environments of kind {kind!r} cannot be explored: their screens are not web pages; "
             f"name a task of one of {pages}"
         )
 
@@ -167,11 +171,15 @@ def _watch(
     view: ExplorationView,
     show: Callable[[tuple[ExplorationProgress, ...]], None],
 ) -> None:
-    """Show the progress until the root ends; the first signal drains, the second ends at once."""
+    """Show the progress until the root supervisor ends or signals end the run.
+
+    The first signal drains, the second one ends the run at once. Raises TemporaryError if the root supervisor
+    hangs, or ends for another reason than that the run is over.
+    """
     stop_by_s = None
     while not system.wait(LOOK_S):
         if system.root_beat_age_s() > ROOT_SILENT_S:
-            raise TemporaryError("the root supervisor gave no sign of life; go on with --resume")
+            raise TemporaryError("the root supervisor gave no sign of life; continue with --resume")
         session.keep()
         show(view.read())
         if signals.count and stop_by_s is None:
@@ -182,15 +190,18 @@ def _watch(
     show(view.read())
     if not signals.count and not system.verdict().startswith("done"):
         why = system.verdict() or "the root supervisor was killed"
-        raise TemporaryError(f"{why}; what was explored is kept, go on with --resume")
+        raise TemporaryError(f"{why}; what was explored is kept, continue with --resume")
 
 
 def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, signals: int) -> None:
-    """Raise DartError if the exploration found no screen and no signal ended it."""
+    """Raise DartError if no screen was found for some task, unless a signal ended the exploration.
+
+    signals   number of signals that the run received
+    """
     empty = [one.task_id for one in progress if not one.screens]
     if empty and not signals:
         raise DartError(
             f"the exploration graph of {', '.join(empty)} is empty: its start screen could not be shown. "
-            f"Why is in {paths.logs / 'explorer-000.jsonl'}; check that the site answers, then go on with "
-            f"--resume --run-dir {paths.title}"
+            f"The reason is in {paths.logs / 'explorer-000.jsonl'}; check that the site answers, then "
+            f"continue with --resume --run-dir {paths.title}"
         )

@@ -24,13 +24,20 @@ REASON_CHARACTERS = 500
 
 
 class Unreachable(Exception):
-    """The endpoint did not answer as it should; the message says how, in words that follow `it`."""
+    """The endpoint did not answer as it should.
+
+    The message is a predicate without its subject, such as `does not answer within 5 s`: callers put the name
+    of the endpoint before it.
+    """
 
 
 class InspectionClient:
-    """Asks the endpoint of one control node. Every method raises Unreachable.
+    """Asks the inspection endpoint of one control node.
 
-    answer_s   longest wait for a connection, and for each part of an answer
+    Every method raises Unreachable if the endpoint does not answer as it should, and SilentError if the
+    endpoint answers that it failed.
+
+    answer_s   longest wait, in seconds, for the connection and for each part of an answer
     """
 
     def __init__(self, node: ControlNode, answer_s: float = ANSWER_S) -> None:
@@ -40,21 +47,26 @@ class InspectionClient:
     def state(self, about: Collection[str] = ()) -> MachineState:
         """Return the state of the run and its processes.
 
-        about   actors whose logs and crash files are to be listed
+        about   names of the actors whose logs and crash files are to be listed
         """
         content = self._ask("GET", f"/state?{urlencode([('about', name) for name in about])}")
         try:
             return decode_state(content)
         except msgspec.MsgspecError as error:
-            raise Unreachable(f"answers what this version of dartrl does not understand: {error}") from error
+            raise Unreachable(
+                f"sends an answer that this version of dartrl does not understand: {error}"
+            ) from error
 
     def part(self, file: FileState, offset: int) -> bytes:
-        """Return the next bytes of a file from an offset on; nothing if another file took its name."""
+        """Return the next bytes of a file from an offset on.
+
+        The bytes are empty at the end of the file, and if another file took its name.
+        """
         asked = {"folder": file.folder, "name": file.name, "inode": file.inode, "offset": offset}
         return self._ask("GET", f"/file?{urlencode(asked)}")
 
     def control(self, call: Request) -> ControlAnswer:
-        """Send a request of the control socket and return its answer. Raises SilentError, too."""
+        """Send a request to the control socket of the run, through the endpoint, and return the answer."""
         content = self._ask("POST", "/control", encode(call), call.wait_ms / 1000 + GRACE_S)
         try:
             return decode_answer(content)
@@ -62,15 +74,17 @@ class InspectionClient:
             raise SilentError(str(error)) from error
 
     def end(self, *, now: bool) -> None:
-        """Ask the run to end: drained, or at once."""
+        """Ask the run to end: at once if `now`, else after a drain."""
         self._ask("POST", f"/end?{urlencode({'now': int(now)})}", b"", RECEIVED_S)
 
     def _ask(self, method: str, target: str, body: bytes | None = None, work_s: float = 0.0) -> bytes:
-        """Send a request and return the answer. Raises SilentError with the words of an endpoint that failed.
+        """Send an HTTP request and return the content of the answer.
 
-        The connection is direct: a proxy of the environment is for other networks.
+        The connection is direct: proxies in environment variables are ignored.
 
-        work_s   time that the endpoint may take for what is asked
+        work_s   seconds that the endpoint may need for its work, in addition to `answer_s`
+        raises   Unreachable without an answer, and for a token that is refused; SilentError, with the text of
+                 the answer, for an answer with another status than 200
         """
         wait_s = self._answer_s + work_s
         headers = {"authorization": f"Bearer {self._node.token}", "content-type": FRAME_TYPE}

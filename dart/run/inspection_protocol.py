@@ -1,11 +1,12 @@
-"""What the inspection endpoint of a control node answers to other machines, in msgpack over HTTP.
+"""The protocol of the inspection endpoint, which other machines ask for a run: msgpack over HTTP.
 
-    GET  /state?about=ACTOR   `MachineState`: what readers of the run directory need
-    GET  /file                a part of a report, log or crash file: `folder`, `name`, `inode`, `offset`
-    POST /control             a frame of `dart.run.control_protocol`, answered by one
-    POST /end                 end the run: drained, or with `now=1` at once
+    GET  /state?about=ACTOR   return a `MachineState`: what readers of the run directory need
+    GET  /file                return a part of a file; parameters: `folder`, `name`, `inode`, `offset`
+    POST /control             take a request frame of `dart.run.control_protocol` and return an answer frame
+    POST /end                 end the run: after a drain, or with `now=1` at once
 
-Every request sends the token of the endpoint, which is in the record, as `Authorization: Bearer`.
+Every request must send the access token of the endpoint as `Authorization: Bearer`. The token is in the
+record.
 """
 
 import msgspec
@@ -15,13 +16,13 @@ FOLDERS = ("reports", "logs", "crash")
 """The folders of the run directory whose files can be read."""
 
 FILE_BYTES = 1 << 20
-"""Most bytes of a file in one answer."""
+"""Largest number of bytes of a file in one answer."""
 
 FRAME_TYPE = "application/msgpack"
 
 
 class FileState(Struct, frozen=True):
-    """A file that grows, until another one takes its name."""
+    """A file of the run directory. It only grows, until another file, with another inode, gets its name."""
 
     folder: str
     name: str
@@ -49,29 +50,29 @@ class MachineState(Struct, frozen=True, kw_only=True):
     """A run and its processes as the control node's machine shows them, at one moment."""
 
     pid: int
-    """The main process; 0 while it starts."""
+    """Pid of the main process; 0 while the main process starts."""
     main_is: str
-    """What is wrong with the main process: `suspended`, or an empty text."""
+    """What is wrong with the main process: `suspended` or `gone`; empty if nothing is."""
     began_unix_s: float
-    """When the main process took the run directory."""
+    """When the main process took the lock of the run directory."""
     board_bytes: int
-    """Size of the board's file; 0 before there is one."""
+    """Size of the board's file; 0 if there is no board yet."""
     board_ns: int
-    """The clock of the board when it was read."""
+    """Time on the clock of the board, in nanoseconds, when the board was read."""
     board: bytes
     """The named rows of the board, compressed by zlib."""
     processes: dict[int, tuple[int, str, int, float]]
-    """By pid: start time in ticks, state, resident bytes, seconds of processor time."""
+    """The actors' processes by pid: start time in ticks, state, resident bytes, seconds of processor time."""
     launcher: str
-    """The file `processes.json`; empty where there is none."""
+    """Content of the file `processes.json`; empty if there is no such file."""
     session: str
-    """The file `session.json`; empty where there is none."""
+    """Content of the file `session.json`; empty if there is no such file."""
     config: str
-    """The file `config.toml`."""
+    """Content of the file `config.toml`."""
     sidecars: tuple[SidecarState, ...]
     ending: EndingState | None
     files: tuple[FileState, ...]
-    """All reports, and the logs and crash files of the actors that were asked about."""
+    """All files of reports, and the logs and crash files of the actors that the request names in `about`."""
 
 
 _state = msgspec.msgpack.Decoder(MachineState)
@@ -79,5 +80,5 @@ encode_state = msgspec.msgpack.Encoder().encode
 
 
 def decode_state(content: bytes) -> MachineState:
-    """Decode a state. Raises msgspec.MsgspecError."""
+    """Decode a `MachineState`. Raises msgspec.MsgspecError if the content is not one."""
     return _state.decode(content)

@@ -1,4 +1,4 @@
-"""Read a run directory for other machines. No actor is asked, so this works while all of them hang."""
+"""Read what the inspection endpoint answers from a run directory. No actor is asked, so all may hang."""
 
 import errno
 import os
@@ -25,14 +25,14 @@ from dart.run.inspection_protocol import (
 )
 
 QUICKLY = 1
-"""Level of compression: rows are mostly zeros, and a view asks for them every second."""
+"""Level of zlib compression of the board. The lowest is enough, because most bytes of its rows are 0."""
 
 
 def machine_state(paths: RunPaths, about: Collection[str] = ()) -> MachineState:
     """Read what other machines need to show a run.
 
-    about    actors whose logs and crash files are listed
-    raises   NotRunningError if there is no run in the directory, OSError
+    about    names of the actors whose logs and crash files are listed
+    raises   NotRunningError if there is no run in the directory, OSError if a file cannot be read
     """
     pid = holder(paths.root) or 0
     board = copy_of(paths.board) if paths.board.exists() else BoardCopy(0, 0, b"")
@@ -87,9 +87,11 @@ def _files(paths: RunPaths, about: Collection[str]) -> Iterator[FileState]:
 
 
 def read_part(paths: RunPaths, file: FileState, offset: int) -> bytes:
-    """Read at most FILE_BYTES of a listed file from an offset on; nothing if another file took its name.
+    """Read at most FILE_BYTES of a file from an offset on.
 
-    raises   UsageError for a file that is not one of those that are listed
+    The bytes are empty at the end of the file, if the file is gone, and if another file took its name.
+
+    raises   UsageError for another folder than FOLDERS, a name with a path in it, or a negative offset
     """
     is_name = file.name and "/" not in file.name and "\0" not in file.name and not file.name.startswith(".")
     if file.folder not in FOLDERS or not is_name or offset < 0:

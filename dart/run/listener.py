@@ -1,4 +1,4 @@
-"""Callbacks that the main process invokes as a run progresses, and those of `dartrl train`."""
+"""Listeners: callbacks that the main process of a run invokes as the run progresses."""
 
 import logging
 from collections.abc import Callable
@@ -16,37 +16,38 @@ from dart.run.run_record import RunHistory
 
 
 class RunListener:
-    """A listener that hands snapshots to `show` and does nothing else; subclasses override its callbacks."""
+    """A listener that only passes snapshots to the function `show`. Subclasses override its callbacks."""
 
     takes_hangups = False
-    """Whether a SIGHUP calls `hung_up`, which may do something other than drain."""
+    """Whether `hung_up` is called for a SIGHUP even if the process was started with SIGHUP ignored
+    (`nohup`)."""
 
     serves_page = False
-    """Whether the run has a web page, if its configuration enables it."""
+    """Whether the run serves a page if its configuration has `web.enabled`."""
 
     def __init__(self, show: Callable[[RunSnapshot], None] = lambda _: None, log: Any = None) -> None:
         self._show = show
         self.log = _SILENT_LOG if log is None else log
-        """The log for events of the main process."""
+        """The structlog logger for events of the main process."""
 
     def found(self, found: RunHistory) -> None:
-        """Called once when a run is resumed, with the state that its earlier part left."""
+        """Called once if the run is resumed, with the state in which its last start left it."""
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Called about every second until the tree has ended."""
+        """Called about every second with a snapshot, until the supervision tree has ended."""
         self._show(snapshot)
 
     def stopping(self, number: int) -> None:
-        """Called once when the first signal arrives and the run drains."""
+        """Called once when the first signal, with this number, has arrived and the run drains."""
 
     def ended(self) -> None:
-        """Called once when the tree has ended, before the data are checked and the report is written."""
+        """Called once when the supervision tree has ended, before the data are checked."""
 
     def concluded(self, result: TrainResult) -> None:
-        """Called once after the checks, to write and show the result; a first signal does not stop it."""
+        """Called once after the data check, to write and show the result. A first signal does not stop it."""
 
     def hung_up(self) -> bool:
-        """Called after each SIGHUP; returns whether it drains the run, as SIGTERM does."""
+        """Called after a SIGHUP. Returns True if the run is to drain, as after SIGTERM."""
         return True
 
 
@@ -57,7 +58,7 @@ _SILENT_LOG = structlog.wrap_logger(
 
 
 class ConsoleListener(RunListener):
-    """Draws on standard error while the tree is up, and prints the result on standard output."""
+    """The listener of `dartrl train`: draws a live view on standard error, prints the result on stdout."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths

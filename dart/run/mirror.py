@@ -1,10 +1,11 @@
 """A mirror: a temporary copy of what readers need of a run directory that is on another machine.
 
-The record is reached directly, and says where the inspection endpoint of the control node answers
-(`dart.store.control_node`). From that endpoint come the board, the processes, reports and logs. This process
-takes the place of the main process in the mirror: it holds the lock, and speaks for the sidecars.
+Readers reach the record directly. The record has the address of the control node's inspection endpoint
+(`dart.store.control_node`). From this endpoint the mirror gets the board, the processes, the reports and the
+logs. In the mirror, the process that made it stands for the main process: it holds the lock, and the status
+files of the sidecars have its pid.
 
-Where the endpoint does not answer, the mirror shows what the record knows, and says what is missing.
+If the endpoint does not answer, the mirror shows what the record has, and says what is missing.
 """
 
 import atexit
@@ -40,22 +41,27 @@ from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, EndingState, FileS
 from dart.store.control_node import ControlNode, read_control_node
 
 REFRESH_S = 1.0
-"""Interval of refreshes while a view follows a run."""
+"""Seconds between two refreshes while a view follows a run."""
 
 END_POLL_S = 0.5
 
 PREFIX = "dartrl-mirror-"
-"""Begin of a mirror's name; the pid of its process follows."""
+"""First part of the name of a mirror's folder. The pid of the process that made the mirror follows."""
 
 LOCK_DEADLINE_S = 5.0
-"""Longest wait for a reader that looks for a moment whether the lock is held."""
+"""Longest wait for the lock of the mirror. Readers hold it for a moment while they test whether it is
+free."""
 
 
 class Mirror:
-    """The mirror of one run. Threads may use it at the same time. Raises StoreUnavailable, DartError.
+    """The mirror of one run. Several threads may use it.
 
-    now_unix_s   the clock, for the age of what the record says
-    answer_s     longest wait for an answer of the control node
+    Making and refreshing a mirror raises StoreUnavailable if the record cannot be read, NotRunningError if
+    the record has no run, and UnavailableError if the run has another version of dartrl.
+
+    record       address of the run's record
+    now_unix_s   the clock by which the age of the control node's announcement is computed
+    answer_s     longest wait, in seconds, for an answer of the control node
     """
 
     def __init__(
@@ -74,7 +80,7 @@ class Mirror:
         self._processes: dict[int, tuple[int, str, int, float]] = {}
         self._is_closed = False
         self.trouble = ""
-        """Why only the record can be shown; empty if all can."""
+        """Why only the record can be shown; empty if the whole run can be shown."""
         self.has_ended = False
         _remove_abandoned()
         self.paths = RunPaths(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve())
@@ -87,7 +93,7 @@ class Mirror:
             on_failure.pop_all()
 
     def close(self) -> None:
-        """Remove the mirror, after a refresh that is under way."""
+        """Remove the mirror from the disk. Waits for a refresh that is under way."""
         with self._lock:
             self._is_closed = True
             if self._lock_fd >= 0:
@@ -95,13 +101,13 @@ class Mirror:
             shutil.rmtree(self.paths.root, ignore_errors=True)
 
     def fetch_logs(self, actor: str) -> None:
-        """Fetch the log and the crash files of an actor; later refreshes fetch what is new in them."""
+        """Fetch the log and the crash files of an actor. Later refreshes fetch what is new in these files."""
         if actor not in self._about:
             self._about.add(actor)
             self.refresh()
 
     def refresh(self) -> None:
-        """Bring the mirror up to date."""
+        """Bring the mirror up to date. Does nothing after `close`."""
         with self._lock:
             if self._is_closed:
                 return
@@ -116,7 +122,10 @@ class Mirror:
                 self._show_record_only(node, error)
 
     def control(self, call: Request) -> ControlAnswer:
-        """Send a request of the control socket. Raises NotRunningError, SilentError."""
+        """Send a request to the control socket of the run.
+
+        raises   NotRunningError if the run has ended, SilentError if the control node does not answer
+        """
         try:
             return self._client(self._running()).control(call)
         except Unreachable as error:
@@ -125,7 +134,8 @@ class Mirror:
     def end(self, *, now: bool, deadline_s: float) -> None:
         """Ask the run to end and wait until the record says that it has.
 
-        raises   NotRunningError, SilentError; TemporaryError if it still runs after the deadline
+        raises   NotRunningError if the run has ended already, SilentError if the control node does not
+                 answer, TemporaryError if the run still runs after `deadline_s`
         """
         node = self._running()
         try:
@@ -145,7 +155,7 @@ class Mirror:
         return InspectionClient(node, self._answer_s)
 
     def trouble_of(self, node: ControlNode, error: Exception) -> str:
-        """Say that a control node cannot be reached, since when, and what to do."""
+        """Say that a control node cannot be reached, why, since when, and what to do."""
         seen = f"{clock(node.seen_unix_s)}, {age(max(0.0, self._now_unix_s() - node.seen_unix_s))} ago"
         return (
             f"the control node at {node.address} {error}; it was last seen at {seen}: check that its machine "
@@ -156,7 +166,11 @@ class Mirror:
     # the record
 
     def _node(self) -> ControlNode:
-        """Read the announcement of the control node."""
+        """Read from the record what the control node has announced.
+
+        raises   NotRunningError if the record has no announcement, UnavailableError for another version of
+                 dartrl
+        """
         node = read_control_node(self._record)
         if node is None:
             raise NotRunningError(
@@ -165,8 +179,8 @@ class Mirror:
             )
         if node.version != __version__:
             raise UnavailableError(
-                f"the run of {self._record} is run by dartrl {node.version}, and this is {__version__}: "
-                "use the same version here"
+                f"the run of {self._record} is run by dartrl {node.version}, and this is dartrl "
+                f"{__version__}: install the version of the run here"
             )
         return node
 
@@ -177,7 +191,7 @@ class Mirror:
         return node
 
     def _with_own_address(self, config: str) -> str:
-        """Return a configuration with the address by which this machine reaches the record."""
+        """Return a configuration, in TOML, with the address by which this machine reaches the record."""
         tables = tomllib.loads(config)
         tables.setdefault("run", {})["record"] = str(self._record)
         return to_toml(tables, {})
@@ -202,7 +216,7 @@ class Mirror:
         self.trouble, self.has_ended = "", False
 
     def _show_end(self, node: ControlNode) -> None:
-        """Show a run that has ended, by its record."""
+        """Make the mirror show a run that has ended: only what the record has."""
         config = tomllib.loads(node.config)
         self._show_session(node)
         for name in NAMES:
@@ -216,7 +230,7 @@ class Mirror:
         )
 
     def _show_record_only(self, node: ControlNode, error: Exception) -> None:
-        """Show a run whose control node does not answer; what it said last stays."""
+        """Make the mirror show a run whose control node does not answer; earlier answers of the node stay."""
         self.trouble, self.has_ended = self.trouble_of(node, error), False
         if not self.paths.board.exists():
             self._show_session(node)
@@ -232,7 +246,7 @@ class Mirror:
             Board.create(self.paths.board).close()
 
     def _write(self, name: str, content: str) -> None:
-        """Replace a file if its content is another one. Who reads it may cache it by its time."""
+        """Write a file if its content differs. Otherwise its time stays, by which readers may cache it."""
         path = self.paths.root / name
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             new = path.with_name(f".{name}.new")
@@ -240,7 +254,7 @@ class Mirror:
             new.replace(path)
 
     def _write_sidecars(self, state: MachineState) -> None:
-        """Write the status of each sidecar as one of this process, as long as which it counts."""
+        """Write the status of each sidecar with the pid of this process, so that readers accept it."""
         shown = {one.name: one for one in state.sidecars if one.name in NAMES}
         for name in NAMES:
             if name in shown:
@@ -259,7 +273,7 @@ class Mirror:
     # files
 
     def _fetch(self, client: InspectionClient, file: FileState) -> None:
-        """Fetch what is new of a file that grows; all of it if another file took its name."""
+        """Fetch the new bytes of a file that grows, or the whole file if another file took its name."""
         if file.folder not in FOLDERS or Path(file.name).name != file.name:
             return  # no name that an endpoint of this version sends
         path, key = self.paths.root / file.folder / file.name, (file.folder, file.name)
@@ -278,7 +292,11 @@ class Mirror:
     # the lock
 
     def _hold(self, pid: int, began_unix_s: float) -> None:
-        """Hold the lock of the mirror, as the main process holds that of its run directory."""
+        """Hold the lock of the mirror, as the main process holds the lock of its run directory.
+
+        pid            pid of the main process, which is written into the lock; 0 for none
+        began_unix_s   when the main process took its lock; becomes the time of the lock file
+        """
         if self._lock_fd < 0:
             fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._take(fd)
@@ -299,7 +317,7 @@ class Mirror:
                 time.sleep(0.01)
 
     def _release(self) -> None:
-        """Leave the lock free, as a run that has ended does."""
+        """Release the lock of the mirror, as a run that has ended does."""
         if self._lock_fd < 0:
             self._lock_fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.close(self._lock_fd)
@@ -307,7 +325,7 @@ class Mirror:
 
 
 def _remove_abandoned() -> None:
-    """Remove mirrors of this user whose process was killed before it could."""
+    """Remove the mirrors of this user whose process was killed before it could remove them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         with suppress(OSError):
@@ -321,7 +339,10 @@ _mirrors: dict[str, Mirror] = {}
 
 
 def mirror_at(record: ServerAddress) -> Mirror:
-    """Return the mirror of the run of a record; made at the first call, removed when this process ends."""
+    """Return the mirror of the run with this record.
+
+    The first call makes the mirror. It is removed when this process ends.
+    """
     found = _mirrors.get(str(record))
     if found is None:
         found = _mirrors[str(record)] = Mirror(record)
@@ -335,7 +356,7 @@ def mirror_in(run_dir: Path) -> Mirror | None:
 
 
 def fetch_logs(run_dir: Path, actor: str) -> None:
-    """Have the log of an actor in a run directory; one of this machine has it already."""
+    """Fetch the log of an actor into a mirror; do nothing for a run directory of this machine."""
     mirror = mirror_in(run_dir)
     if mirror is not None:
         mirror.fetch_logs(actor)
@@ -343,7 +364,7 @@ def fetch_logs(run_dir: Path, actor: str) -> None:
 
 @contextmanager
 def kept_fresh(run_dir: Path, every_s: float = REFRESH_S) -> Iterator[None]:
-    """Refresh a mirror from a thread while the block lasts; leave a run directory of this machine alone."""
+    """Refresh a mirror from a thread within the block; do nothing for a run directory of this machine."""
     mirror = mirror_in(run_dir)
     if mirror is None:
         yield

@@ -1,6 +1,6 @@
-"""A run whose record is on a server is continued on another machine, because its control node is lost.
+"""Continue a run on another machine after its control node was lost. The record must be on a server.
 
-The new machine gets a run directory with the configuration and the used time of the run. Everything else is
+The new machine gets a run directory with the configuration and the used time of the run. All other data are
 in the record and in object storage.
 """
 
@@ -19,19 +19,23 @@ from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
 
 SILENT_S = 15.0
-"""A control node that has not written its row for so long is lost; it writes it every five seconds."""
+"""Seconds without a new announcement after which a control node counts as lost. A control node renews its
+announcement in the record every five seconds."""
 
 LOOK_S = 0.5
 
 
 def is_taken_over(config: Config, paths: RunPaths) -> bool:
-    """Whether a run that is to be continued was never in this directory, and its record is on a server."""
+    """Whether a run to continue has its record on a server and was never in this directory."""
     is_elsewhere = isinstance(paths.record_at(config.run.record), ServerAddress)
     return is_elsewhere and not paths.config.exists()
 
 
 def refuse_nothing_to_take_over(config: Config, paths: RunPaths) -> None:
-    """Raise RunDirectoryError or StoreUnavailable unless the record holds a run and the folder can be its."""
+    """Check that the record holds a run, and that the folder can become its run directory.
+
+    raises   StoreUnavailable if the record holds no run, RunDirectoryError if the folder cannot be used
+    """
     refuse_unfit(paths, resume=False)
     address = paths.record_at(config.run.record)
     require_record(address)
@@ -50,9 +54,11 @@ def take_over(
     unix_s: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make the run directory of a run whose control node is lost. Waits up to SILENT_S to see that it is.
+    """Make a run directory for a run whose control node is lost.
 
-    raises   RunDirectoryError if the control node lives, or the folder holds other files
+    Waits up to SILENT_S for a new announcement, to make sure that the control node is lost.
+
+    raises   RunDirectoryError if the control node still announces itself, or the folder holds other files;
              StoreUnavailable if the record holds no run
     """
     refuse_nothing_to_take_over(config, paths)
@@ -67,7 +73,7 @@ def take_over(
 
 
 def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
-    """Raise RunDirectoryError if another machine has taken the run of this directory over and runs it."""
+    """Raise RunDirectoryError if another machine took over the run of this directory and still runs it."""
     address = paths.record_at(config.run.record)
     if not isinstance(address, ServerAddress):
         return
@@ -80,9 +86,10 @@ def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
 def _refuse_living(
     address: RecordAddress, node: ControlNode, *, silent_s: float, sleep: Callable[[float], None]
 ) -> None:
-    """Raise RunDirectoryError if a control node writes its row before it was silent for SILENT_S.
+    """Wait until a control node is silent for SILENT_S. Raise RunDirectoryError if it announces itself again.
 
-    silent_s   how long it has been silent, by the clocks of both machines; it is waited for the rest
+    silent_s   age of the last announcement, by the clocks of both machines; only the rest of SILENT_S is
+               waited
     """
     left_s = min(SILENT_S, SILENT_S - silent_s)
     now: ControlNode | None = node

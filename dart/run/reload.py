@@ -1,8 +1,8 @@
-"""What a new configuration changes in a running run.
+"""Plan what a new configuration changes in a run that is running.
 
-The limits of supervisors and their children, and the numbers of environments and engines, may change. The
-rest may not, because actors were started with it: after a change, no configuration would describe the whole
-run.
+Only the limits of supervisors and their children, and the numbers of environments and engines, may change.
+Other keys may not, because running actors were started with the old values: after a change, no configuration
+would describe the whole run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +19,14 @@ from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.messages import UpdateChild, UpdateFlags
 
 LIVE = ("supervision.", "environments.count", "rollout.count")
-"""Keys, or beginnings of keys, that may change in a running run."""
+"""Prefixes of the keys that may change in a run that is running."""
 
 _FIXED = frozenset({"id", "actor", "args"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one supervisor or one of its children: the call to make to this supervisor."""
+    """A change of a supervisor or of one of its children: the supervisor's name, and the call to send it."""
 
     supervisor: str
     call: UpdateChild | UpdateFlags
@@ -34,10 +34,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """How a new configuration is applied."""
+    """What has to be done to apply a new configuration."""
 
     keys: tuple[str, ...]
-    """The keys whose values differ, sorted."""
+    """The dotted keys whose values differ from the present configuration, sorted."""
     changes: tuple[Change, ...]
 
     def __str__(self) -> str:
@@ -47,8 +47,10 @@ class ReloadPlan:
 def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> ReloadPlan:
     """Plan the change from one valid configuration to another.
 
-    Raises ConfigurationError for a key that cannot change in a running run, and InvalidChildSpec for
-    limits that no supervisor accepts.
+    tree_of   makes the supervision tree for a configuration
+
+    Raises ConfigurationError if a key differs that cannot change in a run that is running, and
+    InvalidChildSpec for limits that no supervisor accepts.
     """
     before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
     keys = tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
@@ -62,7 +64,10 @@ def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> 
 
 
 def _ends_a_budget(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a key removes a restart budget: a supervisor can change such a budget but not remove it."""
+    """Whether the change of a key removes a restart budget of a kind of failure.
+
+    A running supervisor can change such a budget but cannot remove it.
+    """
     is_budget = ".budgets." in key and key.endswith(".max_seconds")
     return is_budget and bool(before.get(key)) and not after.get(key)
 
@@ -79,7 +84,10 @@ def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:
 
 
 def _differs(old: ChildSpec | SupervisorFlags, new: ChildSpec | SupervisorFlags) -> dict[str, Any]:
-    """Return the new values of fields that differ, as plain data; for a worker also its new `args`."""
+    """Return the new values of the fields that differ, as plain data; empty if none does.
+
+    For a worker with differences, `args` is included.
+    """
     names = [field.name for field in fields(new) if field.name not in _FIXED]
     differs = {
         name: to_plain(getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)

@@ -1,7 +1,8 @@
-"""The record of a run at its start: created when the run begins, checked and opened when it is resumed.
+"""Prepare the record of a run at its start: create it for a new run, check and migrate it for a resumed run.
 
-A resumed run never gets a new record. If its record is missing, or older than its checkpoints, the run is
-refused before anything in its directory changes. A run that is resumed reports what its earlier part left.
+A resumed run never gets a new record. If its record is missing, or older than its checkpoints, the start
+fails before anything in the run directory changes. A resumed run also reports in which state its last start
+left it.
 """
 
 import os
@@ -49,8 +50,9 @@ from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POO
 def begin_record(config: Config, paths: RunPaths) -> None:
     """Create the record of a new run, with the base policy as version 0.
 
-    Raises RunDirectoryError if there is a record with work but no configuration, or the database of another
-    program.
+    The record of a start that was interrupted is replaced. Raises RunDirectoryError if the place has the
+    record of another run or the database of another program, StoreUnavailable if it cannot be read or
+    written.
     """
     address = paths.record_at(config.run.record)
     if is_interrupted_start(address, paths):
@@ -63,10 +65,10 @@ def begin_record(config: Config, paths: RunPaths) -> None:
 
 
 def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
-    """Whether a new run finds the record of a start that was killed, and not an empty place.
+    """Whether the place for a new record has the record of a start that was killed before it did any work.
 
-    Raises RunDirectoryError for a record that holds work, and for the database of another program;
-    StoreUnavailable if a server cannot be asked.
+    False if the place is empty. Raises RunDirectoryError for a record with work, and for the database of
+    another program; StoreUnavailable if the database cannot be read.
     """
     if isinstance(address, Path) and not address.exists():
         return False
@@ -86,7 +88,7 @@ def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
 
 
 def _looked_into(address: RecordAddress) -> StoreReader:
-    """A file's record is migrated first; a server's may be that of a run that writes it now."""
+    """Open a record to read it. A file is migrated first; a server is not, because a run may use it now."""
     return Store(address) if isinstance(address, Path) else StoreReader(address)
 
 
@@ -112,9 +114,11 @@ def _work_of_another_run(address: RecordAddress, paths: RunPaths, made: int) -> 
 
 
 def refuse_without_record(config: Config, paths: RunPaths) -> None:
-    """Raise StoreUnavailable, with the remedy, if a run to resume has no record or an empty one.
+    """Check that a run to resume has a record, and that `run.blobs` is where its blobs are.
 
-    Raises RunDirectoryError if its blobs are elsewhere than the configuration says.
+    The messages of the errors have the remedy.
+
+    raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs`
     """
     _refuse_other_blobs(config, paths)
     address, earlier = paths.record_at(config.run.record), paths.record
@@ -147,12 +151,14 @@ def _refuse_other_blobs(config: Config, paths: RunPaths) -> None:
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
-    """Migrate and check the record, restore the newest checkpoint, recount successes.
+    """Migrate and check the record, restore a damaged newest checkpoint, and recount successes.
 
     A power failure may leave a damaged write-ahead log. The run keeps a copy of the log and continues without
-    the transactions after the damage; no committed update is among them. Returns the newest version.
+    the transactions after the damage; no committed update is among them. Successes are counted anew, because
+    `curation.success_above` may have changed.
 
-    Raises StoreUnavailable when there is no record, RecordDamaged for data that contradict themselves.
+    Returns the newest policy version. Raises StoreUnavailable if there is no record or it has no version, and
+    RecordDamaged if the data are damaged or contradict each other.
     """
     require_record(paths.record)
     cut = _keep_damaged_log(paths)
@@ -177,7 +183,10 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
 
 
 def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
-    """Copy a damaged write-ahead log; return the damage and the path of the copy, or {} if it is whole."""
+    """Copy a damaged write-ahead log.
+
+    Returns the `damage` and the path of the `copy` in the run directory; {} if the log is not damaged.
+    """
     record = paths.record
     if not isinstance(record, Path) or not (damage := damage_of_log_beside(record)):
         return {}
@@ -185,7 +194,12 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
 
 
 def checked_data(config: Config, paths: RunPaths, fresh_since: int) -> list[Finding]:
-    """The findings of `dart.store.integrity.check`, which another process makes if blobs are elsewhere."""
+    """Check the data of a run and return the findings; empty if the data are sound.
+
+    If blobs are in object storage, the check runs in a separate process (`dart.run.child_task`).
+
+    fresh_since   only versions after this one are checked for steps that were too stale
+    """
     work = partial(check, paths, config, fresh_since=fresh_since)
     return in_fresh_process(work) if config.run.blobs else work()
 
@@ -196,9 +210,9 @@ def checked_data(config: Config, paths: RunPaths, fresh_since: int) -> list[Find
 def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
-    The updates between the two are lost, which an event records. The damaged folder is renamed; as long as it
-    exists, a notice is shown. Without a good checkpoint nothing changes, and the check of the data refuses
-    the run.
+    The updates between the two versions are lost; an event `checkpoint_restored` records this. The damaged
+    folder is renamed, and a notice is shown as long as the folder exists. If there is no good checkpoint,
+    nothing changes, and the later check of the data refuses to start the run.
     """
     damage = damage_of(newest.version, paths)
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
@@ -218,7 +232,7 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
 
 
 def _copy_as(good: Checkpoint, version: int) -> None:
-    """Publish the files of a checkpoint as another version."""
+    """Write the files of a checkpoint again as the checkpoint of another version."""
 
     def copy(folder: Path) -> None:
         shutil.copytree(good.folder, folder, ignore=lambda *_: [STATE_FILE], dirs_exist_ok=True)
@@ -228,26 +242,26 @@ def _copy_as(good: Checkpoint, version: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """The state in which the earlier part of a run left it."""
+    """The state in which the last start of a run left the run."""
 
     version: int
     """The newest policy version, from which training continues."""
     trajectories: int
     leased: int
-    """Rollouts that were being played: their leases are revoked and they are played again."""
+    """Number of rollouts that were being played. Their leases are revoked and they are played again."""
     parked: int
-    """Episodes that continue where they were interrupted."""
+    """Number of parked episodes. They continue where they were interrupted."""
     is_batch_open: bool
-    """Whether a batch was being trained; it is trained again, from the same version."""
+    """Whether a batch was being trained. It is trained again, from the same version."""
     is_held: bool
-    """Whether an operator paused the run."""
+    """Whether the run was paused. It stays paused until `dartrl resume`."""
     killed: int
-    """Actors that were up when the run was killed; 0 when the run ended by itself."""
+    """Number of actors that were up when the run was killed; 0 if the run ended by itself."""
     leftovers: tuple[Orphan, ...] = ()
-    """Processes of the earlier part that still ran, and were killed."""
+    """Processes of the last start that were still running and were killed now."""
 
     def text(self) -> str:
-        """The state as one line for the operator."""
+        """Return the state as one line for the operator."""
         parts = [f"continues from version {self.version} with {self.trajectories} trajectories"]
         if self.killed:
             parts.insert(0, f"the run was ended by force while {self.killed} actors were up")
@@ -266,7 +280,7 @@ class RunHistory:
 
 
 def look_back(paths: RunPaths) -> RunHistory:
-    """Read the state that the earlier part of the run left. Call it before a new start replaces the board."""
+    """Read the state in which the last start left the run. Call this before the board is replaced."""
     with StoreReader(paths.record) as store:
         newest, books = store.latest_version(), store.conservation()
         _, parked = store.parkings()
@@ -283,9 +297,10 @@ def look_back(paths: RunPaths) -> RunHistory:
 
 
 def note_end_of_run(paths: RunPaths) -> None:
-    """Write into a record on a server that the run has ended, for those who ask from elsewhere.
+    """Write into a record on a server that the run has ended, so that other machines know.
 
-    If the server takes no writes now, they find a control node that does not answer.
+    Does nothing for a record in a file. If the server takes no writes now, nothing is written: other machines
+    then see a control node that does not answer.
     """
     if isinstance(paths.record, ServerAddress):
         with suppress(StoreUnavailable):

@@ -1,4 +1,8 @@
-"""What a start does in object storage, in a process of its own (`dart.run.child_task`)."""
+"""Prepare the object storage of a run at its start, in a separate process (`dart.run.child_task`).
+
+The *prefix* is the part of object storage that `run.blobs` names. Each run has a prefix of its own; the
+object `owner` below it says which run this is.
+"""
 
 import json
 import secrets
@@ -18,30 +22,32 @@ from dart.store.run_checkpoints import run_checkpoints
 from dart.telemetry.events import BLOBS_OWNED
 
 OWNER = "owner"
-"""The object that says which run has a prefix. It is only created, so that two runs never share one."""
+"""Name of the object that says which run owns the prefix. A new run can only create it, never replace another
+run's, so two runs never share a prefix."""
 
 TOKEN_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixOwner:
-    """The run that has a prefix."""
+    """The run that owns a prefix: the content of the object `owner`."""
 
     run: str
-    """Machine and run directory, for people."""
+    """Machine and run directory, for messages."""
     token: str
-    """Random, and also in the record of the run; empty for a prefix of an earlier version of dartrl."""
+    """Random text that is also in the record of the run; empty if an earlier version of dartrl wrote the
+    object."""
     folder: int
-    """Number of the run directory's inode, which a copy of the directory does not have; 0 if not known."""
+    """Inode number of the run directory, by which a copy of the directory is recognised; 0 if not known."""
 
     @classmethod
     def of(cls, paths: RunPaths, token: str) -> Self:
-        """The run in a directory of this machine."""
+        """Return the owner for a run in a directory of this machine."""
         return cls(run=f"{socket.gethostname()}:{paths.root}", token=token, folder=paths.root.stat().st_ino)
 
     @classmethod
     def of_bytes(cls, content: bytes) -> Self:
-        """The owner that an object says."""
+        """Return the owner that the content of an object `owner` names."""
         text = content.decode(errors="replace")
         try:
             found = json.loads(text)
@@ -56,8 +62,9 @@ class PrefixOwner:
 def begin_storage(config: Config, paths: RunPaths) -> str:
     """Take an empty prefix for a new run, and publish its base policy as version 0.
 
-    Returns the token of the owner, which the record keeps. A start that was interrupted takes its own prefix
-    again. Raises RunDirectoryError for that of another run, StoreUnavailable for storage that cannot be used.
+    Returns the owner's token, which the caller writes into the record. A prefix that an interrupted start of
+    the same run has taken is taken again. Raises RunDirectoryError if the prefix belongs to another run, and
+    StoreUnavailable if the storage cannot be used.
     """
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
@@ -82,10 +89,11 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
 
 
 def continue_storage(config: Config, paths: RunPaths) -> None:
-    """Check that the prefix is this run's, and make the newest checkpoint a whole one of this machine.
+    """Check that this run owns the prefix, and fetch the newest checkpoint if it is missing or damaged here.
 
-    Raises RunDirectoryError for the prefix of another run and for a copy of a run directory, RecordDamaged if
-    the storage is ahead of the record, DiskError if the newest checkpoint is damaged in the storage too.
+    Raises RunDirectoryError if the prefix belongs to another run or this is a copy of the run directory,
+    RecordDamaged if the storage has versions that the record lacks, and DiskError if the newest checkpoint is
+    damaged here and in the storage.
     """
     with StoreReader(paths.record) as record:
         newest, owned = record.latest_version(), record.newest_event(BLOBS_OWNED)
@@ -99,7 +107,12 @@ def continue_storage(config: Config, paths: RunPaths) -> None:
 
 
 def _keep_owner(config: Config, paths: RunPaths, token: str) -> None:
-    """Refuse the prefix of another run; else note the directory from which the run goes on."""
+    """Write this machine and run directory into the object `owner`.
+
+    token    the token in the record of the run
+    raises   RunDirectoryError if another run owns the prefix, or the record is a file and this is a copy of
+             the run directory
+    """
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
     own = PrefixOwner.of(paths, token)
@@ -122,9 +135,10 @@ def _keep_owner(config: Config, paths: RunPaths, token: str) -> None:
 
 
 def _refuse_ahead(config: Config, paths: RunPaths, newest: int) -> None:
-    """Raise RecordDamaged if versions are more than one ahead of the record: that is an older copy.
+    """Raise RecordDamaged if the storage has versions that are more than one ahead of the record.
 
-    One version may be: that of an update which was not committed when the trainer ended.
+    The record is then an older copy. Being one version ahead is allowed: the trainer ended after it wrote the
+    checkpoint and before it committed the update.
     """
     published = run_checkpoints(config, paths.root).versions()
     ahead = ", ".join(checkpoint_name(version) for version in published if version > newest + 1)

@@ -1,11 +1,11 @@
-"""Sidecars: processes beside a run that serve its web page and write its tracking data.
+"""Sidecars: processes beside a run that serve its page, its inspection endpoint and its tracking data.
 
-A sidecar reads the board and the record; it can neither slow nor end the run. It is a separate Python process
-with a low priority and in a separate session, and the kernel ends it with the main process.
+A sidecar only reads the board and the record, so it can neither slow nor end the run. It is a separate Python
+process with a low priority and a session of its own. The kernel kills it when the main process ends.
 
-The main process supervises the sidecars, because they have to work while the tree hangs, and they outlive it
-(docs/decisions/0020-sidecars.md). `supervision.core` decides, by the limits in their child specs;
-`SidecarSupervisor` carries its decisions out.
+The main process supervises the sidecars, not the tree: they have to work while the tree hangs, and they end
+after the tree (docs/decisions/0020-sidecars.md). `supervision.core` decides about restarts by the limits in
+the child specs, and `SidecarSupervisor` carries the decisions out.
 """
 
 import os
@@ -39,16 +39,17 @@ from supervision.child_spec import COUNT_MOST, Backoff, ChildSpec, SupervisorFla
 from supervision.core import SupervisorCore
 
 BACKOFF = Backoff(initial_s=1.0, factor=3.0, max_s=300.0, jitter=0.0, reset_after_s=120.0)
-"""Waits before restarts of a sidecar. One that can never work is started every five minutes."""
+"""Waits before restarts of a sidecar. A sidecar that can never work is started every five minutes."""
 
 NICENESS = 10
-"""Added to the niceness of the main process: training comes first."""
+"""How much higher the niceness of a sidecar is than that of the main process, because training comes
+first."""
 
 HANG_DEADLINE_S = 120.0
 """A sidecar without a sign of life for this long is killed and started again."""
 
 REASON_BYTES = 4096
-"""Bytes at the end of a sidecar's standard error in which the reason of its end is looked for."""
+"""How many bytes from the end of a sidecar's standard error are searched for the reason of its end."""
 
 STOP_POLL_S = 0.01
 
@@ -57,7 +58,10 @@ _FLAGS = SupervisorFlags(ordered=False, max_restarts=COUNT_MOST)
 
 
 def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
-    """Yield the child specs of a run's sidecars."""
+    """Yield the child specs of the sidecars that a configuration asks for.
+
+    serves_page   whether the run may have the page, if `web.enabled` is set
+    """
     if config.web.enabled and serves_page:
         yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
     if config.run.record:  # on a server, so that other machines can ask for the run
@@ -67,7 +71,10 @@ def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
 
 
 def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:
-    """Return the child spec of a sidecar whose program is the function `main` of a module."""
+    """Return the child spec of a sidecar that runs `python -m MODULE`.
+
+    shutdown_s   seconds that the sidecar has to end after SIGTERM
+    """
     return ChildSpec(
         id=name,
         actor=f"{module}:main",
@@ -78,7 +85,7 @@ def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:
 
 
 def start_sidecar(paths: RunPaths, spec: ChildSpec) -> "subprocess.Popen[bytes]":
-    """Start `python -m MODULE RUN_DIR PID`, which ends with this process, PID. Raises OSError."""
+    """Start `python -m MODULE RUN_DIR PID`, where PID is this process. Raises OSError if this fails."""
     module = spec.actor.partition(":")[0]
     with _stderr_of(paths, spec.id).open("wb") as stderr, _sigterm_blocked():
         return subprocess.Popen(
@@ -91,7 +98,10 @@ def start_sidecar(paths: RunPaths, spec: ChildSpec) -> "subprocess.Popen[bytes]"
 
 
 def _end_reason(paths: RunPaths, name: str, code: int) -> str:
-    """How a sidecar ended, with the last line of its standard error."""
+    """Say how a sidecar ended; after an error, with the last line of its standard error.
+
+    code   the exit code; negative for a signal
+    """
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     with suppress(OSError):
@@ -106,9 +116,10 @@ def _stderr_of(paths: RunPaths, name: str) -> Path:
 
 
 class SidecarSupervisor:
-    """Supervises sidecars while the block lasts, and emits an event when the status of one changes.
+    """A context manager that supervises sidecars, and emits an event when the status of a sidecar changes.
 
-    Make it in the thread that starts the tree: the kernel ends a child process when that thread ends.
+    Call `poll` in the thread that starts the tree: it starts the sidecars, and the kernel kills a sidecar
+    when the thread that started it ends.
     """
 
     def __init__(
@@ -130,9 +141,9 @@ class SidecarSupervisor:
         return self
 
     def poll(self) -> None:
-        """Notice sidecars that ended, hang or have a new status, and start those that are due.
+        """Notice sidecars that ended, hang or have a new status, and start those whose backoff is over.
 
-        Call it about every second; it never waits.
+        Call this about every second. It never waits.
         """
         self._note_ends()
         for id_ in self._running:
@@ -140,7 +151,7 @@ class SidecarSupervisor:
         self._carry_out(self._core.tick(self._clock()))
 
     def __exit__(self, *_: object) -> None:
-        """Ask all children to end, and kill those that do not within their `shutdown_s`."""
+        """Ask all sidecars to end, and kill each one that does not end within its `shutdown_s`."""
         self._carry_out(self._core.stop("the run is over", self._clock()))
         while not self._core.is_finished:
             self._sleep(STOP_POLL_S)
@@ -206,7 +217,7 @@ def emit_status(emitter: EventEmitter, status: Sidecar) -> None:
 
 @contextmanager
 def _sigterm_blocked() -> Iterator[None]:
-    """Block SIGTERM for processes that start in this block; a process unblocks it in `begin_sidecar`."""
+    """Block SIGTERM for processes that start in this block. They unblock it by `begin_sidecar`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     try:
         yield
@@ -215,10 +226,14 @@ def _sigterm_blocked() -> Iterator[None]:
 
 
 def begin_sidecar(name: str, arguments: list[str], on_end: Callable[[], None] | None = None) -> RunPaths:
-    """Set up the process of a sidecar: that it ends with the main process, its priority, its log.
+    """Set up this process as a sidecar: its end with the main process, its priority, its log and SIGTERM.
+
+    Returns the paths of the run.
+
+    name        name of the sidecar, which is also that of its log
 
     arguments   as `start_sidecar` passes them: the run directory and the pid of the main process
-    on_end      called when the run is over; None: the process ends at once then
+    on_end      called on SIGTERM, when the run is over; None: SIGTERM ends the process at once
     """
     root, parent_pid = arguments
     die_with_parent(int(parent_pid))

@@ -1,4 +1,4 @@
-"""The signals that a run receives, what each of them does, and the terminal that sends SIGHUP."""
+"""Handle the signals that the main process of a run receives, and a terminal that closes."""
 
 import os
 import signal
@@ -16,9 +16,12 @@ from dart.run.listener import RunListener
 class SignalCounter:
     """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
 
-    When nothing is left to drain, the first changes nothing and the second ends this process. The listener
-    decides whether SIGHUP drains, too, or rereads the configuration; a SIGHUP that was ignored before
-    (`nohup`) stays ignored. Other processes can read what was received (`dart.inspect.signals`).
+    The caller acts on `count`, the number of signals, and `last`, the newest one. After `ends_at_once` is
+    set, nothing is left to drain: the first signal has no effect, and the second one ends this process.
+
+    On SIGHUP, `RunListener.hung_up` decides whether the run drains. A SIGHUP that was ignored when this
+    process started (`nohup`) stays ignored, unless `RunListener.takes_hangups`. Other processes can read the
+    signals with `dart.inspect.signals`.
     """
 
     def __init__(self, paths: RunPaths, listener: RunListener) -> None:
@@ -27,7 +30,7 @@ class SignalCounter:
         self._paths, self._listener = paths, listener
         self._has_hung_up = False
         self.ends_at_once = False
-        """Set when nothing is left to drain: from then on a second signal ends this process."""
+        """Set by the caller when nothing is left to drain. From then on a second signal ends this process."""
         self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
         if listener.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._handlers[signal.SIGHUP] = self._note_hangup
@@ -45,7 +48,7 @@ class SignalCounter:
         received.forget(self._paths)
 
     def handle_hangup(self) -> None:
-        """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
+        """Handle the SIGHUPs since the last call as one, because a terminal that closes may send several."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
         if has_hung_up and self._listener.hung_up() and not self.count:
             self._note(signal.SIGHUP, None)
@@ -75,7 +78,7 @@ def has_terminal() -> bool:
 
 
 def leave_terminal() -> None:
-    """Redirect output to a terminal that has closed to /dev/null, so that no write fails."""
+    """If the terminal has closed, redirect standard output and error to /dev/null, so that no write fails."""
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in STREAMS:
         with suppress(OSError):  # the stream was closed before

@@ -1,4 +1,4 @@
-"""Where the tree of a run is: on this machine, or on a cluster (`dart.cluster.site`)."""
+"""Where the actors of a run are: on this machine, or on a cluster (`dart.cluster.site`)."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -11,31 +11,31 @@ from dart.run.tree import root_spec
 
 
 class RunSite(Protocol):
-    """What the main process of a run has to know of the machines that carry it."""
+    """What the main process of a run needs from the machine or the machines that carry the run."""
 
     rows: int
-    """Rows of the board of this machine."""
+    """Number of rows of this machine's board: the most actors and clients that it can have at a time."""
     stop_deadline_s: float
-    """After a first Ctrl-C: the time for all actors to end by themselves, children first."""
+    """Seconds that all actors have to end by themselves after a first signal; then they are killed."""
 
     def prepare(self, paths: RunPaths) -> None:
-        """Do what must be done in the run directory before actors start."""
+        """Write into the run directory what must be there before actors start."""
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
-        """The tree of this machine.
+        """Return the part of the supervision tree that is on this machine.
 
-        args   arguments of every actor
+        args   arguments that every actor gets: configuration, record, epoch, end of training
         """
 
     def poll(self) -> None:
-        """Look after what the main process started. Called about every second. Raises TemporaryError."""
+        """Check helper processes of the site, about every second. Raises TemporaryError if one has ended."""
 
     def stop(self, system: ActorSystem) -> bool:
-        """Have the tree end. Called about every second after the first signal, until it returns True."""
+        """Begin to end the tree. Called about every second after the first signal, until it returns True."""
 
 
 class OneMachine:
-    """All actors are on this machine."""
+    """The site of a run whose actors are all on this machine."""
 
     rows = SLOTS
     stop_deadline_s = 45.0
@@ -44,13 +44,13 @@ class OneMachine:
         """Do nothing."""
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
-        """The whole tree."""
+        """Return the whole supervision tree of the run."""
         return root_spec(config, args)
 
     def poll(self) -> None:
         """Do nothing."""
 
     def stop(self, system: ActorSystem) -> bool:
-        """Have the tree end by itself, children first."""
+        """Ask the tree to end by itself, children first; return True."""
         system.stop()
         return True

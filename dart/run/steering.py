@@ -1,4 +1,4 @@
-"""Send requests to a run: by its control socket, or to the control node whose run directory is mirrored."""
+"""Send requests to a run: by its control socket, or for a mirror to the control node of the run."""
 
 from pathlib import Path
 
@@ -8,7 +8,11 @@ from dart.run.control_protocol import ControlAnswer, Request
 
 
 def request(run_dir: Path, call: Request) -> ControlAnswer:
-    """Send a request and return the answer of the run's main process. Raises NotRunningError, SilentError."""
+    """Send a request to a run and return the answer of its control endpoint.
+
+    run_dir   a run directory of this machine, or a mirror
+    raises    NotRunningError if the run does not run, SilentError if no answer came
+    """
     if RunPaths(run_dir).mirror_of.exists():
         from dart.run.mirror import mirror_in
 

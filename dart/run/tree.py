@@ -7,10 +7,9 @@ root                     rest_for_one: a child that fails restarts the children 
 ├─ weight_sync           takes a new version through the engines, a share of them at a time
 ├─ environment_pool      one_for_one: env-000 …, one environment each; independent
 ├─ trainer               transient, significant: when it has ended, the run is over; independent
-└─ exploration           only if idle environments explore: the owner of the exploration graph; nothing
-                         depends on it
+└─ exploration           owner of the exploration graph; only if idle environments explore
 
-Independent children go on while the store or the curator restarts, and repeat their calls until it is back.
+Independent children go on while the store or the curator restarts, and repeat their calls until it answers.
 """
 
 import math
@@ -41,7 +40,8 @@ ENGINE_MODULES = {
     "simulated": "dart.inference.simulated_engine",
     "oracle": "dart.inference.oracle_engine",
 }
-"""The supervisor of the engines imports these once, so a restarted engine need not import torch again."""
+"""The module of each kind of engine. The pool preloads it, so that a restarted engine need not import
+torch."""
 
 
 ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
@@ -54,19 +54,19 @@ EXPLORING_ENVIRONMENT_ACTOR = "dart.exploration.actor:ExploringEnvironmentActor"
 
 
 def engine_names(config: Config) -> tuple[str, ...]:
-    """The names of all rollout actors."""
+    """Return the names of all rollout actors."""
     return names_of_engines(config.rollout.count)
 
 
 def environment_names(config: Config) -> tuple[str, ...]:
-    """The names of all environment actors."""
+    """Return the names of all environment actors."""
     return tuple(f"env-{index:03d}" for index in range(config.environments.count))
 
 
 def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
-    """The children of the root, in start order; they stop in reverse order.
+    """Return the child specs of the root, in start order; the children stop in reverse order.
 
-    run   arguments of every actor: the resolved configuration, the path of the record, when training ends
+    run   arguments that every actor gets: configuration, record, epoch, end of training
     """
     store, curator, weight_sync, trainer = single_children(config, run)
     engines = pool_children(config, run, ROLLOUT_POOL, engine_names(config))
@@ -86,7 +86,10 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
 
 
 def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
-    """Store, curator, weight_sync and trainer, of which a run has one each."""
+    """Return the child specs of store, curator, weight_sync and trainer, in this order.
+
+    run   arguments that every actor gets
+    """
     ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True, "independent": True}
     trains = config.training.learner != "none"
     return (
@@ -98,19 +101,26 @@ def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, 
 
 
 def exploration_child(config: Config, run: Mapping[str, Any], **spec: Any) -> ChildSpec:
-    """The owner of the exploration graph."""
+    """Return the child spec of the owner of the exploration graph.
+
+    run    arguments that the actor gets
+    spec   other fields of the child spec
+    """
     return _worker(config, run, "exploration", "dart.exploration.owner:ExplorationActor", **spec)
 
 
 def explorer_names(config: Config) -> tuple[str, ...]:
-    """The names of all explorer actors."""
+    """Return the names of all explorers."""
     return tuple(f"explorer-{index:03d}" for index in range(config.exploration.explorers))
 
 
 def exploration_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
-    """The children of the root of `dartrl explore`: the run ends when the owner of the graph has ended.
+    """Return the child specs of the root of `dartrl explore`, in start order.
 
-    Engines are among them only if they give priors.
+    The run ends when the owner of the graph has ended. There are engines only if `exploration.prior` needs
+    them.
+
+    run   arguments that every actor gets
     """
     store, _, weight_sync, _ = single_children(config, run)
     owner = exploration_child(config, {**run, "ends_run": True}, significant=True)
@@ -132,7 +142,11 @@ def exploration_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildS
 def pool_children(
     config: Config, run: Mapping[str, Any], pool: str, names: Sequence[str]
 ) -> tuple[ChildSpec, ...]:
-    """The children of a pool with these names."""
+    """Return the child specs of the children of a pool with these names.
+
+    run    arguments that every actor gets
+    pool   `environment_pool` or `rollout_pool`
+    """
     if pool == ENVIRONMENT_POOL:
         actor = EXPLORING_ENVIRONMENT_ACTOR if config.exploration.enabled else ENVIRONMENT_ACTOR
         return tuple(_worker(config, run, name, actor) for name in names)
@@ -143,7 +157,7 @@ def pool_children(
 
 
 def pool_flags(config: Config, pool: str) -> SupervisorFlags:
-    """The limits of a pool."""
+    """Return the limits of a pool's supervisor from the configuration."""
     limits = getattr(config.supervision, pool)
     return SupervisorFlags(
         max_restarts=limits.max_restarts,
@@ -160,7 +174,7 @@ def _worker(config: Config, run: Mapping[str, Any], id_: str, actor: str, **spec
 
 
 def limits_of(child: ChildSettings) -> dict[str, Any]:
-    """The limits of a child from the configuration, as fields of its child spec."""
+    """Return the limits of a child from the configuration, as fields of its child spec."""
     budgets = {
         Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
     }
@@ -180,12 +194,15 @@ def limits_of(child: ChildSettings) -> dict[str, Any]:
 
 
 def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
-    """The root supervisor and the tree below it."""
+    """Return the root supervisor with the whole tree of a training run.
+
+    run   arguments that every actor gets
+    """
     return root_of(config, children(config, run))
 
 
 def root_of(config: Config, below: tuple[ChildSpec, ...]) -> RootSpec:
-    """The root supervisor above these children."""
+    """Return the root supervisor with the children `below`."""
     limits = config.supervision.root
     flags = SupervisorFlags(
         strategy=Strategy.REST_FOR_ONE,

@@ -1,11 +1,15 @@
 """The store actor: the one process that writes the record.
 
-Receives   every call of the record (`dart.core.messages.Call`), from curator, environments and trainer
-Replies    after the transaction is durable (invariant durable-before-ack); to LOAD events at once, because
-           no actor waits until they are written. Paused while the disk is full or another process has locked
-           the database: nothing of the call was kept, the caller repeats it.
-           Also Paused for a call whose steps cannot be read because the object storage does not answer
-Dies when  the database is damaged, or the disk refuses writes for any other reason
+Receives   every call of the record (`dart.core.messages.Call`) from any actor
+Replies    `CallResult`, after the transaction is durable (invariant durable-before-ack). LOAD events (the
+           load of an actor, `dart.telemetry.load_meter`) are the exception: the reply to them does not wait
+           for the write.
+           `Paused` while the disk is full, another process has locked the database, its server does not
+           answer, or the object storage with the steps of the call does not answer. Nothing of the call was
+           kept, and the caller repeats it.
+           `Contradiction` if the call contradicts the record. Nothing was changed
+Dies when  the database is damaged, another process has taken over the record, or the disk refuses writes for
+           another reason than those above
 On restart it opens the database again; nothing else is needed
 """
 
@@ -29,10 +33,12 @@ from dart.telemetry.load_meter import LOAD
 T = TypeVar("T")
 
 LOAD_WRITE_S = 0.02
-"""LOAD events that come within this time are one write: at most 50 a second, from however many actors."""
+"""Seconds for which LOAD events are collected and then written together: at most 50 writes a second, however
+many actors send them."""
 
 RETRY_S = 1.0
-"""Seconds between two tries to write while the disk refuses; calls in between get `Paused` without a try."""
+"""Seconds between two tries to write while the disk refuses writes. Calls that arrive between two tries get
+`Paused` at once."""
 
 
 def receives_every_call(handler: Handler) -> Handler:
@@ -50,16 +56,17 @@ class StoreActor(Actor):
         self._success_above: float = self.args["config"]["curation"]["success_above"]
         self._open: Store | None = None
         self._pause: m.Paused | None = None
-        """The reply to every call while the disk refuses writes."""
+        """The reply to every call while the disk refuses writes; None while it accepts them."""
         self._paused_since_unix_s = self._try_again_s = 0.0
         self._thinned_unix_s: float | None = None
         self._lease_s: float = self.args["config"]["curation"]["lease_s"]
         run = RunSettings.model_validate(self.args["config"]["run"])
         self._blobs = run_blobs(run, self.identity.run_dir)
         self._load_events: list[m.EventDraft] = []
-        """LOAD events that are written with the next ones."""
+        """LOAD events that have been received but not written yet."""
         self._shard = int(self.clock.unix_s() / EVERY_S) % SHARDS
-        """The shard of the steps' blobs that the next sweep looks at; all of them even if it restarts."""
+        """Number of the shard of the steps' blobs that the next sweep looks at. It starts from the clock, so
+        that every shard has its turn even if the actor restarts often."""
         self.every(EVERY_S, self._thin)
         self.every(EVERY_S, self._sweep)
 
@@ -75,7 +82,7 @@ class StoreActor(Actor):
         return self._write(lambda store: m.CallResult(value=store.write(call)))
 
     def _keep_load(self, events: Sequence[m.EventDraft]) -> m.CallResult:
-        """Write events about load together with those that come soon. No actor waits for their writing."""
+        """Keep LOAD events, to be written within `LOAD_WRITE_S`. The reply does not wait for the write."""
         if events and not self._load_events:
             self.after(LOAD_WRITE_S, self._write_load)
         self._load_events += events
@@ -87,14 +94,17 @@ class StoreActor(Actor):
             self._write(lambda store: store.record_events(events))  # or, while the disk refuses, never
 
     def _sweep(self) -> None:
-        """Delete steps that no row names: of killed environments, and of parked episodes that have ended."""
+        """Delete the steps in the next shard that no row of the record names.
+
+        Killed environments and parked episodes that have ended leave such steps.
+        """
         shard, self._shard = self._shard, (self._shard + 1) % SHARDS
         deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))  # or at the next round
         if isinstance(deleted, int) and deleted:
             self.log.info("steps_swept", deleted=deleted)
 
     def _thin(self) -> None:
-        """Delete old events; while the disk refuses writes, leave them for the next time."""
+        """Delete old LOAD events. While the disk refuses writes, leave them for the next time."""
         now_unix_s = self.clock.unix_s()
         thinned = self._write(lambda store: store.thin_events(self._thinned_unix_s))
         if isinstance(thinned, int):
@@ -102,9 +112,9 @@ class StoreActor(Actor):
             self.log.debug("events_thinned", deleted=thinned)
 
     def _write(self, write: Callable[[Store], T]) -> T | m.Paused | m.Contradiction:
-        """Carry out a write and return its result, or Paused while the disk refuses writes.
+        """Carry out a write and return its result, or Paused while the disk or the object storage refuses.
 
-        A write that contradicts the record returns Contradiction and does not end the actor, because the
+        If the write contradicts the record, return Contradiction. This does not end the actor, because the
         caller is at fault.
         """
         if self._pause is not None and self.clock.monotonic_s() < self._try_again_s:
@@ -143,7 +153,7 @@ class StoreActor(Actor):
         return self._pause
 
     def _go_on(self, store: Store) -> None:
-        """End a pause, if there is one, by recording it as an event. Raises StoreBusy if it lasts."""
+        """End a pause, if there is one, and record it as an event. Raises StoreBusy if it must go on."""
         if self._pause is None:
             return
         data: Data = {

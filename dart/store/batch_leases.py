@@ -1,7 +1,9 @@
-"""The writer's part about batches and versions: one batch at a time, trained exactly once.
+"""Writes batches and policy versions, as a part of `dart.store.store.Store`.
 
-A batch is leased with a fence and a deadline. One transaction consumes the batch and adds the version that
-its update made. It needs the newest fence, so of two trainers that hold the same batch only one commits.
+At most one batch is leased at a time, and each is trained at most once. A batch is leased with a fence and a
+deadline. One transaction commits an update: it marks the batch as consumed and adds the version that the
+update made. This transaction needs the newest fence of the batch. So if two trainers hold the same batch,
+only one of them commits.
 """
 
 import json
@@ -36,12 +38,18 @@ class BatchLeases(RecordWriter):
     """Writes batches and policy versions."""
 
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:
-        """Lease complete groups to the trainer for one update; one batch at a time."""
+        """Lease complete groups to the trainer for one update.
+
+        Raises StoreConflict if another batch is leased, if there are no groups or one is named twice, and if
+        a group is not open, not finished or without a stored rollout.
+        """
         with self._transaction():
             if (open_batch := leased_batch(self._bare)) is not None:
                 raise StoreConflict(f"batch {open_batch.batch_id} is still leased: commit or refuse it first")
             if not group_ids or len(set(group_ids)) != len(group_ids):
-                raise StoreConflict(f"a batch needs groups, each once, got {list(group_ids)}")
+                raise StoreConflict(
+                    f"a batch must have at least one group, and each group once, got {list(group_ids)}"
+                )
             for group_id in group_ids:
                 self._check_complete(group_id)
             batch_id = self._insert(
@@ -63,13 +71,15 @@ class BatchLeases(RecordWriter):
         if group.state != GroupState.OPEN or missing or RolloutState.STORED not in states:
             raise StoreConflict(
                 f"group {group_id} cannot be trained: it is {group.state}; of its {group.rollouts_wanted} "
-                f"rollouts {missing} are not finished yet and {states.count(RolloutState.STORED)} stored"
+                f"rollouts, {missing} are not finished yet and {states.count(RolloutState.STORED)} are "
+                "stored; expected an open group with all rollouts finished and at least one stored"
             )
 
     def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
-        """Lease the open batch again, for instance to a trainer that was started again.
+        """Lease a batch again that is leased already, for instance to a trainer that was restarted.
 
-        Its fence grows: a commit under an earlier lease is refused.
+        The fence of the batch grows, so that a commit under an earlier lease is refused. Raises StoreConflict
+        if the batch is consumed or was given back.
         """
         with self._transaction():
             batch = self._batch(batch_id)
@@ -91,14 +101,17 @@ class BatchLeases(RecordWriter):
     ) -> StoredResult:
         """Give back a batch that cannot be trained, and record an event about it.
 
-        Groups of `group_ids` are dropped, the others are open again; demonstrations of `pool_ids` are taken
-        out of use.
+        The groups `group_ids` are dropped for `reason`, and the other groups of the batch are open again. The
+        demonstrations `pool_ids` are taken out of use. Returns DUPLICATE if the batch was given back before.
+        Returns FENCED, and counts the report, if the batch was leased again since. Raises StoreConflict if
+        the batch is consumed or does not have one of the groups.
         """
         with self._transaction():
             batch = self._batch(batch_id)
             if batch.state == BatchState.CONSUMED:
                 raise StoreConflict(
-                    f"batch {batch_id} cannot be given back: it was consumed by version {batch.version}"
+                    f"batch {batch_id} cannot be given back: it was consumed by the update that made version "
+                    f"{batch.version}"
                 )
             if self._is_late(batch, fence):
                 return StoredResult.FENCED
@@ -124,12 +137,15 @@ class BatchLeases(RecordWriter):
     def commit_update(
         self, batch_id: int, fence: int, version: int, metrics: Mapping[str, float]
     ) -> StoredResult:
-        """Consume a batch: in one transaction its rollouts become trained and its version is added.
+        """Commit the update that made `version` from a batch.
 
-        The checkpoint must be published before. Returns DUPLICATE if the same commit is repeated;
-        returns FENCED, and counts it, if the batch was leased again since. Raises StoreConflict for another
-        commit of a consumed batch, and for a version that does not follow the newest. The commit is synced to
-        the disk, as its checkpoint is.
+        One transaction marks the batch as consumed and its rollouts as trained, and adds the version. The
+        checkpoint of `version` must be published before this call. The commit is synced to the disk, as the
+        checkpoint is.
+
+        Returns DUPLICATE if the same commit was made before. Returns FENCED, and counts the report, if the
+        batch was leased again since. Raises StoreConflict if the batch is not leased any more, or if the
+        version is not the newest one plus 1.
         """
         outcome = self._commit(batch_id, fence, version, metrics)
         self._database.sync()
@@ -149,7 +165,9 @@ class BatchLeases(RecordWriter):
                 )
             newest = scalar(self._bare, queries.LAST_VERSION)
             if newest is None or version != newest + 1:
-                raise StoreConflict(f"version {version} does not follow the newest version {newest}")
+                raise StoreConflict(
+                    f"version {version} does not follow the newest version {newest}: it must be greater by 1"
+                )
             self._insert_version(version, metrics)
             self._update(batches, batch_id, state=BatchState.CONSUMED.value, version=version)
             self._execute(CONSUME_GROUPS, key=batch_id)
@@ -157,17 +175,24 @@ class BatchLeases(RecordWriter):
             return StoredResult.ACCEPTED
 
     def _is_late(self, batch: Row, fence: int) -> bool:
-        """Whether the batch was leased again since the lease with this fence; if so, count it."""
+        """Whether the batch was leased again since the lease with this fence; if so, count the late report.
+
+        Raises StoreConflict for a fence that the batch never had.
+        """
         if fence > batch.fence:
             raise StoreConflict(
-                f"batch {batch.batch_id}: expected a fence of at most {batch.fence}, its newest, got {fence}"
+                f"batch {batch.batch_id}: expected a fence of at most {batch.fence}, that of its newest "
+                f"lease, got {fence}"
             )
         if fence < batch.fence:
             self._count_up("fenced_commits")
         return bool(fence < batch.fence)
 
     def add_version(self, metrics: Mapping[str, float] | None = None) -> StoredResult:
-        """Record the base policy as version 0; all others come from `commit_update`."""
+        """Record the base policy as version 0. `commit_update` adds all other versions.
+
+        Returns DUPLICATE if version 0 is recorded already.
+        """
         with self._transaction():
             if first(self._bare, queries.ONE_VERSION, key=0) is not None:
                 return StoredResult.DUPLICATE
@@ -186,5 +211,5 @@ class BatchLeases(RecordWriter):
 def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
     if strangers := sorted(set(group_ids) - set(batch.group_ids)):
         raise StoreConflict(
-            f"batch {batch.batch_id} cannot drop groups: it has {batch.group_ids}, not {strangers}"
+            f"batch {batch.batch_id} can drop only its own groups {batch.group_ids}, got {strangers}"
         )

@@ -1,9 +1,9 @@
-"""A folder of one machine in front of blobs that are elsewhere. All processes of the machine share it.
+"""A cache folder on one machine for blobs that are kept elsewhere. All processes of the machine share it.
 
-It holds at most so many bytes: a blob is added under a lock, its size is counted before, and the blobs that
-were used longest ago are removed if there is no room. A file is used by reading it, which sets its time. A
-process that is killed leaves the count too high at worst; the next removal counts anew. A damaged file is
-fetched again.
+The cache has an upper bound in bytes. A process adds a blob under a lock and counts its size before it writes
+the blob. If there is no room, it first removes the blobs that were used longest ago. Reading a file counts as
+using it and sets its modification time. If a process is killed, the count is at worst too high, until the
+next removal counts anew. A damaged file is fetched again.
 """
 
 import fcntl
@@ -21,10 +21,11 @@ from dart.store.blobs import BlobEntry, BlobKind, BlobStore, FolderBlobs
 from dart.store.errors import BlobDamage, StoreUnavailable
 
 COUNT = struct.Struct("<q")
-"""The bytes that are in the cache."""
+"""Format of the file `count`, which holds the number of bytes in the cache."""
 
 FILLED_AFTER_REMOVAL = 0.9
-"""Share of the bound that stays filled when blobs are removed, so that not every blob removes another."""
+"""Share of the bound that is filled after a removal and the blob that caused it. The rest is free, so that
+not every further blob causes a removal."""
 
 
 class _File(NamedTuple):
@@ -34,15 +35,16 @@ class _File(NamedTuple):
 
 
 class CacheFolder:
-    """A folder with a bound in bytes for all that is below it."""
+    """A folder whose files have at most `most_bytes` bytes together."""
 
     def __init__(self, root: Path, most_bytes: int) -> None:
         self.root, self.most_bytes = root, most_bytes
 
     def add(self, path: Path, size_bytes: int, write: Callable[[], object]) -> None:
-        """Have a file written, unless it is there or larger than the cache. Raises OSError.
+        """Make room for the file `path` of `size_bytes` and call `write`, which writes the file.
 
-        write   writes the file; other processes wait meanwhile
+        Does nothing if the file exists or is larger than the whole cache. Other processes wait meanwhile.
+        Raises OSError.
         """
         if size_bytes > self.most_bytes:
             return
@@ -67,7 +69,10 @@ class CacheFolder:
             os.close(descriptor)
 
     def _remove_down_to(self, size_bytes: int) -> int:
-        """Remove the files that were used longest ago; returns how many bytes are left."""
+        """Remove the files that were used longest ago until at most `size_bytes` are left.
+
+        Returns how many bytes are left.
+        """
         files = sorted(self._files())
         held = sum(file.size_bytes for file in files)
         for file in files:
@@ -90,12 +95,14 @@ def _read(count: int) -> int:
 
 
 class CachedBlobs:
-    """Blobs of another place, read through a cache folder. Can be pickled."""
+    """Blobs that are kept elsewhere, read through a cache folder of this machine. Can be pickled."""
 
     def __init__(self, blobs: BlobStore, folder: CacheFolder, kind: BlobKind, *, puts_once: bool) -> None:
         """
-        puts_once   whether a blob that is in the cache and in its place need not be put: nothing deletes
-                    blobs of this kind
+        blobs       the store that keeps the blobs
+        folder      the cache
+        puts_once   whether `put` skips a blob that is both in the cache and in `blobs`. True only for kinds
+                    of which no blob is ever deleted
         """
         self._blobs, self._folder, self._puts_once = blobs, folder, puts_once
         self._kept = FolderBlobs(folder.root / kind.prefix, replace(kind, is_synced=False))
@@ -112,9 +119,9 @@ class CachedBlobs:
         return sha256
 
     def _held(self, content: bytes) -> str:
-        """The sha256 of bytes that need not be put; empty if they must be.
+        """The sha256 of `content` if the cache and the store both have it; else empty.
 
-        The cache may be one of an earlier run, whose blobs were elsewhere, so that it alone proves nothing.
+        The cache alone proves nothing: an earlier run, whose blobs were kept elsewhere, may have filled it.
         """
         with suppress(StoreUnavailable):
             held = self._kept.held(content)
@@ -122,12 +129,12 @@ class CachedBlobs:
         return ""
 
     def read(self, sha256: str) -> bytes:
-        with suppress(BlobDamage, StoreUnavailable):  # a cache that fails is as one that is empty
+        with suppress(BlobDamage, StoreUnavailable):  # a cache that fails counts as an empty one
             content = self._kept.read(sha256)
             self._kept.touch(sha256)
             return content
         content = self._blobs.read(sha256)
-        self._forget(sha256)  # a damaged one
+        self._forget(sha256)  # a damaged copy
         self._keep(content)
         return content
 

@@ -1,13 +1,14 @@
 """The bytes of a run, each named by its sha256: screenshots and the packed steps of episodes.
 
 Messages and rows hold the sha256, never a path, so that any machine can find the bytes in its own way.
-`dart.store.run_blobs` chooses where they are kept. Here they are files of a folder, which all processes of
-one machine share.
+`dart.store.run_blobs` chooses where the blobs are kept. `FolderBlobs`, in this module, keeps them as files of
+a folder, which all processes of one machine share.
 
-A file is written beside its place and then renamed, so that a reader sees all of it or nothing, and two
-writers of the same content do no harm. What a process has written outlives the process. Steps are also synced
-to the disk, because the record names them: a crash of the machine must not leave a row without its steps.
-Screenshots are not: there are many more of them, and a lost one costs only the groups that show it.
+A file is written under a temporary name and then renamed. So a reader sees all of it or nothing, and two
+writers of the same content do no harm. A written file survives the death of its writer. Steps are also synced
+to the disk (fsync), because the record names them: a crash of the machine must not leave a row without its
+steps. Screenshots are not synced: there are many more of them, and if one is lost, only the groups that show
+it are dropped.
 """
 
 import errno
@@ -27,10 +28,10 @@ from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavaila
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 SHARDS = 256
-"""Number of the parts of a store: a blob is in the part of the first byte of its sha256."""
+"""Number of shards (parts) of a blob store. The first byte of a blob's sha256 is the number of its shard."""
 
 READERS = 16
-"""Number of blobs that are read at once from another machine."""
+"""Number of blobs that `read_each` reads at the same time from another machine."""
 
 T = TypeVar("T")
 
@@ -39,19 +40,19 @@ SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobKind:
-    """What the blobs of one store are."""
+    """What the blobs of one store are: screenshots or packed steps."""
 
     name: str
-    """As messages call one of them."""
+    """What messages call such a blob."""
     folder: str
-    """Their place below the folder `blobs` of a run."""
+    """Folder of these blobs below the folder `blobs` of a run directory; empty for that folder itself."""
     prefix: str
-    """Their place in object storage and in a cache."""
+    """First part of their keys in object storage, and their folder in a cache."""
     suffix: str
     without: str
-    """What is lost without one of them."""
+    """What follows from the loss of such a blob; the end of messages about a missing one."""
     is_synced: bool = False
-    """Whether a file is written to the disk itself before `put` returns."""
+    """Whether `put` returns only after the file is on the disk itself (fsync)."""
 
 
 SCREENSHOTS = BlobKind(
@@ -76,14 +77,14 @@ class BlobEntry(NamedTuple):
 
     sha256: str
     put_unix_s: float
-    """When it was put last, by the clock of the machine that keeps it."""
+    """When the blob was last put, by the clock of the machine that keeps it."""
 
 
 class BlobStore(Protocol):
     """Content-addressed bytes of one kind. Any number of processes may share them."""
 
     is_remote: bool
-    """Whether calls wait for another machine, so that an actor makes them in a thread."""
+    """Whether calls wait for another machine. If so, actors make them in a thread."""
 
     def put(self, content: bytes) -> str:
         """Store bytes durably and return their sha256 in hex. Raises StoreUnavailable or StoreBusy."""
@@ -101,11 +102,11 @@ class BlobStore(Protocol):
         """The blobs of one shard, 0 to `SHARDS` - 1. Raises StoreUnavailable or StoreBusy."""
 
     def place(self, sha256: str) -> str:
-        """Where a blob is, for people: a path or an address."""
+        """The path or address of a blob, for messages. The blob need not exist."""
 
 
 class FolderBlobs:
-    """Files <root>/ab/abcd….png of one machine, whether or not the folder exists yet."""
+    """Blobs as files `<root>/ab/abcd….png` of one machine. The folder need not exist yet."""
 
     is_remote = False
 
@@ -122,8 +123,8 @@ class FolderBlobs:
     def put(self, content: bytes) -> str:
         """Store a blob and return its sha256 in hex.
 
-        A blob that is stored already is written again only if its file has another size. A sweep then sees it
-        as new: its time is set to now.
+        If its file exists with the right size, it is not written again. Only its modification time is set to
+        now, so that a sweep (`dart.store.steps_sweep`) takes the blob for a new one.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
@@ -133,17 +134,23 @@ class FolderBlobs:
         return sha256
 
     def held(self, content: bytes) -> str:
-        """The sha256 of bytes that are stored, as a file of their size; empty if they are not."""
+        """The sha256 of `content` if its file exists with the right size; else empty.
+
+        Sets the modification time of the file to now.
+        """
         sha256 = hashlib.sha256(content).hexdigest()
         return sha256 if self._is_renewed(self.path(sha256), len(content)) else ""
 
     def touch(self, sha256: str) -> None:
-        """Set the time of a blob to now, if it is stored and the disk lets it."""
+        """Set the modification time of a blob's file to now. Errors are ignored."""
         with suppress(OSError):
             os.utime(self.path(sha256))
 
     def _is_renewed(self, path: Path, size_bytes: int) -> bool:
-        """Whether a whole file exists; a crash of the machine can cut a file."""
+        """Whether a file exists with this size; if so, set its modification time to now.
+
+        The size is compared because a crash of the machine can truncate a file. Raises StoreUnavailable.
+        """
         try:
             if path.stat().st_size != size_bytes:
                 return False
@@ -164,7 +171,7 @@ class FolderBlobs:
             raise unavailable(folder, error) from error
 
     def _sync_folders(self) -> None:
-        """Write the name of a new folder to the disk itself, and those of the folders above it."""
+        """Write the names of a new folder and of the folders above it to the disk itself (fsync)."""
         for named_in in (self.root, self.root.parent, self.root.parent.parent):
             sync_folder(named_in)
 
@@ -202,7 +209,10 @@ class FolderBlobs:
 
 
 def read_each(blobs: BlobStore, read: Callable[[str], T], sha256s: Collection[str]) -> dict[str, T]:
-    """What `read` returns for each blob, by its sha256: many at once if they are on another machine."""
+    """Call `read` for each blob and return the results by sha256.
+
+    Up to `READERS` blobs are read at the same time if they are on another machine.
+    """
     if not blobs.is_remote:
         return {sha256: read(sha256) for sha256 in sha256s}
     from concurrent.futures import ThreadPoolExecutor  # commands of one machine start faster without it
@@ -212,7 +222,7 @@ def read_each(blobs: BlobStore, read: Callable[[str], T], sha256s: Collection[st
 
 
 def missing(kind: BlobKind, sha256: str, place: str) -> BlobMissing:
-    """The error for a blob that is not where it should be."""
+    """The error for a blob that is not at its place."""
     return BlobMissing(
         sha256,
         f"{kind.name} {place} is missing: restore it from a copy of the run's blobs; "
@@ -221,21 +231,23 @@ def missing(kind: BlobKind, sha256: str, place: str) -> BlobMissing:
 
 
 def checked(kind: BlobKind, sha256: str, place: str, content: bytes) -> bytes:
-    """Return the bytes of a blob. Raises BlobCorrupt if they have another sha256."""
+    """Return `content` if it has this sha256. Raises BlobCorrupt if it has another one."""
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise BlobCorrupt(
             sha256,
-            f"{kind.name} {place} has {len(content)} bytes with sha256 {found}: delete it and restore a "
-            f"copy; without it {kind.without}",
+            f"{kind.name} {place} has {len(content)} bytes with sha256 {found}, which is not its name: "
+            f"delete it and restore a copy; without it {kind.without}",
         )
     return content
 
 
 def write_whole(path: Path, content: bytes, *, is_synced: bool = False) -> None:
-    """Write a file so that no reader sees a part of it. Raises StoreUnavailable, leaving nothing behind.
+    """Write a file so that no reader sees a part of it.
 
-    is_synced   return only when the disk itself has the file and its name
+    is_synced   return only when the file and its name are on the disk itself (fsync)
+
+    Raises StoreUnavailable, and StoreBusy if the disk is full; then no temporary file is left.
     """
     temporary = None
     try:
@@ -255,7 +267,7 @@ def write_whole(path: Path, content: bytes, *, is_synced: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk itself. Raises OSError."""
+    """Write the names of the files in a folder to the disk itself (fsync). Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -267,5 +279,5 @@ def unavailable(path: Path, error: OSError) -> StoreUnavailable:
     kind = StoreBusy if error.errno in NO_ROOM else StoreUnavailable
     return kind(
         f"{path} cannot be read or written: {error.strerror} (errno {error.errno}): "
-        "free space there, or fix the rights of the folder"
+        "free space there, or correct the permissions of the folder"
     )

@@ -21,16 +21,16 @@ from dart.store.reader import StoreReader
 from dart.store.serialization import record_of
 
 PAGE = 50
-"""Rows of a page."""
+"""Number of rows on one page of a list."""
 
 EVENTS_WHOLE = 12_000
 """If there are more events than this between two moments, only a sample is read."""
 
 SAMPLES = 60
-"""Places, evenly spread, at which a sample of events is read."""
+"""Number of places at which a sample of events is read; they are spread evenly over the events."""
 
 VERSIONS_MOST = 400
-"""Largest number of policy versions that a chart shows; of more, every n-th is read."""
+"""Largest number of policy versions that a chart shows. If there are more, only every n-th is read."""
 
 STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
@@ -84,7 +84,7 @@ class TrajectorySummary:
     reward: float
     num_steps: int
     oldest_version: int
-    """Least policy version among its steps."""
+    """Lowest policy version among its steps."""
     stored_unix_s: float
     duration_s: float
     state: str
@@ -102,7 +102,7 @@ class TrajectoryFilter:
     """Whether the reward is above `success_above`."""
     success_above: float = SUCCESS_ABOVE
     before_id: int | None = None
-    """Only rollouts with a smaller id than this, which is the last one of the page before."""
+    """Only rollouts with a smaller id: to get the next page, set the smallest id of the present page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +127,12 @@ class Fate:
     step_cap: int
     drop_reason: str | None
     trained_version: int | None
-    """The version that was made by training it; None while it is not trained."""
+    """The version that the update with this rollout made; None while the rollout is not trained."""
     stored_unix_s: float | None
     attempts: tuple[Attempt, ...]
     """Its attempts that ended without a reward, oldest first."""
     group: tuple[int, ...]
-    """Ids of all rollouts of its group, with its own."""
+    """Ids of all rollouts of its group, its own included."""
 
 
 class RunBrowser(StoreReader):
@@ -141,7 +141,7 @@ class RunBrowser(StoreReader):
     # one trajectory, and lists of them
 
     def trajectory_page(self, wanted: TrajectoryFilter, limit: int = PAGE) -> tuple[TrajectorySummary, ...]:
-        """Finished episodes, newest rollout first."""
+        """Up to `limit` finished episodes that the filter selects, newest rollout first."""
         where = " AND ".join(_conditions(wanted)) or "TRUE"
         query = f"""
             SELECT trajectories.*, rollouts.state, rollouts.drop_reason FROM trajectories
@@ -165,7 +165,7 @@ class RunBrowser(StoreReader):
         return None if row is None else self._with_steps(Trajectory, row)
 
     def fate(self, rollout_id: int) -> Fate | None:
-        """One rollout with what is known about it; None if no rollout has this number."""
+        """One rollout with what is known about it; None if no rollout has this id."""
         with self._reading() as connection:
             row = first(connection, ONE_ROLLOUT, key=rollout_id)
             if row is None:
@@ -181,13 +181,13 @@ class RunBrowser(StoreReader):
             )
 
     def newest_attempts(self, limit: int = PAGE) -> tuple[Attempt, ...]:
-        """The attempts that failed last, newest first."""
+        """The last `limit` attempts that ended without a reward, newest first."""
         return self._all(Attempt, NEWEST_ATTEMPTS, limit=limit)
 
     # events
 
     def newest_event_about(self, kind: str, subject: str, among: int = 5000) -> Event | None:
-        """The last event of a kind about a subject; only the newest `among` events of the kind are read."""
+        """The last event of a kind about a subject; None if the newest `among` of the kind lack it."""
         return self._first(Event, NEWEST_EVENT_ABOUT, kind=kind, subject=subject, limit=among)
 
     def sampled_events(
@@ -195,8 +195,10 @@ class RunBrowser(StoreReader):
     ) -> tuple[Event, ...]:
         """Events of a kind between two moments, or a sample if there are more than `EVENTS_WHOLE`.
 
-        A sample has about two events of each subject at each of `SAMPLES` places. It is meant for events with
-        totals, such as LOAD, where leaving some out loses no count.
+        A sample has about two events of each subject at each of `SAMPLES` places. Ask for a kind whose events
+        hold totals, such as LOAD: the later events then include what the left-out ones counted.
+
+        subjects   number of subjects that have events of this kind
         """
         with self._reading() as connection:
             first = first_event_after(connection, begins_unix_s)
@@ -238,7 +240,10 @@ class RunBrowser(StoreReader):
         success_above: float,
         task_id: str | None = None,
     ) -> dict[int, tuple[int, int, int]]:
-        """Stored episodes, successes and environment steps of each bin of `width_s`, by its index."""
+        """Numbers of stored episodes, successes and environment steps in each bin of `width_s`, by bin index.
+
+        Bin 0 begins at `begins_unix_s`. Bins without episodes are left out. `task_id` None counts all tasks.
+        """
         values = {
             "begins": begins_unix_s,
             "ends": ends_unix_s,
@@ -252,7 +257,7 @@ class RunBrowser(StoreReader):
             }
 
     def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
-        """Numbers of successes and of episodes among the `last` episodes that were stored until a moment."""
+        """Numbers of successes and of episodes among the newest `last` episodes stored until `unix_s`."""
         with self._reading() as connection:
             rewards = scalars(connection, REWARDS_UNTIL, unix_s=unix_s, last=last)
         return sum(reward > success_above for reward in rewards), len(rewards)
@@ -260,7 +265,10 @@ class RunBrowser(StoreReader):
     def faults_over_time(
         self, begins_unix_s: float, ends_unix_s: float, width_s: float
     ) -> dict[str, dict[int, int]]:
-        """Number of failed attempts by fault kind and index of the bin of `width_s`."""
+        """Number of attempts that ended without a reward, by fault kind and then by index of the bin.
+
+        Each bin is `width_s` long, and bin 0 begins at `begins_unix_s`. Bins without faults are left out.
+        """
         values = {"begins": begins_unix_s, "ends": ends_unix_s, "width": width_s}
         found: dict[str, dict[int, int]] = {}
         with self._reading() as connection:
@@ -271,7 +279,7 @@ class RunBrowser(StoreReader):
     def versions_between(
         self, begins_unix_s: float, ends_unix_s: float, most: int = VERSIONS_MOST
     ) -> tuple[Version, ...]:
-        """Policy versions made between two moments, oldest first; of more than `most`, every n-th."""
+        """Policy versions made between two moments, oldest first; only every n-th if more than `most`."""
         between = {"begins": begins_unix_s, "ends": ends_unix_s}
         with self._reading() as connection:
             every = -(-scalar(connection, f"SELECT count(*) {VERSIONS_WITHIN}", **between) // most) or 1

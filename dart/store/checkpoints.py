@@ -1,21 +1,21 @@
-"""Checkpoints that are complete or absent, and whose files are verified by hashes.
+"""Checkpoints on disk: each is complete or absent, and its files are verified by hashes.
 
-A checkpoint is a folder `v000042` that appears by one rename, complete or not at all::
+A checkpoint is a folder such as `v000042`. One rename makes it appear, complete or not at all::
 
     v000042/
-      config.json, processor files, model.safetensors     the policy, for the Auto classes
-      master/weights.safetensors                          the trainer's, where engines read less precise ones
-      optimizer.pt, or optimizer/ in parts of ranks       the optimizer's state
-      adapter/                                            where only an adapter is trained
-      state.json                                          version, learner state, sha256 of files and itself
+      config.json, processor files, model.safetensors     the policy, for the Auto classes of transformers
+      master/weights.safetensors                          the trainer's weights, if the above are less precise
+      optimizer.pt, or optimizer/                         the optimizer's state; the folder: a part per rank
+      adapter/                                            the adapter, if only an adapter is trained
+      state.json                                          version, state of the learner, sha256 of each file
 
-`state.json` is written last and names the sha256 of every other file. A process killed at any
-moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
-write or prune removes.
+`state.json` is written last. It names the sha256 of every other file and of its own content. A process that
+is killed at any moment leaves at most a folder whose name starts with a dot. Nothing reads such a folder, and
+the next write or prune removes it.
 
 Two kinds of checkpoints are renamed instead of deleted. `v000043.uncommitted` belongs to an update that was
-not committed to the record; it is removed when a version 43 is committed. `v000042.damaged` is the newest
-version, which could not be verified, so that the run continued from an older one; a person may remove it.
+not committed to the record. The trainer removes it when a version 43 is committed. `v000042.damaged` was the
+newest version and could not be verified, so the run continued from an older one. You may remove it.
 """
 
 import hashlib
@@ -39,19 +39,20 @@ STATE_FILE = "state.json"
 FORMAT = 2
 OWN_HASH = "state_sha256"
 MASTER = "master"
-"""Folder of the trainer's weights, in a checkpoint whose weights are less precise."""
+"""Folder of the trainer's weights in a checkpoint whose `model.safetensors` is less precise."""
 
 TRAINERS_PARTS = ("optimizer.pt", "optimizer", MASTER)
-"""Parts of a checkpoint that engines do not read: several times the size of the weights."""
+"""Files and folders of a checkpoint that engines do not read. They are several times as large as the rest."""
 
 HASHERS = 8
-"""Threads that hash files; hashing one file is slower than reading it."""
+"""Number of threads that hash files at the same time, because hashing a file is slower than reading it."""
 
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
-"""What the name of a checkpoint that was renamed ends with."""
+"""Endings of the names of checkpoints that were renamed instead of deleted."""
 
 WriteCheckpoint = Callable[[Path], Path]
-"""Writes a version that was copied before as a checkpoint below a folder; returns its folder."""
+"""A function that writes a copied state of the learner as a checkpoint into a parent folder, and returns the
+checkpoint's folder."""
 
 _NAME = re.compile(r"^v(\d{6,})$")
 _UNCOMMITTED_NAME = re.compile(rf"^v(\d{{6,}})\.{UNCOMMITTED}(-\d+)?$")
@@ -78,7 +79,8 @@ class CheckpointNotWritten(DiskError):
 
     def __init__(self, folder: Path, reason: OSError) -> None:
         remedy = (
-            "free space there; a run that waits for it continues by itself, else start it with --resume"
+            "free space there; a run that waits for space then continues by itself, a run that has ended "
+            "continues with --resume"
             if is_no_room(reason)
             else f"make {folder.parent} writable, then continue with --resume"
         )
@@ -110,16 +112,17 @@ class Checkpoint:
 
 
 def checkpoint_name(version: int) -> str:
-    """`v000042` for 42."""
+    """The folder name of a version: `v000042` for 42."""
     return f"v{version:06d}"
 
 
 def write_checkpoint(parent: Path, state: CheckpointState, write_files: Callable[[Path], None]) -> Path:
-    """Make `parent/v{version}` from the files `write_files` puts into the folder it is given.
+    """Write the checkpoint of `state.version` below `parent` and return its folder.
 
-    Everything is on the disk before the name exists: files, folders, then the rename, then
-    the parent. Raises CheckpointExists when the version is there already and
-    CheckpointNotWritten when the disk refuses. One writer per `parent` is assumed.
+    `write_files` gets a temporary folder and writes all files but `state.json` into it. Files and folders are
+    synced to the disk before the folder is renamed to its final name; the new name is synced, too. Raises
+    CheckpointExists if the version exists, and CheckpointNotWritten if the disk refuses. Only one process may
+    write below `parent` at a time.
     """
     target = parent / checkpoint_name(state.version)
     if target.exists():
@@ -143,7 +146,7 @@ def remove_leftovers(parent: Path) -> None:
 def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
     """Verify every file of `folder` against its hash, except files and subfolders named in `but`.
 
-    Raises CorruptCheckpoint.
+    Raises CorruptCheckpoint if a file is missing or has another hash.
     """
     document = _read_state(folder)
     expected = {name: sha256 for name, sha256 in document["sha256"].items() if Path(name).parts[0] not in but}
@@ -155,9 +158,10 @@ def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
 
 
 def published_hashes(folder: Path) -> Mapping[str, str]:
-    """The sha256 of every file as the trainer wrote it; empty for a folder without `state.json`.
+    """The sha256 of every file as the trainer wrote it, by path in the folder.
 
-    Raises CorruptCheckpoint.
+    Empty for a folder without `state.json`. Raises CorruptCheckpoint if `state.json` is damaged; no other
+    file is read.
     """
     if not (folder / STATE_FILE).exists():
         return {}
@@ -166,7 +170,7 @@ def published_hashes(folder: Path) -> Mapping[str, str]:
 
 
 def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
-    """The newest whole checkpoint of a version up to `up_to`, and the errors of newer, damaged ones."""
+    """The newest good checkpoint up to version `up_to`, or None, and the errors of damaged newer ones."""
     refused: list[CorruptCheckpoint] = []
     for folder in reversed(list_checkpoints(parent)):
         if version_of(folder) > up_to:
@@ -179,7 +183,7 @@ def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | Non
 
 
 def list_checkpoints(parent: Path) -> list[Path]:
-    """Folders named like a checkpoint, oldest version first."""
+    """Folders named like a checkpoint, oldest version first; empty if `parent` does not exist."""
     if not parent.is_dir():
         return []
     named = [(int(match[1]), path) for path in parent.iterdir() if (match := _NAME.match(path.name))]
@@ -197,7 +201,10 @@ def version_named(name: str) -> int:
 
 
 def set_aside(folder: Path, why: str) -> Path:
-    """Rename a checkpoint so that it is neither read nor pruned; returns its new path."""
+    """Rename a checkpoint so that it is neither read nor pruned; returns its new path.
+
+    why   the ending of the new name: `UNCOMMITTED` or `DAMAGED`
+    """
     names = itertools.chain(
         [f"{folder.name}.{why}"], (f"{folder.name}.{why}-{n}" for n in itertools.count(2))
     )
@@ -207,7 +214,10 @@ def set_aside(folder: Path, why: str) -> Path:
 
 
 def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
-    """Rename checkpoints newer than the newest committed version; returns their new paths."""
+    """Rename checkpoints that are newer than `committed`, the newest version in the record.
+
+    Returns their new paths.
+    """
     return [
         set_aside(folder, UNCOMMITTED)
         for folder in list_checkpoints(parent)
@@ -216,14 +226,17 @@ def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
 
 
 def remove_uncommitted(parent: Path, committed: int) -> None:
-    """Remove checkpoints that were renamed as uncommitted and whose versions are committed by now."""
+    """Remove checkpoints that were renamed as uncommitted and whose versions are now at most `committed`."""
     for path in parent.iterdir():
         if (match := _UNCOMMITTED_NAME.match(path.name)) and int(match[1]) <= committed:
             shutil.rmtree(path)
 
 
 def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> list[Path]:
-    """Remove all checkpoints but the `keep` newest and the versions in `protect`; returns the removed."""
+    """Remove all checkpoints except the `keep` newest and the versions in `protect`.
+
+    Returns the former paths of the removed checkpoints.
+    """
     folders = list_checkpoints(parent)
     kept = kept_versions([version_of(folder) for folder in folders], keep, protect)
     doomed = [folder for folder in folders if version_of(folder) not in kept]
@@ -234,7 +247,10 @@ def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> lis
 
 
 def kept_versions(versions: Sequence[int], keep: int, protect: frozenset[int]) -> frozenset[int]:
-    """Of some versions, oldest first, those that a removal of old ones leaves."""
+    """The versions that a prune keeps: the last `keep` of `versions`, oldest first, and all in `protect`.
+
+    Raises ValueError if `keep` is less than 1.
+    """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot continue")
     return frozenset(versions[-keep:]) | protect
@@ -270,7 +286,7 @@ def _write_state(folder: Path, state: CheckpointState) -> None:
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:
-    """Hash of the content of `state.json`, which does not depend on white space."""
+    """The sha256 of the content of `state.json`, whatever its white space is."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -292,12 +308,12 @@ def _read_state(folder: Path) -> dict[str, Any]:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Every file below a folder, by path."""
+    """Every file below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """The sha256 of files below a folder, by their names, several files at a time; see `sha256_of`."""
+    """What `sha256_of` returns for files below a folder, by name. Several files are hashed at a time."""
     ordered = list(names)
     with ThreadPoolExecutor(max_workers=HASHERS) as hashers:
         found = hashers.map(sha256_of, [folder / name for name in ordered])
@@ -305,7 +321,7 @@ def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file in hex, or words for a missing file."""
+    """The sha256 of a file in hex; for a missing file, a text that says so."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

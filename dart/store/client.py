@@ -13,10 +13,11 @@ from dart.store.reader import StoreReader
 T = TypeVar("T")
 
 WRITE_DEADLINE_S = 15.0
-"""A write may wait behind others and for the disk; after this time the store counts as lost."""
+"""Deadline of one write, in seconds, which may wait behind other writes and for the disk. After this time the
+store counts as lost."""
 
 RESTART_PATIENCE_S = 60.0
-"""How long a write is repeated while the store is being restarted."""
+"""Seconds for which a write without a reply is repeated, because the store may be restarting."""
 
 RESTART_RETRY_S = 0.2
 
@@ -24,10 +25,10 @@ RESTART_RETRY_S = 0.2
 async def write(
     actor: Actor, call: m.Call[T], on_pause: Callable[[str], None] = lambda _: None, to: str = "store"
 ) -> T:
-    """Send a call to the store actor (or to `to`) and return its result; repeat it while the disk refuses.
+    """Send a call to the store actor (or to `to`) and return its result; repeat it while the reply is Paused.
 
-    `on_pause` gets the reason when a pause begins and an empty text when it ends. Raises AskError if the
-    store does not reply, StoreConflict if the call contradicts the record.
+    `on_pause` gets the reason when a pause begins and an empty text when the pause ends. Raises AskError if
+    the store does not reply, and StoreConflict if the call contradicts the record.
     """
     since_s = actor.clock.monotonic_s()
     answer = await actor.ask(to, call, deadline_s=WRITE_DEADLINE_S)
@@ -49,15 +50,15 @@ async def write(
 async def write_through_restarts(
     actor: Actor, call: m.Call[T], to: str = "store", is_over: Callable[[], bool] = lambda: False
 ) -> T:
-    """Send a call and return its result; repeat it while the receiver restarts or its disk is full.
+    """Send a call and return its result; repeat it while the receiver restarts or replies with Paused.
 
-    A repeated call has no second effect.
+    Use it only for calls of which a repetition has no second effect.
 
-    to        `store`, or an actor that passes the call on to it
-    is_over   whether no reply can come any more, so that it is not waited for
+    to        `store`, or an actor that passes the call on to the store
+    is_over   returns True when no reply can come any more; the call is then not repeated
 
-    Raises AskError or MailboxFull after `RESTART_PATIENCE_S` without a reply. That the disk is full counts as
-    a reply.
+    Raises AskError or MailboxFull after `RESTART_PATIENCE_S` without a reply (Paused counts as a reply), and
+    StoreConflict if the call contradicts the record.
     """
     last_reply_s = actor.clock.monotonic_s()
 
@@ -75,14 +76,14 @@ async def write_through_restarts(
 
 
 def result_of(call: m.Call[T], answer: Any) -> T:
-    """The result of a call, from the store's reply. Raises StoreConflict if it contradicts the record."""
+    """The result of a call, from the store's reply. Raises StoreConflict if the reply is a Contradiction."""
     if isinstance(answer, m.Contradiction):
         raise StoreConflict(answer.text)
     return from_plain(answer.value, m.result_type(type(call)))
 
 
 class RecordClient:
-    """What the curator's service needs of the record (`dart.curation.service.Record`)."""
+    """The record for the service of the curator: implements `dart.curation.service.Record`."""
 
     def __init__(self, actor: Actor, reader: StoreReader) -> None:
         self._actor = actor
@@ -92,7 +93,7 @@ class RecordClient:
         """Why the disk refuses writes now; empty if it does not."""
 
     async def write(self, call: m.Call[T]) -> T:
-        """Have the store actor carry out a call; waits as long as the disk refuses writes."""
+        """Have the store actor carry out a call, and return the result; see the function `write`."""
         return await write(self._actor, call, self._note_pause)
 
     def _note_pause(self, reason: str) -> None:

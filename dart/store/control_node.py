@@ -1,7 +1,8 @@
 """The announcement of a control node in the record: where other machines inspect and stop its run.
 
-One row, which the inspection endpoint of the control node writes and keeps (`dart.web.inspection`). It is
-written beside the store, on a connection of its own, so that neither waits for the other.
+The announcement is the only row of the table `control_node`. The inspection endpoint of the control node
+writes the row and keeps it up to date (`dart.web.inspection`). It has a connection of its own for this, so
+that it does not wait for the store actor, nor the store actor for it.
 """
 
 from collections.abc import Iterator
@@ -40,42 +41,49 @@ class ControlNode:
     address: str
     """Host and port of its inspection endpoint."""
     token: str = field(repr=False)
-    """What a request to the endpoint has to send; new at each start of the endpoint."""
+    """The secret that a request to the endpoint has to send; new at each start of the endpoint."""
     version: str
     """The version of dartrl."""
     pid: int
-    """The main process of the run."""
+    """Process id of the run's main process."""
     config: str
     """The resolved configuration, in TOML."""
     session: str
-    """The file of the session, in JSON (`dart.inspect.time_budget`)."""
+    """Content of the run's `session.json`: how much of its time is used (`dart.inspect.time_budget`)."""
     began_unix_s: float
-    """When the main process took the run directory: with `pid`, it identifies a start of the run."""
+    """When the main process locked the run directory. With `pid`, this identifies one start of the run."""
     seen_unix_s: float
-    """When the endpoint wrote this row the last time."""
+    """When the endpoint last wrote this row."""
     ended_unix_s: float | None = None
-    """When the run ended; None while it runs, and if its machine was lost."""
+    """When the run ended; None while it runs, and also if its machine was lost."""
 
     def seen_at(self, unix_s: float, *, session: str, config: str) -> Self:
-        """Return the row as it is at a later moment."""
+        """Return a copy of the row with the values of a later moment."""
         return replace(self, seen_unix_s=unix_s, session=session, config=config)
 
 
 def announce(record: RecordAddress, node: ControlNode) -> None:
-    """Write the row, in place of that of an earlier control node. Raises StoreUnavailable."""
+    """Write the row and replace the one of an earlier control node, if any. Raises StoreUnavailable."""
     with _connected(record, read_only=False) as connection:
         connection.execute(ANNOUNCE, asdict(node))
 
 
 def keep_announced(record: RecordAddress, node: ControlNode) -> None:
-    """Bring the row up to date, unless another control node has written it since. Raises StoreUnavailable."""
+    """Write the time, session and configuration of `node` into the row; the rest of the row stays.
+
+    Does nothing if another control node, or another start of the endpoint, has replaced the row. Raises
+    StoreUnavailable.
+    """
     now = {name: getattr(node, name) for name in ("token", "seen_unix_s", "session", "config")}
     with _connected(record, read_only=False) as connection:
         connection.execute(KEEP, now)
 
 
 def note_end(record: RecordAddress, pid: int, began_unix_s: float, unix_s: float) -> None:
-    """Write that the run of a main process, which began then, has ended. Raises StoreUnavailable."""
+    """Write into the row that the run ended at `unix_s`. Raises StoreUnavailable.
+
+    Does nothing if the row is not about the start of the run that `pid` and `began_unix_s` identify.
+    """
     with _connected(record, read_only=False) as connection:
         connection.execute(END, {"pid": pid, "began_unix_s": began_unix_s, "unix_s": unix_s})
 

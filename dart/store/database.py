@@ -1,6 +1,6 @@
 """The database of a record: SQLite in a file, or PostgreSQL on a server, chosen here by the record's address.
 
-Everything else uses these interfaces, and statements in the SQL that both share
+All other modules use the interfaces below, and statements in the SQL that both databases share
 (docs/decisions/0019-one-sql-layer.md).
 """
 
@@ -29,7 +29,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """Runs statements: text with `:names`, and their values."""
+    """Runs SQL statements: texts with parameters such as `:name`, and the parameters' values by name."""
 
     def execute(self, sql: str, values: Mapping[str, Any] = ..., /) -> Cursor: ...
     def rollback(self) -> None: ...
@@ -37,61 +37,66 @@ class Connection(Protocol):
 
 
 Checks = Mapping[str, Callable[[Any], "Iterable[Finding]"]]
-"""Checks that only one database has, by the name of what they check."""
+"""Functions that check data, by the name of what they check. Each gets a connection and yields findings."""
 
 
 class Database(Protocol):
-    """What a record needs of its database beside statements."""
+    """What the record needs of a database besides the shared SQL. SQLite and PostgreSQL implement it."""
 
     begin_reading: str
-    """Statement that begins a transaction which sees one state."""
+    """SQL that begins a read transaction, in which all queries see the same state."""
     enter_epoch: str
-    """Statement that reads the epoch of the writer, which then cannot change until the transaction ends, and
-    counts and returns the write. Empty where the lock of the run directory is enough."""
+    """SQL for the beginning of a write transaction. It returns the record's epoch and the number of this
+    write, and keeps the epoch from changing until the transaction ends. Empty for SQLite, where the lock of
+    the run directory excludes other writers."""
     last_write: str
-    """Statement that reads the number of the last write that was committed, after one that still runs."""
+    """SQL that returns the number of the last committed write, and first waits for a write that is still
+    being committed. Empty for SQLite."""
 
     def connect(self, *, read_only: bool, create: bool = True) -> Connection:
-        """Open a connection without SQLAlchemy; threads may use it one at a time."""
+        """Open a connection without SQLAlchemy; threads may use it one at a time.
+
+        create   whether to create a database file that does not exist; never with `read_only`
+        """
 
     def open_engine(self, *, create: bool = True) -> "Engine":
         """Make a SQLAlchemy engine whose transactions may write."""
 
     def connection_of(self, driver_connection: Any) -> Connection:
-        """The connection for statements of the reader on a driver's connection of the engine."""
+        """Wrap a driver's connection, which the engine opened, for statements of the reader."""
 
     def is_lost(self, connection: Any) -> bool:
-        """Whether a connection has ended by itself, and another one must be opened."""
+        """Whether the server or the network has ended a connection, so that another one must be opened."""
 
     def end_other_writers(self, connection: Any) -> None:
-        """End the connections of earlier writers."""
+        """End the connections of all other writers of the record."""
 
     def errors(self) -> AbstractContextManager[None]:
-        """Raise the driver's errors as StoreUnavailable or StoreBusy, with address and remedy."""
+        """In this context, raise the driver's errors as StoreUnavailable or StoreBusy, with the remedy."""
 
     def refuse_absent(self) -> None:
         """Raise StoreUnavailable for a database that is missing or empty, without changing it."""
 
     def own_host(self) -> str:
-        """The address by which this machine reaches the database; that of loopback if it is on it."""
+        """The IP address of this machine as the database sees it; loopback if both are one machine."""
 
     def found_version(self, connection: Any) -> str | None:
-        """The migration that a database is at; None for an empty database."""
+        """The newest migration that a database has, such as `0012`; None for an empty database."""
 
     def schema_of(self, connection: Any) -> dict[str, str]:
-        """The definitions of a database's tables and what belongs to them, by name."""
+        """The definitions of a database's tables, indexes and triggers, by name."""
 
     def sync(self) -> None:
-        """Write every committed transaction to the disk itself. Raises OSError."""
+        """Write every committed transaction to the disk itself (fsync). Raises OSError."""
 
     def clear(self) -> None:
-        """Remove the record, for good."""
+        """Delete the record for good."""
 
     def references(self) -> Checks:
-        """Checks of references between rows, for every check of the data."""
+        """Checks of references between rows. Every check of the data runs them."""
 
     def checks(self) -> Checks:
-        """Checks of the database itself, for a full check of the data."""
+        """Checks of the database itself. Only a full check of the data runs them."""
 
 
 def database_at(address: RecordAddress) -> Database:

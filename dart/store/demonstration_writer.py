@@ -1,4 +1,4 @@
-"""The writer's part about the experience pool: demonstrations, and the groups they were added to."""
+"""Writes the demonstrations of the experience pool, as a part of `dart.store.store.Store`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,8 @@ class DemonstrationWriter(RecordWriter):
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
         """Add demonstrations that the pool does not hold yet; returns how many.
 
-        A demonstration that was dropped from the pool is taken into use again, and counts as added.
+        A demonstration that was dropped from the pool is taken into use again, and counts as added. Raises
+        StoreConflict for a demonstration without success or with damaged steps; then none is added.
         """
         for demonstration in demonstrations:
             check_demonstration(demonstration)
@@ -44,9 +45,10 @@ class DemonstrationWriter(RecordWriter):
     def record_guided(
         self, guide_id: int, attempt: int, instruction: str, reward: float, steps: Sequence[Step]
     ) -> Guided:
-        """Count an episode that the policy played with a demonstration's actions as a hint, once per attempt.
+        """Record a guided episode, in which the actions of the demonstration `guide_id` were the hint.
 
-        If its reward is not below that of the demonstration, it is added as a demonstration.
+        The attempt is counted. The episode becomes a demonstration if its reward is at least that of its
+        guide. Returns DUPLICATE, and changes nothing, if this attempt was recorded before.
         """
         with self._transaction():
             guide = self._demonstration(guide_id)
@@ -70,13 +72,17 @@ class DemonstrationWriter(RecordWriter):
             return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:
-        """Take a demonstration out of use; groups that have it keep it."""
+        """Take a demonstration out of use; groups that it was added to keep it."""
         with self._transaction():
             self._demonstration(pool_id)
             self._update(pool, pool_id, dropped=True)
 
     def use_demonstration(self, group_id: int, pool_id: int) -> None:
-        """Add a demonstration to a group whose rollouts have all ended; counts a use, once per group."""
+        """Add a demonstration to a group whose rollouts have all ended, and count the use once per group.
+
+        Raises StoreConflict if the demonstration was dropped or is of another task, or if the group is not
+        open or has rollouts that are not finished.
+        """
         with self._transaction():
             demonstration = self._demonstration(pool_id)
             if pool_id in scalars(self._bare, queries.POOL_IDS_OF_GROUP, key=group_id):
@@ -90,9 +96,11 @@ class DemonstrationWriter(RecordWriter):
         name = f"demonstration {demonstration.pool_id} of {demonstration.task_id}"
         group, _, missing = self._standing(group_id)
         if demonstration.dropped:
-            raise StoreConflict(f"{name} was dropped from the pool")
+            raise StoreConflict(f"{name} was dropped from the pool: add it again, or use another one")
         if group.task_id != demonstration.task_id:
-            raise StoreConflict(f"{name} cannot be added to group {group_id}, which is of {group.task_id}")
+            raise StoreConflict(
+                f"{name} cannot be added to group {group_id}, which is of task {group.task_id}"
+            )
         if group.state != GroupState.OPEN or missing:
             raise StoreConflict(
                 f"{name} cannot be added to group {group_id}: it is {group.state}, and {missing} of its "

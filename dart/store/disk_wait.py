@@ -1,6 +1,6 @@
-"""Waiting for free space, or for the object storage, before a blob or a checkpoint is written.
+"""Wait for free disk space or for the object storage while a blob or a checkpoint is written.
 
-For the database itself the store actor waits (`dart.store.actor`).
+While the database itself refuses writes, the store actor waits (`dart.store.actor`).
 """
 
 import inspect
@@ -19,7 +19,7 @@ T = TypeVar("T")
 ROOM_RETRY_S = 1.0
 
 STORAGE_DEADLINE_S = 60.0
-"""Deadline of one try with object storage. It gives up sooner by itself (`dart.store.object_storage`)."""
+"""Deadline of one try with object storage. `dart.store.object_storage` normally gives up sooner."""
 
 
 @overload
@@ -31,11 +31,12 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T]) -> T: ...
 
 
 async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T]]) -> T:
-    """Do `work`, and repeat it while the disk is full; returns its result or raises its other errors.
+    """Call `work`, and repeat it while the disk is full or the object storage does not answer.
 
-    The work must leave nothing half-written when it fails. There is no time limit, because only a person can
-    free space; the log names what waits. Meanwhile the board shows the actor as not ready, and the end of the
-    wait is an event of the record.
+    Returns the result of `work`, and raises its other errors. `work` must leave nothing half-written when it
+    fails. There is no time limit, because only a person can free space. During the wait the log names `what`,
+    which is being written, and the board shows the actor as not ready. The end of the wait is an event of the
+    record.
     """
     began_s: float | None = None
     lacks = ""
@@ -60,15 +61,15 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
 
 
 async def put_blob(actor: Actor, blobs: BlobStore, what: str, content: bytes) -> str:
-    """Store a blob and return its sha256; while there is no room, or its storage does not answer, wait.
+    """Store a blob and return its sha256. Waits as `await_room` does.
 
-    what   the blobs of this kind, for the log
+    what   what this kind of blob is called in the log
     """
     return await in_storage(actor, blobs, what, lambda: blobs.put(content))
 
 
 async def in_storage(actor: Actor, blobs: BlobStore, what: str, work: Callable[[], T]) -> T:
-    """Do work with blobs, in a thread if they are on another machine; repeat it as `await_room` does."""
+    """Call `work`, in a thread if `blobs` are on another machine, and repeat it as `await_room` does."""
     if not blobs.is_remote:
         return await await_room(actor, what, work)
     return await await_room(
@@ -77,7 +78,7 @@ async def in_storage(actor: Actor, blobs: BlobStore, what: str, work: Callable[[
 
 
 def is_no_room(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, is a full disk or a busy record."""
+    """Whether an error, or one of its causes, is a full disk or StoreBusy."""
     return any(
         isinstance(cause, StoreBusy)
         or (isinstance(cause, OSError) and cause.errno in NO_ROOM)

@@ -1,6 +1,7 @@
-"""What can go wrong with the record.
+"""The errors of the record and its blobs.
 
-All errors but StoreConflict are also one of the errors of `dart.core.errors` that a person can correct.
+All but StoreError and StoreConflict also derive from an error of `dart.core.errors`, because a person can
+correct them.
 """
 
 from collections.abc import Iterable
@@ -13,15 +14,19 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError, DiskError):
-    """A file cannot be read or written: disk full, locked, damaged. Nothing of the call was kept."""
+    """The record or a blob cannot be read or written: the disk is full, a file is locked or damaged, or a
+    server refuses. Unless the message says otherwise, nothing of the call was kept."""
 
 
 class StoreBusy(StoreUnavailable):
-    """The disk is full, another process holds the lock, or a server is away. This passes: try again."""
+    """The disk is full, another process holds the lock, or a server does not answer.
+
+    The cause is temporary: repeat the call.
+    """
 
 
 class BlobsBusy(StoreBusy):
-    """The object storage of the blobs does not answer. This passes, unless its address is wrong."""
+    """The object storage of the blobs does not answer. This is temporary unless its address is wrong."""
 
 
 class StoreTooOld(StoreError, RunDirectoryError):
@@ -57,12 +62,13 @@ class BlobCorrupt(BlobDamage):
 
 
 class StepsLost(StoreError, DiskError):
-    """The steps of some episodes or demonstrations of groups cannot be read."""
+    """The steps of some episodes or demonstrations cannot be read; the attributes name their groups."""
 
     def __init__(self, group_ids: Iterable[int], pool_ids: Iterable[int], why: Iterable[BlobDamage]) -> None:
         """
-        group_ids   the groups that have them
-        pool_ids    the demonstrations whose steps they are
+        group_ids   the groups of these episodes and demonstrations
+        pool_ids    the demonstrations among them
+        why         the damaged blobs
         """
         super().__init__("; ".join(map(str, why)))
         self.group_ids, self.pool_ids = tuple(sorted(group_ids)), tuple(sorted(pool_ids))

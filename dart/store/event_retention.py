@@ -1,8 +1,8 @@
 """Which old LOAD events are deleted, so that a run of weeks fits on the disk.
 
-Every actor sends a LOAD event every few seconds. Its figures are totals since the actor started, so the last
-event of a stretch of time is enough: each total that is kept is right. Only what an actor counted in the last
-minute before it died may be lost.
+Every actor sends an event of the kind LOAD (`dart.telemetry.load_meter`) every few seconds. Its figures are
+totals since the actor started. So one event for a stretch of time is enough, the last one: its totals include
+those of the deleted events. Only what an actor counted in the last minute before it died may be lost.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,22 @@ EVERY_S = 600.0
 """Seconds between two deletions of old events."""
 
 FLOODING = LOAD
-"""The kind whose old events are deleted: the only kind sent periodically, 40 a second by 200 environments."""
+"""The kind of events of which old ones are deleted. No other kind is sent periodically: 200 environments send
+40 of these events a second."""
 
 
 TIERS = ((3600.0, 60.0), (86_400.0, 900.0))
-"""Ages and intervals, in seconds: of events older than the age, one per subject and interval is kept.
+"""Pairs of an age and an interval, in seconds. Of the events that are older than the age, the last one of
+each subject is kept in each interval.
 
-With 200 environments: 144,000 rows for the newest hour, 276,000 for the day, 19,200 a day before it."""
+With 200 environments this leaves 144,000 rows for the newest hour, 276,000 for the other 23 hours of the
+newest day, and 19,200 for each earlier day."""
 
 
 class Stretch(NamedTuple):
-    """The events of [begin, end), of which one per subject and `keep_every_s` is kept.
+    """The time from `begin_unix_s` until before `end_unix_s`, both multiples of `keep_every_s`.
 
-    Begin and end are multiples of `keep_every_s`."""
+    Of the events in each `keep_every_s` of this time, the last one of each subject is kept."""
 
     begin_unix_s: float
     end_unix_s: float
@@ -34,7 +37,10 @@ class Stretch(NamedTuple):
 
 
 def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
-    """The stretches that have become old enough since the last deletion, at `looked_unix_s`; None: all."""
+    """The stretches of time that have reached an age of `TIERS` since the last deletion.
+
+    looked_unix_s   when the last deletion was; None: all stretches of that age
+    """
     for age_s, keep_every_s in TIERS:
         end_unix_s = _whole(now_unix_s - age_s, keep_every_s)
         begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - age_s, keep_every_s)

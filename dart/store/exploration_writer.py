@@ -1,8 +1,9 @@
-"""The writer's part about exploration: screens, what was tried on them, and who may try more.
+"""Writes exploration graphs, as a part of `dart.store.store.Store`: screens, tried actions and leases.
 
 A lease gives one explorer the right to expand one screen. It has a fence, which grows with every lease, and a
-deadline, which every report renews. A report under a lease that has ended changes nothing. The record itself
-refuses two holders of one screen, two leases of one explorer, and a second first try of an action.
+deadline, which every report renews. A report under a lease that has ended changes nothing. Unique columns of
+the tables exclude two holders of one screen, two held leases of one explorer, and two expansions (first
+tries) of one action on one screen.
 """
 
 from sqlalchemy import bindparam, update
@@ -42,9 +43,10 @@ class ExplorationWriter(RecordWriter):
         incarnation: int,
         deadline_unix_s: float,
     ) -> HeldLease:
-        """Give an explorer the right to expand a screen; ends the lease that it had before.
+        """Give an explorer the right to expand a screen, and end the lease that this explorer had before.
 
         screen_id   None before any screen is known
+
         Raises StoreConflict if another explorer holds the screen.
         """
         with self._transaction():
@@ -66,7 +68,7 @@ class ExplorationWriter(RecordWriter):
             return record_of(HeldLease, self._lease(fence))
 
     def end_exploration_lease(self, fence: int, why: LeaseEnd) -> bool:
-        """End a lease; returns whether it was held until now."""
+        """End a lease and record why; returns whether the lease was held until now."""
         with self._transaction():
             return self._execute(END_ONE, key=fence, why=LeaseEnd(why).value).rowcount == 1
 
@@ -87,9 +89,17 @@ class ExplorationWriter(RecordWriter):
     ) -> StepVerdict:
         """Record an action of exploration, and the screen that it found, if the lease is still held.
 
-        cost        number of actions that it took
-        screen      a new screen, which becomes the target; None if `target_id` is the target or there is none
-        Raises StoreConflict for a first try of an action that was tried before.
+        number        number of the report within its lease; a report that is sent again has the same one
+        cost          number of actions that the step took
+        source_id     the screen on which the action was done; None for a reset
+        action        key of the candidate; empty for a reset
+        target_id     the known screen that the action led to; None if there is none or `screen` is new
+        screen        a new screen that the action led to, else None
+        is_expansion  whether this is the first try of the action on that screen
+        move          which screen the lease is for afterwards
+
+        Returns DUPLICATE for a report that is recorded already, and FENCED if the lease has ended. Raises
+        StoreConflict for an expansion with an action that was tried on the screen before.
         """
         with self._transaction():
             lease = self._lease(fence)
@@ -101,7 +111,9 @@ class ExplorationWriter(RecordWriter):
                 return StepVerdict(result=StoredResult.FENCED, step=None, holds=None)
             expansion = f"{source_id}|{action}" if is_expansion else None
             if expansion is not None and scalar(self._bare, queries.IS_EXPANDED, expansion=expansion):
-                raise StoreConflict(f"action {action!r} of screen {source_id} was tried before")
+                raise StoreConflict(
+                    f"action {action!r} of screen {source_id} is no expansion: it was tried before"
+                )
             place = {"task_id": lease.task_id, "seed": lease.seed}
             actions = cost + (scalar(self._bare, queries.EXPLORED_ACTIONS, **place) or 0)
             if screen is not None:
@@ -139,7 +151,10 @@ class ExplorationWriter(RecordWriter):
     def _moved(
         self, lease: Row, target_id: int | None, move: LeaseMove, deadline_unix_s: float
     ) -> int | None:
-        """Renew a lease, and let it follow its holder if the screen there is free; returns its screen."""
+        """Renew the deadline of a lease and return the screen that the lease is for from now on.
+
+        With `LeaseMove.FOLLOW` this is the target, or None if another explorer holds the target.
+        """
         held: int | None = lease.screen_id
         if move is LeaseMove.FOLLOW and target_id != held:
             is_free = target_id is not None and not scalar(self._bare, queries.SCREEN_HELD, key=target_id)

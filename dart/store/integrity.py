@@ -1,6 +1,6 @@
 """Checks of the data of a run: of the record itself, and of the files that it names.
 
-They run when a run is resumed, when it ends, and on demand. They only read.
+The checks run when a run is resumed, when it ends, and in `dartrl doctor --data`. They only read.
 """
 
 import os
@@ -29,28 +29,30 @@ from dart.store.run_blobs import blobs_of
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
 
 SAMPLE = 2000
-"""Number of screenshots that a check reads if it does not read all; each check draws others."""
+"""Number of screenshots that a check reads if it does not read all of them. Each check draws a new sample."""
 
 RESTORE = "restore the file from a copy"
 DAMAGED_LOG = (
-    "go back to a copy of the run, or continue without these transactions: --resume keeps a copy of the log"
+    "restore a copy of the run, or continue without these transactions: --resume keeps a copy of the log"
 )
-"""Remedy for a damaged log."""
+"""Remedy for a damaged write-ahead log."""
 
 SHOWN = 5
 """Largest number of findings that one message lists."""
 
 
 class RecordDamaged(StoreError, DiskError):
-    """The data of a run is damaged; to continue would be to train on damaged data."""
+    """The data of a run is damaged, so the run must not continue: it would train on damaged data."""
 
 
 def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int = 0) -> list[Finding]:
     """Every damage and contradiction in the data of a run; empty when it is sound.
 
-    full          read every screenshot and checkpoint; else only what the run still needs: the newest
-                  checkpoint, and of very many screenshots a sample
-    fresh_since   look for stale steps in versions after this one: before, another bound may have held
+    full          check every row, screenshot and checkpoint; else only what the run still needs: the newest
+                  checkpoint, the rows that are still used, and at most `SAMPLE` of their screenshots
+    fresh_since   look for too stale steps only in versions after this one, because the staleness bound may
+                  have been another one before
+
     Raises StoreUnavailable when the record cannot be read at all.
     """
     address = paths.record
@@ -72,6 +74,7 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
     """The newest version in the record (-1: none), and what is wrong with the checkpoints of the run.
 
     full   read every checkpoint; else only the newest, from which the run continues
+
     Raises StoreUnavailable when the record cannot be read.
     """
     folders = list_checkpoints(paths.checkpoints)  # before the record is read: a running run makes more
@@ -85,7 +88,7 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
 
 
 def damaged_log(paths: RunPaths) -> list[Finding]:
-    """A finding if SQLite would drop transactions of the write-ahead log, which is damaged.
+    """A finding if the write-ahead log is damaged, so that SQLite would drop transactions; else none.
 
     A log that another process may be writing is not checked.
     """
@@ -110,7 +113,7 @@ def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
 
 
 def listed(findings: list[Finding]) -> str:
-    """The first findings, one to a line, each with its remedy."""
+    """A text of the first `SHOWN` findings, one per line, each with its remedy."""
     lines = [f"{finding} ({finding.remedy})" for finding in findings[:SHOWN]]
     if len(findings) > SHOWN:
         lines.append(f"and {len(findings) - SHOWN} more")
@@ -118,11 +121,14 @@ def listed(findings: list[Finding]) -> str:
 
 
 def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> Iterator[Finding]:
-    """Screenshots that are not stored, or whose bytes do not have the sha256 that is their name."""
+    """A finding for each screenshot that is missing or does not have the sha256 that is its name.
+
+    full   read all screenshots that the record names; else a sample of those that are still needed
+    """
     named = sorted(record.screenshots(full=full))
     for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
         if not SHA256.fullmatch(sha256):
-            yield Finding("the record names it, but this is no sha256", f"screenshot {sha256!r}")
+            yield Finding("the record gives it this name, which is no sha256", f"screenshot {sha256!r}")
             continue
         which = f"screenshot {blobs.place(sha256)}"
         try:
@@ -136,7 +142,7 @@ def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> It
 
 
 def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:
-    """Damage of the newest version, from which the run continues, and of the other checkpoints in `folders`.
+    """Findings about the checkpoint of the newest version, from which the run continues, and about `folders`.
 
     A folder that the run has pruned meanwhile is no finding.
     """
@@ -154,7 +160,7 @@ def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path
 
 
 def damage_of(version: int, paths: RunPaths) -> str:
-    """What is wrong with the checkpoint of a version; always empty for the base policy."""
+    """What is wrong with the checkpoint of a version; empty if nothing is, and always for the base policy."""
     return checkpoint_damage(paths.checkpoints / checkpoint_name(version), version) if version > 0 else ""
 
 
@@ -170,7 +176,10 @@ def newest_remedy(paths: RunPaths, version: int) -> str:
 
 
 def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> list[Finding]:
-    """A finding if checkpoints are more than one version ahead of the record: the record is an older copy."""
+    """A finding if checkpoints are more than one version ahead of the record; else none.
+
+    Then the record is an older copy than the checkpoints.
+    """
     ahead = [folder.name for folder in folders if version_of(folder) > newest + 1]
     if not ahead:
         return []

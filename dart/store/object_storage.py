@@ -1,12 +1,14 @@
 """Blobs in object storage: any S3, or a folder that all machines share, through obstore.
 
-Credentials come by obstore's own chain, never by the address: the variables AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY, or the role of the machine; AWS_ENDPOINT_URL names another server than Amazon's and
-AWS_REGION its region. A request is repeated here, and only here, a few times within seconds. Storage that
-still does not answer is BlobsBusy: the caller waits and tries again. What a person must correct is
-StoreUnavailable, with the remedy.
+The address never holds credentials. obstore takes them from the variables AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, or from the role of the machine. AWS_ENDPOINT_URL names a server other than Amazon's,
+and AWS_REGION its region.
 
-obstore owns threads, so a process that forks must not use it before (`dart.run.child_task`).
+This module repeats a request a few times within seconds. If the storage still does not answer, it raises
+BlobsBusy, and the caller waits and tries again. An error that a person must correct is StoreUnavailable, with
+the remedy.
+
+obstore starts threads, so a process that is going to fork must not use this module (`dart.run.child_task`).
 """
 
 import hashlib
@@ -32,24 +34,24 @@ T = TypeVar("T")
 
 TRIES = 4
 GIVE_UP_S = 2.0
-"""No further try begins this long after the first. With REQUEST_S it is less than the hang deadline of the
-store actor, 8 s, which reads blobs in message handlers."""
+"""Seconds after the first try of a request, from which on no further try begins. The sum with REQUEST_S is
+less than the hang deadline of the store actor, 8 s, because that actor reads blobs in message handlers."""
 
 REQUEST_S = 5.0
-"""Deadline of one request for a blob."""
+"""Deadline of one request for a blob, in seconds."""
 
 PART_REQUEST_S = 60.0
-"""Deadline of one request for a part of a file."""
+"""Deadline of one request for a part of a file, in seconds."""
 
 PART_TRIES = 4
 """How often a part of a file is tried: a file of a thousand parts must not fail with one of them."""
 
 CONNECT_S = 3.0
 PART_BYTES = 16 << 20
-"""Size of the parts in which files go, so that a lost connection costs one part."""
+"""Size of the parts in which a file is sent and fetched, so that a lost connection costs only one part."""
 
 METADATA_SERVER = "169.254.169.254"
-"""Where obstore asks for credentials when it found none in the environment."""
+"""Address of the cloud's metadata server, which obstore asks for credentials if the environment has none."""
 
 
 class Missing(Exception):
@@ -57,7 +59,7 @@ class Missing(Exception):
 
 
 class Exists(Exception):
-    """There is an object with this key already, and it may only be created."""
+    """An object with this key exists already, but the request was to create a new one."""
 
 
 class Entry(NamedTuple):
@@ -68,13 +70,16 @@ class Entry(NamedTuple):
 
 
 class ObjectStorage:
-    """Objects below one address, by keys such as `steps/ab/abcd….steps`. Can be pickled."""
+    """Objects below one address, by keys such as `steps/ab/abcd….steps`. Can be pickled.
+
+    Methods that make a request raise BlobsBusy or StoreUnavailable.
+    """
 
     def __init__(self, address: str, *, request_s: float = REQUEST_S, part_tries: int = 1) -> None:
         """
         address      `s3://BUCKET/PREFIX` or `file:///FOLDER`
         request_s    deadline of one request
-        part_tries   how often obstore itself tries a request, for the parts of a file that is put
+        part_tries   how often obstore itself tries a request, so that one failed part does not fail a file
         """
         self.address = address.rstrip("/")
         self._request_s, self._part_tries = request_s, part_tries
@@ -84,7 +89,7 @@ class ObjectStorage:
 
     @property
     def _folder(self) -> Path | None:
-        """The folder that the machines share; None if the storage is no folder."""
+        """The folder that the machines share; None if the storage is an S3 server."""
         parts = urlsplit(self.address)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
@@ -134,7 +139,7 @@ class ObjectStorage:
             return
 
     def entries(self, prefix: str) -> list[Entry]:
-        """The objects whose keys are below a prefix, which ends before a slash."""
+        """The objects whose keys begin with the prefix and a slash."""
         return self._try(prefix, lambda: list(self._listed(prefix)))
 
     def _listed(self, prefix: str) -> Iterator[Entry]:
@@ -149,7 +154,7 @@ class ObjectStorage:
         self._sync(key)
 
     def _sync(self, key: str) -> None:
-        """Write an object of a shared folder, and the names on its way, to the disk itself."""
+        """In a shared folder, write an object and the names on its path to the disk itself (fsync)."""
         if (root := self._folder) is None:
             return
         path = root / key
@@ -160,7 +165,7 @@ class ObjectStorage:
             raise self._named(key, error) from None
 
     def get_file(self, key: str, path: Path, size_bytes: int) -> str:
-        """Write an object of this size into a file, part by part; returns the sha256 of what came.
+        """Fetch an object of this size into a file, part by part; returns the sha256 of the fetched bytes.
 
         Raises Missing, and OSError when the disk refuses.
         """
@@ -179,7 +184,7 @@ class ObjectStorage:
         return obstore.get_range(self._client, key, start=start, end=end).to_bytes()
 
     def _try(self, key: str, request: Callable[[], T]) -> T:
-        """Make a request, and repeat it while the storage does not answer."""
+        """Make a request; repeat it up to `TRIES` times within `GIVE_UP_S` if the storage does not answer."""
         again = Retrying(
             retry=retry_if_exception_type(BlobsBusy),
             stop=stop_after_attempt(TRIES) | stop_after_delay(GIVE_UP_S),
@@ -196,7 +201,7 @@ class ObjectStorage:
             raise self._named(key, error) from None  # its text may hold secrets
 
     def _named(self, key: str, error: Exception) -> Exception:
-        """The error of a request as one with the address and the remedy."""
+        """Translate the error of a request into one of this project, with the address and the remedy."""
         place, text = self.place(key), str(error)
         said = without_secrets(text) or type(error).__name__
         if "NoSuchBucket" in text:
@@ -215,7 +220,7 @@ class ObjectStorage:
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return StoreUnavailable(
                 f"{place}: the credentials are refused: correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                f"or the rights of their owner to read, write, list and delete there ({said})"
+                f"or allow their owner to read, write, list and delete there ({said})"
             )
         return BlobsBusy(
             f"{place}: the object storage does not answer: check AWS_ENDPOINT_URL, the network and the "
@@ -224,10 +229,10 @@ class ObjectStorage:
 
 
 def without_secrets(text: str) -> str:
-    """What an error of obstore says, on one line.
+    """The text of an error of obstore, on one line and without secrets.
 
-    Without a password in AWS_ENDPOINT_URL, and of a server's answer only its code: it may quote the id of a
-    key and a signature.
+    A password in AWS_ENDPOINT_URL is removed. Of the server's answer only the error code is kept, because the
+    answer may quote the id of a key and a signature.
     """
     about, _, answer = text.partition("<")
     code = re.search(r"<Code>(\w+)</Code>", f"<{answer}")

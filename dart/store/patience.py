@@ -1,4 +1,4 @@
-"""Waiting for a record whose server is away, in places that cannot wait otherwise."""
+"""How long readers wait for a record that is busy, for instance because its server does not answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +13,28 @@ RETRY_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a reader waits while the record is busy, before it raises StoreBusy."""
+    """How long a reader waits while the record is busy, before it raises StoreBusy.
+
+    `open_s` applies to opening the record, `read_s` to each transaction.
+    """
 
     open_s: float = 0.0
     read_s: float = 0.0
 
 
 IMPATIENT = Patience()
-"""A command's: the person who asked tries again."""
+"""For commands: do not wait, because the person who called the command can repeat it."""
 
 IN_HANDLER = Patience(open_s=5.0, read_s=5.0)
-"""An actor's in a message handler: less than the shortest hang deadline, 8 s."""
+"""For an actor in a message handler: less than the shortest hang deadline, 8 s."""
 
 AT_START = Patience(open_s=25.0, read_s=5.0)
-"""A starting actor's: less than the shortest start deadline, 30 s, and so long that an outage of minutes does
-not spend the restarts of its supervisor."""
+"""For an actor that starts: less than the shortest start deadline, 30 s, but long enough that an outage of
+minutes does not spend the restart budget of its supervisor."""
 
 
 def patiently(work: Callable[[], T], wait_s: float) -> T:
-    """Do `work`, again and again for `wait_s` while it raises StoreBusy; then raise its last error."""
+    """Return the result of `work`. Repeat `work` for `wait_s` while it raises StoreBusy; then raise that."""
     try:
         return work()
     except StoreBusy:

@@ -1,9 +1,10 @@
 """PostgreSQL as the database of a record: connections, translation of parameters, and errors with remedies.
 
-What only PostgreSQL understands is here and in `dart.store.postgresql_checks`.
+SQL that only PostgreSQL understands is here and in `dart.store.postgresql_checks`.
 
-A commit is acknowledged when it is on the server's disk. Text that PostgreSQL refuses, because it contains
-NUL, is escaped on its way there and back (`escaped`), so that the record loses nothing.
+A commit is acknowledged when it is on the server's disk. PostgreSQL refuses text that contains NUL. So text
+is escaped when it is written and unescaped when it is read (`dart.store.postgresql_text`), and nothing is
+lost.
 """
 
 import os
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from dart.store.database import Checks
 
 LOCK_TIMEOUT_S = 5.0
-"""How long a statement waits for a lock, which only another writer or a migration can hold."""
+"""Seconds that a statement waits for a lock. Only another writer or a migration can hold one."""
 
 IDLE_TIMEOUT_S = 15.0
-"""After this time without a statement the server ends a transaction: its writer is frozen or cut off."""
+"""Seconds without a statement after which the server ends a transaction, because its writer is frozen or cut
+off."""
 
 CONNECTING: Mapping[str, object] = {
     "connect_timeout": 5,
@@ -42,19 +44,19 @@ CONNECTING: Mapping[str, object] = {
     "tcp_user_timeout": 10_000,
     "client_encoding": "UTF8",
 }
-"""Parameters of a connection where the address does not give them: a host that is gone is noticed in 11 s."""
+"""Defaults for libpq parameters that the address does not give. With them a lost host is noticed in 11 s."""
 
 SESSION = "SET extra_float_digits = 3"  # floats keep all 64 bits, whatever the server's default is
 
 LOOPBACK = "127.0.0.1"
 
 READER_NAME, WRITER_NAME = "dartrl reader", "dartrl writer"
-"""How connections are called in the server's list (`pg_stat_activity`)."""
+"""Names of our connections in the server's list of connections (`pg_stat_activity`)."""
 
 GONE = "its server does not answer or is starting: check that it runs and can be reached"
 TABLES = (
-    "its tables are not those of this version of dartrl: `dartrl doctor --data --full` names what it can; "
-    "put a copy of the database back, or start a new run with another one"
+    "its tables are not those of this version of dartrl: `dartrl doctor --data --full` names the differences "
+    "that it finds; put a copy of the database back, or start a new run with another one"
 )
 PASSING = {
     "08": GONE,
@@ -68,7 +70,7 @@ PASSING = {
     "40": "the server ended the transaction because of another one",
     "25P03": f"its connection was silent for {IDLE_TIMEOUT_S:g} s within a transaction",
 }
-"""Remedies of errors that can pass without repair, by SQLSTATE or its class."""
+"""Causes and remedies of errors that may end without repair, by SQLSTATE or its first two characters."""
 
 LASTING = {
     "28": "the server refuses this user: check user, password (~/.pgpass) and pg_hba.conf",
@@ -81,13 +83,13 @@ LASTING = {
     "58": "the server's disk refused to write or read: check the device, and the server's log",
     "XX": "it is damaged: put a copy of the database back; the server's log says more",
 }
-"""Remedies of errors that need a person, by SQLSTATE or its class."""
+"""Causes and remedies of errors that a person must correct, by SQLSTATE or its first two characters."""
 
 REFUSED = {
     "28": ("password", "authentication failed", "pg_hba.conf", 'role "'),
     "3D000": ('database "',),
 }
-"""Words in the message of a refused connection, for which the client library has no SQLSTATE."""
+"""Words that show the SQLSTATE of a refused connection: libpq gives only a message for it."""
 
 
 END_OTHERS = """
@@ -114,7 +116,8 @@ DEFINITIONS = """
         FROM own JOIN pg_trigger ON tgrelid = own.oid AND NOT tgisinternal
         JOIN pg_proc ON pg_proc.oid = tgfoid
 """
-"""What the current schema has, without what belongs to extensions."""
+"""SQL for the definitions of tables, constraints, indexes and triggers in the current schema, without those
+of extensions."""
 
 
 class PostgresqlConnection:
@@ -128,7 +131,8 @@ class PostgresqlConnection:
     def execute(self, statement: str, values: Mapping[str, Any] | None = None, /) -> psycopg.Cursor:
         """Run a statement. Raises StoreBusy, StoreUnavailable.
 
-        A transaction that only reads goes on after a statement that failed, as SQLite's does: in a new one.
+        If a statement fails on a read-only connection, the next one begins a new transaction. So reading goes
+        on after a failure, as it does with SQLite.
         """
         with self._database.errors():
             if self._read_only and self.raw.info.transaction_status == TransactionStatus.INERROR:
@@ -137,7 +141,7 @@ class PostgresqlConnection:
             return self.raw.execute(translated(statement), values or {})
 
     def beside(self, raw: Any) -> "PostgresqlConnection":
-        """Another connection to the same database."""
+        """Wrap another driver's connection to the same database."""
         return PostgresqlConnection(raw, self._database, read_only=False)
 
     def rollback(self) -> None:
@@ -204,7 +208,7 @@ class PostgresqlDatabase:
         return PostgresqlConnection(driver_connection, self, read_only=False)
 
     def is_lost(self, connection: PostgresqlConnection) -> bool:
-        """Whether the server, or the way to it, has ended a connection."""
+        """Whether the server or the network has ended a connection."""
         return connection.raw.closed
 
     def end_other_writers(self, connection: PostgresqlConnection) -> None:
@@ -234,10 +238,10 @@ class PostgresqlDatabase:
         return None
 
     def refuse_absent(self) -> None:
-        """Connecting says what is missing."""
+        """Do nothing: `connect` raises StoreUnavailable for a missing database."""
 
     def own_host(self) -> str:
-        """The address by which this machine reaches the server; that of loopback if by a Unix socket."""
+        """The IP address of this machine as the server sees it; loopback if a Unix socket connects them."""
         with (
             closing(self.connect(read_only=True)) as connection,
             socket.socket(fileno=os.dup(connection.raw.pgconn.socket)) as way,
@@ -246,7 +250,7 @@ class PostgresqlDatabase:
 
     @staticmethod
     def found_version(connection: PostgresqlConnection) -> str | None:
-        """The migration that a database is at; None for an empty database."""
+        """The newest migration that a database has, such as `0012`; None for an empty database."""
         ((table,),) = connection.execute("SELECT CAST(to_regclass('alembic_version') AS TEXT)").fetchall()
         if table is None:
             return None
@@ -255,13 +259,16 @@ class PostgresqlDatabase:
 
     @staticmethod
     def schema_of(connection: PostgresqlConnection) -> dict[str, str]:
-        """The definitions of what is in the current schema, by kind and name, without the schema's name."""
+        """The definitions of tables, constraints, indexes and triggers, by kind and name.
+
+        They are those of the current schema, and do not contain its name.
+        """
         ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
         found = connection.execute(DEFINITIONS).fetchall()
         return {name: definition.replace(f"{schema}.", "") for name, definition in found}
 
     def sync(self) -> None:
-        """Every commit is synced."""
+        """Do nothing: the server syncs every commit."""
 
     def clear(self) -> None:
         """Drop the tables of the record and the functions of its triggers."""
@@ -294,7 +301,7 @@ class PostgresqlDatabase:
 
 
 def _writer_session() -> str:
-    """Statements that begin the session of a writer."""
+    """SQL that sets the parameters of a writer's connection."""
     return f"""
         {SESSION}; SET lock_timeout = {LOCK_TIMEOUT_S * 1000:.0f};
         SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_S * 1000:.0f};
@@ -304,7 +311,7 @@ def _writer_session() -> str:
 
 
 def _state_of_refusal(message: str) -> str:
-    """The SQLSTATE of a connection that failed, by its message; 08 for a server that was not reached."""
+    """The SQLSTATE of a connection that failed with this message; 08000 if the server was not reached."""
     if "FATAL" not in message and "fe_sendauth" not in message:
         return "08000"
     states = (state for state, words in REFUSED.items() if any(word in message for word in words))
@@ -322,7 +329,7 @@ class _UnescapingLoader(Loader):
 
 
 class _SumLoader(Loader):
-    """Reads sums of whole numbers, which PostgreSQL makes `numeric`, as int."""
+    """Reads a `numeric` without fraction as int, because the sum of integers is `numeric` in PostgreSQL."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)

@@ -1,7 +1,8 @@
 """Checks of the record that only PostgreSQL has: its pages, references, definitions and sequences.
 
-The server itself refuses a value of a wrong type, and a reference to a missing row. So these checks find what
-got past it: broken disks, tables changed by hand, a backup that was put back in part.
+The server itself refuses a value of a wrong type, and a reference to a missing row. These checks find damage
+that the server cannot prevent: by broken disks, by changes of tables by hand, or by a backup that was
+restored only in part.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ SEQUENCES = """
 
 
 def broken_references(connection: PostgresqlConnection) -> Iterator[Finding]:
-    """Columns with a reference to a missing row."""
+    """A finding for each row that refers to a missing row."""
     for table, column, other, key in connection.execute(REFERENCES).fetchall():
         missing = connection.execute(f"""
             SELECT "{column}" FROM {table} AS child WHERE "{column}" IS NOT NULL AND NOT EXISTS (
@@ -51,7 +52,10 @@ def broken_references(connection: PostgresqlConnection) -> Iterator[Finding]:
 
 
 def damaged_pages(connection: PostgresqlConnection) -> Iterator[Finding]:
-    """Tables that cannot be read to their end; with the extension amcheck, also damaged pages and indexes."""
+    """A finding for each table that cannot be read to its end.
+
+    If the database has the extension amcheck, also one for each damaged page and index.
+    """
     tables = [name for (name,) in connection.execute(TABLES).fetchall()]
     for table in tables:
         yield from findings_of(f"table {table}", _read_whole, connection, table)
@@ -68,13 +72,13 @@ def damaged_pages(connection: PostgresqlConnection) -> Iterator[Finding]:
 
 
 def _read_whole(connection: PostgresqlConnection, table: str) -> Iterator[Finding]:
-    """Read every value of a table, which raises StoreUnavailable for a page that cannot be read."""
+    """Read every value of a table. Raises StoreUnavailable for a page that cannot be read; yields nothing."""
     connection.execute(f'SELECT max(length(CAST(one AS TEXT))) FROM "{table}" AS one').fetchall()
     yield from ()
 
 
 def _check_index(connection: PostgresqlConnection, index: str) -> Iterator[Finding]:
-    """Compare an index with its table, which raises StoreUnavailable where they differ."""
+    """Compare an index with its table. Raises StoreUnavailable if they differ; yields nothing."""
     connection.execute("SELECT bt_index_check(CAST(:name AS regclass), true)", {"name": index}).fetchall()
     yield from ()
 
@@ -82,7 +86,7 @@ def _check_index(connection: PostgresqlConnection, index: str) -> Iterator[Findi
 def strange_tables(
     open_engine: Callable[[], "Engine"], connection: PostgresqlConnection
 ) -> Iterator[Finding]:
-    """Tables, indexes, constraints and triggers that differ from those that this version makes."""
+    """A finding for each table, index, constraint or trigger that differs from what this version makes."""
     found, wanted = PostgresqlDatabase.schema_of(connection), expected_schema(open_engine, connection)
     for name in sorted(found.keys() | wanted.keys()):
         if found.get(name) != wanted.get(name):
@@ -93,7 +97,7 @@ def strange_tables(
 def expected_schema(open_engine: Callable[[], "Engine"], connection: PostgresqlConnection) -> dict[str, str]:
     """The result of `PostgresqlDatabase.schema_of` for a new record; imports SQLAlchemy and Alembic.
 
-    It is made in a schema of its own, in a transaction that is undone.
+    The new record is made in a schema of its own, in a transaction that is rolled back.
     """
     from dart.store.migrations import upgrade
 
@@ -109,7 +113,7 @@ def expected_schema(open_engine: Callable[[], "Engine"], connection: PostgresqlC
 
 
 def late_sequences(connection: PostgresqlConnection) -> Iterator[Finding]:
-    """Tables whose next key is taken, so that their next row is refused."""
+    """A finding for each table whose sequence is behind its newest key, so that its next row is refused."""
     for table, column, sequence in connection.execute(SEQUENCES).fetchall():
         ((last,),) = connection.execute(
             "SELECT coalesce(pg_sequence_last_value(CAST(:name AS regclass)), 0)", {"name": sequence}

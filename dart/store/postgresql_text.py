@@ -1,13 +1,15 @@
-"""How statements and text are written for PostgreSQL's driver."""
+"""Translation of statements and text for PostgreSQL's driver."""
 
 import re
 from functools import lru_cache
 
 NAMED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|::|:([a-z_]\w*)|%", re.IGNORECASE)
-"""Quoted text, casts, a parameter's name, and the sign that the driver reads as one."""
+"""Matches quoted text, a cast, a parameter (group 1 is its name), or the sign `%`, which the driver reads as
+the beginning of a parameter."""
 
 ESCAPE = "\x1a"
-"""The control character "substitute" begins an escaped character: itself, or NUL, written as 0."""
+"""The control character "substitute", which begins an escape: before itself it stands for itself, before `0`
+for NUL."""
 
 
 @lru_cache(maxsize=512)

@@ -1,13 +1,14 @@
-"""Checkpoints in object storage: a version is there completely or not at all.
+"""Checkpoints in object storage: each version is published completely or not at all.
 
 Below the address of the run's blobs::
 
     checkpoints/v000042/manifest.json     names, sizes and sha256 of the files; put last, and only created
-    checkpoints/v000042/<attempt>/...     the files of the checkpoint, of the base policy for version 0
-    checkpoints/v000043/uncommitted.json  the manifest of a version that the record does not have, set aside
+    checkpoints/v000042/<attempt>/...     the files of the checkpoint; for version 0 those of the base policy
+    checkpoints/v000043/uncommitted.json  the former manifest of a version that the record does not have
 
-Each attempt to publish has files of its own, so that of two trainers with one version only one publishes it,
-and the other has changed nothing. To remove a version its manifest goes first: what has none is no version.
+Each attempt to publish a version has files of its own. If two trainers try to publish the same version, only
+one succeeds, and the other changes nothing. A version is removed by deleting its manifest first: files
+without a manifest are no version.
 """
 
 import json
@@ -41,10 +42,10 @@ UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
 
 BASES = "bases"
-"""Folder of base policies beside those of other versions."""
+"""Folder for base policies, below the cache folder for other versions."""
 
 TRANSFERS = 4
-"""Files of one version that are put or fetched at a time."""
+"""Number of files of one version that are put or fetched at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class PublishedFile:
     """One file of a published version."""
 
     name: str
-    """Its path in the checkpoint's folder."""
+    """Its path relative to the checkpoint's folder."""
     size_bytes: int
     sha256: str
 
@@ -66,12 +67,12 @@ class Manifest:
     files: tuple[PublishedFile, ...]
 
     def to_json(self) -> bytes:
-        """The manifest as the object holds it."""
+        """The manifest as the bytes of its object."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode()
 
     @classmethod
     def of_json(cls, content: bytes) -> "Manifest":
-        """Read a manifest. Raises ValueError, TypeError or KeyError for anything else."""
+        """Read a manifest from the bytes of an object. Raises ValueError, TypeError or KeyError."""
         document = json.loads(content)
         if document["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, got {document['format']}")
@@ -86,8 +87,8 @@ class PublishedCheckpoints:
 
     def __init__(self, address: str, parent: Path, cache: Path) -> None:
         """
-        address   that of the run's blobs
-        parent    folder of whole checkpoints, which the trainer of this machine writes and resumes from
+        address   address of the run's blobs, `run.blobs`
+        parent    folder of complete checkpoints, which the trainer of this machine writes and resumes from
         cache     folder of the versions that engines of this machine load
         """
         self._storage = ObjectStorage(address, request_s=PART_REQUEST_S, part_tries=PART_TRIES)
@@ -97,7 +98,11 @@ class PublishedCheckpoints:
     # for the trainer
 
     def publish(self, version: int, folder: Path) -> None:
-        """Put the files of a checkpoint, and then its manifest. Raises CheckpointExists, StoreUnavailable."""
+        """Put the files of a checkpoint into the storage, and then its manifest.
+
+        Succeeds, too, if the same files are published already. Raises CheckpointExists if another trainer has
+        published this version with other files, and StoreUnavailable.
+        """
         attempt = uuid.uuid4().hex
         files = tuple(_described(folder))
         manifest = Manifest(version=version, attempt=attempt, files=files)
@@ -115,16 +120,20 @@ class PublishedCheckpoints:
                 self._remove_attempt(manifest)
                 place = self._storage.place(_manifest_key(version))
                 raise CheckpointExists(
-                    f"{place} exists: another trainer has published version {version}; this one must not"
+                    f"{place} exists: another trainer has published version {version}, so this trainer must "
+                    "not publish it"
                 ) from exists
             attempt = published.attempt
         self._remove_files(version, but=attempt)  # of attempts that were interrupted
 
     def set_aside_uncommitted(self, committed: int) -> list[int]:
-        """Set versions aside that are newer than the newest committed one; returns them.
+        """Set aside the published versions that are newer than `committed`; returns these versions.
 
-        Such a version keeps its files until it is published anew. What was published in part is removed.
-        Only the trainer that holds the newest lease of the batch calls it: then no other one can commit them.
+        A version that is set aside is no longer published, but its files stay until the version is published
+        anew. Newer versions that were published only in part are removed. Call this only in the trainer that
+        holds the newest lease of the batch, because then no other trainer can commit these versions.
+
+        committed   the newest version in the record
         """
         published = [version for version in self.versions() if version > committed]
         for version in published:
@@ -136,13 +145,14 @@ class PublishedCheckpoints:
         return published
 
     def place_of_uncommitted(self, version: int) -> str:
-        """Where the manifest of a version is that was set aside."""
+        """The address of the manifest of a version that was set aside."""
         return self._storage.place(_uncommitted_key(version))
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
-        """Remove all versions but the `keep` newest and those in `protect`; returns the removed.
+        """Remove all published versions except the `keep` newest and those in `protect`.
 
-        Version 0 stays: it is the base policy, with which evaluations compare.
+        Returns the removed versions. Version 0 always stays: it is the base policy, to which evaluations
+        compare other versions.
         """
         published = self.versions()
         kept = kept_versions(published, keep, protect | {0})
@@ -152,7 +162,7 @@ class PublishedCheckpoints:
         return doomed
 
     def remove(self, version: int) -> None:
-        """Remove a version: its manifest first, so that it is no version from then on."""
+        """Remove a version. Its manifest is removed first, so that no reader finds an incomplete version."""
         self._storage.delete(_manifest_key(version))
         self._remove_files(version)
 
@@ -173,18 +183,22 @@ class PublishedCheckpoints:
         return sorted(version_named(key.split("/")[1]) for key in keys if key.endswith(f"/{MANIFEST}"))
 
     def _found_versions(self) -> list[int]:
-        """The versions of which there is anything."""
+        """The versions that have any object in the storage, published or not; oldest first."""
         return sorted({version_named(entry.key.split("/")[1]) for entry in self._storage.entries(PREFIX)})
 
     def policy(self, version: int) -> Path:
-        """A folder of this machine with the policy of a version, without what only the trainer reads.
+        """A folder of this machine with the policy of a version, without the trainer's parts.
 
-        It stays until this process asks for another version. Raises CorruptCheckpoint, StoreUnavailable.
+        The folder stays until this process asks for another version. Raises CorruptCheckpoint,
+        CheckpointNotWritten if the disk of this machine refuses, and StoreUnavailable.
         """
         return self._held(self._served, version)
 
     def base(self) -> Path:
-        """A folder with version 0, which stays as long as this process lives."""
+        """A folder of this machine with version 0, which stays as long as this process lives.
+
+        Raises what `policy` raises.
+        """
         return self._held(self._bases, 0)
 
     def _held(self, folders: ServedFolders, version: int) -> Path:
@@ -193,7 +207,7 @@ class PublishedCheckpoints:
         return folders.hold(name, lambda folder: self._fetch(manifest, folder, but=TRAINERS_PARTS))
 
     def fetch(self, version: int) -> None:
-        """Make the whole checkpoint of a version one of this machine, unless it is here and whole.
+        """Fetch the complete checkpoint of a version to this machine, unless it is here and undamaged.
 
         Raises CorruptCheckpoint, CheckpointNotWritten, StoreUnavailable.
         """
@@ -218,7 +232,7 @@ class PublishedCheckpoints:
             raise CorruptCheckpoint(place.parent, MANIFEST, "a manifest", str(broken)) from broken
 
     def _fetch(self, manifest: Manifest, folder: Path, but: Sequence[str] = ()) -> None:
-        """Write the files of a version into a new folder, each checked by its hash."""
+        """Fetch the files of a version, except those in `but`, into a new folder, and check their hashes."""
         try:
             make_private(folder)
             wanted = [file for file in manifest.files if Path(file.name).parts[0] not in but]

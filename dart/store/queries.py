@@ -1,8 +1,8 @@
 """The SQL that reads the record, and functions that turn its rows into Python objects.
 
-The statements are text, because commands read the record too, and importing SQLAlchemy would take them longer
-than all else (decision 13). The writer reads with the same statements, on the connection that it writes with.
-Each is in the SQL that SQLite and PostgreSQL share (decision 19).
+The statements are text, because commands read the record, too, and importing SQLAlchemy would take longer
+than the rest of a command (decision 13). The writer reads with the same statements, on the connection on
+which it writes. All statements are in the SQL that SQLite and PostgreSQL share (decision 19).
 """
 
 from collections import defaultdict, namedtuple
@@ -83,7 +83,8 @@ KINDS_OF_EVENTS = """
     SELECT kind FROM known WHERE kind IS NOT NULL
 """
 ENDS_OF_EVENTS = "SELECT (SELECT min(event_id) FROM events), (SELECT max(event_id) FROM events)"
-"""Two subqueries, because SQLite takes each from the index, but both in one SELECT from the table."""
+"""Smallest and largest id of events. They are two subqueries, because SQLite finds each of them by the index,
+but would read the whole table for both in one SELECT."""
 
 ONE_EVENT_FROM = "SELECT event_id, unix_s FROM events WHERE event_id >= :first ORDER BY event_id LIMIT 1"
 EVENT_COUNTS = """
@@ -93,7 +94,8 @@ EVENT_COUNTS_SINCE = """
     SELECT kind, count(*) FROM events
     WHERE event_id > :since_id AND kind || '' IN (:kinds) GROUP BY kind
 """
-"""The empty text keeps SQLite from the index of kinds: there are few events after `since_id`."""
+"""`kind || ''` keeps SQLite from using the index of kinds. The index of ids is faster, because there are few
+events after `since_id`."""
 
 NEWEST_EVENT_ID = "SELECT max(event_id) FROM events"
 NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
@@ -190,7 +192,7 @@ NAMED_STEPS = " UNION ".join(
     f"SELECT steps_sha256 FROM {table} WHERE steps_sha256 IN (:sha256s)"
     for table in ("trajectories", "pool", "parked")
 )
-"""Of some blobs of steps, those that a row names."""
+"""Which of the given blobs of steps a row of the record names."""
 
 OLDEST_LEASE = f"""
     SELECT min(deadline_unix_s) FROM rollouts
@@ -202,9 +204,9 @@ OLDEST_LEASE = f"""
 
 
 def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor:
-    """Run a statement. For a list among its values, `IN (:keys)` becomes `IN (:keys_0, :keys_1)`, and so on.
+    """Run a statement. If the value of `keys` is a list, `IN (:keys)` becomes `IN (:keys_0, :keys_1, …)`.
 
-    A list has 32,000 items at most: SQLite takes no more parameters.
+    Such a list may have at most 32,000 items, because SQLite takes no more parameters.
     """
     lists = {name: value for name, value in values.items() if isinstance(value, list)}
     given = {name: value for name, value in values.items() if name not in lists}
@@ -225,35 +227,38 @@ def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
 
 @lru_cache(maxsize=256)
 def _row_of(columns: tuple[str, ...]) -> Any:
-    """The class of rows with these columns; if two columns have one name, the first is found by it."""
+    """A named tuple class for rows with these columns. If two columns share a name, the first one has it."""
     return namedtuple("Row", columns, rename=True)
 
 
 def first(connection: Connection, sql: str, **values: Any) -> Row | None:
-    """The first row a statement finds; None when it finds nothing."""
+    """The first row that a statement finds; None when it finds nothing."""
     return next(iter(select(connection, sql, **values)), None)
 
 
 def scalars(connection: Connection, sql: str, **values: Any) -> list[Any]:
-    """The first column of every row a statement finds."""
+    """The first column of every row that a statement finds."""
     return [found[0] for found in execute(connection, sql, values)]
 
 
 def scalar(connection: Connection, sql: str, **values: Any) -> Any:
-    """The one value a statement finds; None when it finds no row."""
+    """The first column of the first row that a statement finds; None when it finds no row."""
     return next(iter(scalars(connection, sql, **values)), None)
 
 
 def tally(connection: Connection, what: str) -> dict[str, int]:
-    """The counts of one tally by name; `what` is a value of the column `what` of the table `tallies`."""
+    """Numbers of rows by name, from the table `tallies`, which triggers keep.
+
+    what   what is counted: `state`, `drop`, `outcome`, `fault`, `group_drop` or `parking`
+    """
     return {row.name: row.value for row in select(connection, TALLY, what=what)}
 
 
 def first_event_after(connection: Connection, unix_s: float) -> int | None:
     """The id of the first event at or after a moment.
 
-    It is one above the last id if all events are older, and None if there are no events. Found by bisection:
-    ids grow with time, and there is no index of times.
+    The result is one above the last id if all events are older, and None if there are no events. The search
+    is a bisection over ids, which grow with time, because there is no index of times.
     """
     low, last = connection.execute(ENDS_OF_EVENTS).fetchone()
     if low is None:
@@ -294,7 +299,11 @@ def read_batch(connection: Connection, row: Row) -> Batch:
 
 
 def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[GroupRecord, ...]:
-    """The groups that fit a condition, with their rollouts and demonstrations."""
+    """The groups that fit a condition, with their rollouts and demonstrations.
+
+    condition   SQL about columns of the table `groups`, written as `groups.column`
+    values      the values of its parameters
+    """
     members: defaultdict[int, list[RolloutRecord]] = defaultdict(list)
     for row in select(connection, f"{ROLLOUTS} WHERE {condition} ORDER BY rollouts.rollout_id", **values):
         members[row.group_id].append(record_of(RolloutRecord, row))
@@ -313,7 +322,7 @@ def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[
 
 
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
-    """Statistics of every task; the queries read only as many trajectories as they return."""
+    """Statistics of every task, each with at most the `recent_rewards` newest rewards; no others are read."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     newest_stored_unix_s: dict[str, float] = {}
     for row in select(connection, RECENT_REWARDS, last=recent_rewards):

@@ -43,25 +43,27 @@ from dart.store.serialization import Row, record_of, screenshots_in, unpack_scre
 T = TypeVar("T")
 
 Unpack = Callable[[bytes], tuple[Step, ...]]
-"""Reads packed steps, or a part of each of them."""
+"""A function that decodes packed steps, completely or only a part of each step."""
 
 ALL = 2**31 - 1
-"""More rows than any table has."""
+"""A limit that is larger than any table, so that all rows are returned."""
 
 
 class StoreReader:
     """Read-only view of a record that another process may be writing.
 
-    Each method is one transaction and sees one state of the record; steps are read after it. Raises
-    StoreUnavailable, and for steps what `BlobStore.read` raises.
+    Each method is one transaction and sees one state of the record. Steps are blobs and are read after the
+    transaction. Methods raise StoreUnavailable. Methods that return steps also raise what `BlobStore.read`
+    raises.
     """
 
     def __init__(
         self, address: RecordAddress, patience: Patience = IMPATIENT, *, steps: BlobStore | None = None
     ) -> None:
         """
-        steps   the steps of the run's episodes; None: a folder beside a record that is a file. A reader of a
-                server's record needs it for what has steps
+        patience   how long to wait while the record is busy
+        steps      the blob store for steps; None: the folder `blobs` beside the record's file. For a record
+                   on a server, methods that read steps need this argument
         """
         self.address = address
         self._patience = patience
@@ -97,7 +99,7 @@ class StoreReader:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Raise StoreUnavailable, with the remedy, for a row whose values are not those of its record."""
+        """In this context, raise StoreUnavailable, with the remedy, for a row with values of wrong types."""
         try:
             yield
         except (TypeError, ValueError) as error:
@@ -109,7 +111,7 @@ class StoreReader:
     @property
     def _steps(self) -> BlobStore:
         if self._given_steps is None:
-            assert isinstance(self.address, Path), f"the steps of {self.address} have no place"
+            assert isinstance(self.address, Path), f"{self.address}: the reader was made without `steps`"
             self._given_steps = local_blobs(self.address.parent).steps
         return self._given_steps
 
@@ -123,7 +125,7 @@ class StoreReader:
             self._bare.rollback()  # nothing was written
 
     def _begin_reading(self) -> None:
-        """Begin to read, on a new connection if the one there has ended."""
+        """Begin a read transaction. If the connection has ended, open another one first."""
         try:
             self._bare.execute(self._database.begin_reading)
         except StoreBusy:
@@ -133,7 +135,7 @@ class StoreReader:
             self._bare.execute(self._database.begin_reading)
 
     def _renew(self) -> None:
-        """Open another connection instead of one that has ended."""
+        """Replace a connection that has ended by a new one."""
         self.close()
         self._bare = self._open()
 
@@ -149,9 +151,10 @@ class StoreReader:
             return queries.leased_batch(connection)
 
     def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
-        """The groups with their stored or trained trajectories, in the order of `group_ids`.
+        """The groups, in this order, with their stored or trained trajectories and their demonstrations.
 
-        Raises StepsLost, which names the groups whose steps cannot be read.
+        Raises StepsLost, which names the groups whose steps cannot be read, and StoreConflict for groups that
+        do not exist.
         """
         with self._reading() as connection:
             found = select(connection, queries.GROUPS, keys=list(group_ids))
@@ -180,7 +183,7 @@ class StoreReader:
         )
 
     def _steps_of(self, kept: Sequence[Row], demonstrations: Sequence[Row]) -> dict[str, tuple[Step, ...]]:
-        """The steps that trajectories and demonstrations of groups name. Raises StepsLost."""
+        """The steps that these rows name, by the sha256 of their blobs. Raises StepsLost."""
 
         def read(sha256: str) -> tuple[Step, ...] | BlobDamage:
             try:
@@ -212,12 +215,12 @@ class StoreReader:
             )
 
     def rollout(self, rollout_id: int) -> RolloutRecord:
-        """The present state of one rollout."""
+        """The present state of one rollout. Raises StoreConflict if it does not exist."""
         with self._reading():
             return record_of(RolloutRecord, self._one(queries.ONE_ROLLOUT, "rollout", rollout_id))
 
     def group(self, group_id: int) -> GroupRecord:
-        """One group with its rollouts."""
+        """One group with its rollouts. Raises StoreConflict if it does not exist."""
         with self._reading() as connection:
             self._one(queries.ONE_GROUP, "group", group_id)
             (group,) = queries.read_groups(connection, "groups.group_id = :key", key=group_id)
@@ -231,7 +234,10 @@ class StoreReader:
     def finished_episodes(
         self, after: FinishedEpisode | None = None, limit: int = ALL
     ) -> tuple[FinishedEpisode, ...]:
-        """Stored trajectories in the order they were stored, from the one `after` another on."""
+        """Stored trajectories without their steps, in the order in which they were stored.
+
+        after   only those that were stored after this one; None: from the first one on
+        """
         since_unix_s, rollout_id = (after.stored_unix_s, after.rollout_id) if after else (0.0, 0)
         return self._all(
             FinishedEpisode,
@@ -249,13 +255,16 @@ class StoreReader:
             return unpack(self._steps.read(sha256))
 
     def _with_steps(self, cls: type[T], row: Row) -> T:
-        """A record with the steps that its row names."""
+        """Make an object of the class `cls` from a row and from the steps that the row names."""
         steps = self.steps(row.steps_sha256)
         with self._readable():
             return record_of(cls, row, steps=steps)
 
     def task_statistics(self, recent_rewards: int = RECENT_REWARDS) -> tuple[TaskStatistics, ...]:
-        """Statistics of every task that had a group, a decision or a demonstration, by name."""
+        """Statistics of every task that had a group, a decision or a demonstration, sorted by name.
+
+        Each has at most its `recent_rewards` newest rewards.
+        """
         with self._reading() as connection:
             return queries.statistics_of_tasks(connection, recent_rewards)
 
@@ -269,7 +278,7 @@ class StoreReader:
         return self._all(DemonstrationSummary, queries.DEMONSTRATIONS, task=task_id)
 
     def demonstration(self, pool_id: int) -> Demonstration:
-        """One demonstration with its steps."""
+        """One demonstration with its steps. Raises StoreConflict if it does not exist."""
         with self._reading():
             row = self._one(queries.IN_POOL, "demonstration", pool_id)
         return self._with_steps(Demonstration, row)
@@ -277,36 +286,39 @@ class StoreReader:
     # for exploration
 
     def screens(self, task_id: str, seed: int, since_id: int = 0) -> tuple[ScreenNode, ...]:
-        """The screens of an exploration after the one with id `since_id`, in the order they were found."""
+        """The screens of an exploration with ids above `since_id`, in the order in which they were found."""
         with self._reading() as connection:
             rows = select(connection, queries.SCREENS_SINCE, task=task_id, seed=seed, since_id=since_id)
             return tuple(record_of(ScreenNode, row, screen=unpack_screen(row.view)) for row in rows)
 
     def explored_steps(self, task_id: str, seed: int, since_id: int = 0) -> tuple[ExploredStep, ...]:
-        """What was done in an exploration after the step with id `since_id`, oldest first."""
+        """The steps of an exploration with ids above `since_id`, oldest first."""
         return self._all(
             ExploredStep, queries.EXPLORED_STEPS_SINCE, task=task_id, seed=seed, since_id=since_id
         )
 
     def held_leases(self) -> tuple[HeldLease, ...]:
-        """The leases that explorers hold."""
+        """The leases of screens that explorers hold now."""
         return self._all(HeldLease, queries.HELD_LEASES)
 
     def unreached_screens(self, least: int) -> frozenset[int]:
-        """Screens whose known way led elsewhere at least so often."""
+        """Ids of the screens that explorers failed to reach by the known way at least `least` times."""
         with self._reading() as connection:
             ended = LeaseEnd.UNREACHED.value
             return frozenset(scalars(connection, queries.UNREACHED_GOALS, ended=ended, least=least))
 
     def explorations(self) -> tuple[tuple[str, int], ...]:
-        """Task and seed of everything that was explored."""
+        """Task and seed of every exploration."""
         with self._reading() as connection:
             return tuple((row.task_id, row.seed) for row in select(connection, queries.EXPLORATIONS))
 
     # for checks, commands and pages
 
     def conservation(self) -> Conservation:
-        """Rollouts by fate (invariant one-fate), from the tallies; `integrity` counts the rows instead."""
+        """Numbers of rollouts, issued and by fate (invariant one-fate), as counters and tallies have them.
+
+        `integrity` counts the rows instead.
+        """
         with self._reading() as connection:
             return record_rules.conservation(connection, queries.tally(connection, "state"))
 
@@ -315,7 +327,8 @@ class StoreReader:
     ) -> tuple[record_rules.Finding, ...]:
         """Every contradiction in the record; empty when it is sound.
 
-        With a staleness bound, also rollouts that were trained too late into versions after `since_version`.
+        With a staleness bound, the result includes rollouts that were too stale when they were trained for a
+        version after `since_version`.
         """
         with self._reading() as connection:
             return (
@@ -324,15 +337,19 @@ class StoreReader:
             )
 
     def damaged_rows(self, *, full: bool) -> list[record_rules.Finding]:
-        """Rows that differ from what was written; without `full` only rows that the run still needs."""
+        """A finding for each row that differs from what was written.
+
+        full   check all rows, and the database itself; else only rows that the run still needs
+        """
         with self._reading() as connection:
             own = record_rules.found_by(self._database.checks(), connection) if full else ()
             return [*own, *row_damage.damaged_rows(connection, self._steps, full=full)]
 
     def screenshots(self, *, full: bool) -> frozenset[str]:
-        """sha256 of every screenshot of live groups, parked episodes and demonstrations.
+        """The sha256 of every screenshot of live groups, parked episodes and demonstrations.
 
         full   also of all other trajectories
+
         Damaged steps are left out, because `damaged_rows` names them.
         """
         with self._reading() as connection:
@@ -344,7 +361,7 @@ class StoreReader:
         return frozenset(found)
 
     def unnamed_steps(self, sha256s: Collection[str]) -> frozenset[str]:
-        """Those of some blobs of steps that no row names."""
+        """Those of the given blobs of steps that no row of the record names."""
         with self._reading() as connection:
             return frozenset(sha256s).difference(
                 scalars(connection, queries.NAMED_STEPS, sha256s=list(sha256s))
@@ -358,7 +375,7 @@ class StoreReader:
     def totals(
         self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE
     ) -> Totals:
-        """The totals of the live view; the success rate is that of the last `last` trajectories."""
+        """The totals for the live view of a run; the success rate is that of the last `last` episodes."""
         now = time.time() if now_unix_s is None else now_unix_s
         window = {"last": last, "success_above": success_above}
         with self._reading() as connection:
@@ -382,7 +399,10 @@ class StoreReader:
     def success_within(
         self, begins_unix_s: float, ends_unix_s: float, most: int, success_above: float
     ) -> tuple[int, int]:
-        """Numbers of successes and of trajectories among the `most` newest that were stored in a window."""
+        """Numbers of successes and of trajectories among the `most` newest that were stored in this time.
+
+        The time is from `begins_unix_s` until before `ends_unix_s`.
+        """
         window = {"begins": begins_unix_s, "ends": ends_unix_s}
         with self._reading() as connection:
             values = {**window, "most": most, "success_above": success_above}
@@ -398,11 +418,11 @@ class StoreReader:
         return self._all(Version, queries.VERSIONS, first=first, limit=limit)
 
     def evaluations(self, phase: EvaluationPhase | None = None) -> tuple[Evaluation, ...]:
-        """Evaluation episodes in the order they were recorded."""
+        """Evaluation episodes of one phase, or of all, in the order in which they were recorded."""
         return self._all(Evaluation, queries.EVALUATIONS, phase=phase)
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
-        """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
+        """Of every trajectory: task, reward and the Unix time at which it was stored; oldest first."""
         with self._reading() as connection:
             return list(connection.execute(queries.REWARDS_OVER_TIME))
 
@@ -411,9 +431,9 @@ class StoreReader:
         return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
 
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
-        """Number of events of each of these kinds, which must not include LOAD: its old events are deleted.
+        """Number of events of each of these kinds. LOAD must not be one, because its old events are deleted.
 
-        known   an earlier result for the same kinds: only newer events are counted and added to it
+        known   an earlier result for the same kinds, to which only newer events are added
         """
         with self._reading() as connection:
             newest = scalar(connection, queries.NEWEST_EVENT_ID) or 0
@@ -462,7 +482,7 @@ class StoreReader:
         return dict(found)
 
     def parkings(self) -> tuple[int, int]:
-        """How often episodes were parked, and how many are parked now."""
+        """How often episodes were ever parked, and how many episodes are parked now."""
         with self._reading() as connection:
             ever = queries.tally(connection, "parking").get("", 0)
             return ever, scalar(connection, queries.PARKED_NOW)

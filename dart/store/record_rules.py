@@ -1,4 +1,4 @@
-"""Whether the facts of the record agree with each other: states with states, and counts with the rows."""
+"""Checks that the rows of the record agree with each other: states with states, and counts with rows."""
 
 import json
 import math
@@ -27,14 +27,14 @@ class Finding:
     """What contradicts what, with the values found."""
     which: str
     """The row or file, by name."""
-    remedy: str = "go back to a copy of the run directory, or start a new run in another one"
+    remedy: str = "restore a copy of the run directory, or start a new run in another one"
 
     def __str__(self) -> str:
         return f"{self.which}: {self.what}"
 
 
 class Rule(NamedTuple):
-    """A query for rows that contradict others. Columns of such a row fill in `which` and `what`."""
+    """A query for rows that contradict others. A row's columns fill in the formats `which` and `what`."""
 
     which: str
     what: str
@@ -42,7 +42,11 @@ class Rule(NamedTuple):
 
 
 def tally_rows(what: str, task: str, name: str, table: str) -> str:
-    """A query that counts the rows of a table as the tally `what` counts them, by task and name."""
+    """A query that counts the rows of a table as the triggers of the tally `what` do, by task and name.
+
+    task   SQL for the task; the empty text if the tally does not count by task
+    name   the column with the name
+    """
     return f"""
         SELECT '{what}' AS what, {task} AS task_id, {name} AS name, 0 AS kept, count(*) AS counted
         FROM {table} WHERE {name} IS NOT NULL GROUP BY 2, 3
@@ -135,7 +139,7 @@ RULES = {
     ),
     "the tasks of demonstrations": Rule(
         "demonstration {pool_id}",
-        "it is of {task_id} and in group {group_id} of {group_task}",
+        "it is of task {task_id} but was added to group {group_id} of task {group_task}",
         """
         SELECT pool.pool_id, pool.task_id, groups.group_id, groups.task_id AS group_task FROM pool
         JOIN group_demonstrations ON group_demonstrations.pool_id = pool.pool_id
@@ -146,7 +150,7 @@ RULES = {
     "the tasks": Rule(
         "task {task_id}",
         "its statistics have {kept_groups} groups, {kept_episodes} episodes and {kept_steps} steps, "
-        "the other tables {opened}, {episodes} and {steps}",
+        "but the other tables have {opened}, {episodes} and {steps}",
         """
         SELECT task_id, sum(kept_groups) AS kept_groups, sum(kept_episodes) AS kept_episodes,
             sum(kept_steps) AS kept_steps, sum(opened) AS opened, sum(episodes) AS episodes,
@@ -164,7 +168,7 @@ RULES = {
     ),
     "the tallies": Rule(
         "tally {what} of {name!r}",
-        "kept are {kept}, counted {counted}",
+        "its value is {kept}, but there are {counted} such rows",
         f"""
         SELECT what, task_id, name, sum(kept) AS kept, sum(counted) AS counted FROM ({TALLIED}) AS tallied
         GROUP BY what, task_id, name HAVING sum(kept) != sum(counted)
@@ -172,7 +176,7 @@ RULES = {
     ),
     "the order of versions": Rule(
         "version {version}",
-        "it follows {previous}; each version must be the one before plus 1",
+        "it follows {previous}; each version must be greater by 1 than the one before",
         """
         SELECT version, previous FROM (
             SELECT version, lag(version, 1, -1) OVER (ORDER BY version) AS previous FROM versions) AS ordered
@@ -196,8 +200,8 @@ def violations(
 ) -> tuple[Finding, ...]:
     """Every contradiction in the record; empty when it is sound.
 
-    With a staleness bound K, steps older than K versions that were trained into a version after
-    `since_version` count too (invariant fresh).
+    With a staleness bound, the result includes rollouts that were too stale when they were trained for a
+    version after `since_version` (invariant fresh).
     """
     checks: Checks = {
         "the rollouts": broken_conservation,
@@ -226,15 +230,17 @@ UNREADABLE = (
 
 
 def found_by(checks: Checks, connection: Connection) -> Iterator[Finding]:
-    """The findings of some checks, in their order."""
+    """The findings of several checks, in the order of the checks."""
     for which, check in checks.items():
         yield from findings_of(which, check, connection)
 
 
 def findings_of(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
-    """The findings of a check. If the check cannot read `which`, its last finding says so.
+    """The findings of `check(*values)`. If the check cannot read its data, the last finding says so.
 
-    Raises StoreBusy, which says nothing about the data."""
+    which   what is checked, the subject of that last finding
+
+    Raises StoreBusy, because a busy database says nothing about the data."""
     try:
         yield from check(*values)
     except StoreBusy:
@@ -251,7 +257,7 @@ def broken(connection: Connection, rule: Rule) -> Iterator[Finding]:
 
 
 def broken_conservation(connection: Connection) -> Iterator[Finding]:
-    """A finding if the counter of issued rollouts is not the sum of those in all states (one-fate)."""
+    """A finding if the counter of issued rollouts is not the number of rollouts in all states (one-fate)."""
     counted = conservation(connection, dict(connection.execute(STATES).fetchall()))
     if not counted.holds:
         yield Finding(f"conservation is broken: {counted}", "the rollouts")
@@ -274,7 +280,7 @@ def counter(connection: Connection, name: str) -> int:
 
 
 def unreadable_metrics(connection: Connection) -> Iterator[Finding]:
-    """Versions whose metrics are no JSON object."""
+    """A finding for each version whose metrics are no JSON object."""
     for version, metrics in connection.execute(METRICS):
         if figures_of(metrics) is None:
             shown = str(metrics)[:SHOWN_CHARACTERS]
@@ -304,15 +310,19 @@ TRAINED_STEPS = """
 
 
 def stale_steps(connection: Connection, bound: int, since_version: int) -> list[Finding]:
-    """Rollouts that were trained too late (invariant fresh).
+    """A finding for each rollout that was too stale when it was trained (invariant fresh).
 
-    The batch that made version v was trained by version v - 1, so its oldest step may be of v - 1 - K. K is
-    the bound that the version has recorded, or `bound` if it has none.
+    The update that made version v trained version v - 1. So the oldest step in its batch may be of version
+    v - 1 - K. K is the staleness bound in the metrics of version v, or `bound` if they have none.
     """
     bounds = {version: bound_of(metrics, bound) for version, metrics in connection.execute(METRICS)}
     least = {"bound": min(bounds.values(), default=bound), "since_version": since_version}
     return [
-        Finding(f"played at version {oldest}, trained into {version}, bound {k:g}", f"rollout {rollout_id}")
+        Finding(
+            f"its oldest step is of version {oldest}, but it was trained for version {version} with the "
+            f"staleness bound {k:g}",
+            f"rollout {rollout_id}",
+        )
         for rollout_id, oldest, version in connection.execute(TRAINED_STEPS, least)
         if (k := bounds.get(version)) is not None and oldest < version - 1 - k
     ]
@@ -332,9 +342,10 @@ LONGEST_BY_REWARD = """
 
 
 def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
-    """Tasks whose recorded longest success is not the longest one under any threshold of reward.
+    """A finding for each task whose recorded longest success fits its episodes under no threshold.
 
-    The record does not hold the threshold. A reward of 1 is a success under every threshold.
+    The record does not hold the threshold of reward above which an episode is a success, so every threshold
+    is tried. A reward of 1 is a success under all of them.
     """
     possible: dict[str, set[int | None]] = {}
     for task_id, reward, num_steps in connection.execute(LONGEST_BY_REWARD):
@@ -349,7 +360,7 @@ def unlikely_longest_successes(connection: Connection) -> Iterator[Finding]:
 
 
 def unreadable_decisions(connection: Connection) -> Iterator[Finding]:
-    """Decisions without a reason, or that a restarted curator could not read."""
+    """A finding for each decision that has no reason or that a restarted curator could not read."""
     for row in select(connection, "SELECT * FROM decisions"):
         if not is_well_formed(row.kind, row.after, row.reason):
             yield Finding(
@@ -360,7 +371,10 @@ def unreadable_decisions(connection: Connection) -> Iterator[Finding]:
 
 
 def is_well_formed(kind: str, after: str, reason: str) -> bool:
-    """Whether a decision can be read back: a positive number, or for a quarantine a time or nothing."""
+    """Whether a decision has a reason and a value that can be read back.
+
+    The value `after` must be a positive whole number, or for a quarantine a time or empty.
+    """
     if not reason:
         return False
     match kind:

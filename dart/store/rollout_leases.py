@@ -1,8 +1,9 @@
-"""The writer's part about groups and rollouts: leases with fences, parking, storing and dropping.
+"""Writes groups and rollouts, as a part of `dart.store.store.Store`.
 
-States of a rollout: LEASED (held by an environment, or awaiting a new lease) -> STORED -> TRAINED, or
-DROPPED with a reason from LEASED or STORED (invariant one-fate). A fault spends an attempt, parking does not.
-The table `attempts` holds the spent attempts, from which a new lease gets the number of its attempt.
+A rollout is LEASED first: an environment holds it, or it awaits a new lease. Then it is STORED, then TRAINED.
+From LEASED or STORED it can become DROPPED, with a reason (invariant one-fate). A fault spends an attempt,
+parking does not. The table `attempts` holds the spent attempts. A new lease gets the number of its attempt
+from this table.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ COUNT_TRAJECTORY = text("""
             ELSE longest_success_steps END
     WHERE task_id = :task_id
 """)
-"""`success_steps` is the number of steps of the episode if it is a success, else 0."""
+"""Count a trajectory. `success_steps` is the number of its steps if it is a success, else 0."""
 
 
 class RolloutLeases(RecordWriter):
@@ -70,13 +71,16 @@ class RolloutLeases(RecordWriter):
             )
 
     def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
-        """Issue the next rollout of a group. Raises StoreConflict if all of them are issued."""
+        """Issue the next rollout of a group and lease it to an environment.
+
+        Raises StoreConflict if the group is not open or all its rollouts are issued.
+        """
         with self._transaction():
             group, states, _ = self._standing(group_id)
             if group.state != GroupState.OPEN or len(states) >= group.rollouts_wanted:
                 raise StoreConflict(
                     f"group {group_id} is {group.state} with {len(states)} of {group.rollouts_wanted} "
-                    "rollouts issued; no further one can be leased"
+                    "rollouts issued; no further rollout of it can be leased"
                 )
             rollout_id = self._insert(
                 rollouts,
@@ -96,9 +100,11 @@ class RolloutLeases(RecordWriter):
     def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease | Reassignment:
-        """Lease a rollout that no environment plays. Its fence grows, which ends earlier leases.
+        """Lease a rollout again that no environment plays. Its fence grows, so that earlier leases end.
 
-        A parked rollout keeps its attempt and its steps, any other begins its next attempt.
+        If the last attempt was spent, the lease is for the next attempt. A parked rollout continues its
+        attempt and keeps its steps. Returns a Reassignment, and changes nothing, if the rollout cannot be
+        leased.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -120,7 +126,10 @@ class RolloutLeases(RecordWriter):
     def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
-        """End a lease and spend its attempt; after the last attempt the rollout is dropped."""
+        """End a lease and spend its attempt. If this is attempt `max_attempts`, the rollout is dropped.
+
+        The result says what became of the rollout, or why the lease could not be ended.
+        """
         with self._transaction():
             rollout = self._rollout(rollout_id)
             if rollout.state != RolloutState.LEASED or rollout.fence != fence:
@@ -154,7 +163,7 @@ class RolloutLeases(RecordWriter):
         return Release.DROPPED
 
     def _spend_attempt(self, rollout: Row, fault_kind: FaultKind, detail: str) -> None:
-        """Record a spent attempt and delete its parked steps: the next attempt begins anew."""
+        """Record that the attempt is spent, and delete its parked steps: the next attempt begins anew."""
         self._execute(
             insert(attempts),
             rollout_id=rollout.rollout_id,
@@ -173,9 +182,13 @@ class RolloutLeases(RecordWriter):
     def finish_rollout(
         self, rollout_id: int, fence: int, trajectory: Trajectory, steps_sha256: str = ""
     ) -> StoredResult:
-        """Store the finished episode of a lease: the name of its steps, reward and state in one transaction.
+        """Store the finished episode of a lease in one transaction.
 
-        steps_sha256   the blob of its steps; empty: this call stores it, before the row that names it
+        steps_sha256   the blob of its steps; empty: this call stores the steps before the row that names them
+
+        Returns DUPLICATE if the episode of this lease is stored already. Returns FENCED, and counts the
+        report, if the lease has ended. Raises StoreConflict if the trajectory cannot be trained, or is not of
+        the leased rollout, group, task and seed.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -207,13 +220,16 @@ class RolloutLeases(RecordWriter):
         max_attempts: int | None = None,
         steps_sha256: str = "",
     ) -> Park:
-        """Keep the steps of an episode that must be interrupted, so that an environment can play it on.
+        """Keep the steps of an interrupted episode, so that an environment can continue it.
 
-        `steps` are all steps since the episode began. If more steps are parked already, because the episode
-        was interrupted while they were replayed, those are kept. An episode that was parked `max_resumes`
-        times is not parked again: its attempt is spent, and after `max_attempts` its rollout is dropped.
+        An episode that was parked `max_resumes` times is not parked again: the result is REFUSED and its
+        attempt is spent. If that was attempt `max_attempts`, the rollout is dropped.
 
-        steps_sha256   the blob of the steps; empty: this call stores it
+        steps          all steps since the episode began. If more steps are parked already, because the
+                       episode was interrupted while they were replayed, the parked ones are kept
+        steps_sha256   the blob of the steps; empty: this call stores them
+
+        Raises StoreConflict if the steps are damaged.
         """
         check_steps(f"parked rollout {rollout_id}", steps)
         with self._transaction():
@@ -241,7 +257,7 @@ class RolloutLeases(RecordWriter):
         return Park.FENCED
 
     def _keep_steps(self, rollout: Row, steps: Sequence[Step], steps_sha256: str, reason: str) -> None:
-        """Name the steps of an episode that is parked, unless more steps are parked already."""
+        """Record the steps of a parked episode, unless more of its steps are parked already."""
         about = {"fence": rollout.fence, "reason": reason, "parked_unix_s": self._clock()}
         played = {
             "steps_sha256": steps_sha256 or self._put_steps(steps),
@@ -259,9 +275,11 @@ class RolloutLeases(RecordWriter):
     def forget_parked(
         self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None
     ) -> StoredResult:
-        """Delete parked steps that could not be replayed; the holder of the lease plays a new attempt.
+        """Delete parked steps that could not be replayed, and spend their attempt.
 
-        Returns FENCED if that spends the last of `max_attempts`: the rollout is dropped, do not play it.
+        The holder of the lease then plays the next attempt. But if the result is FENCED, the holder must not
+        play: its lease has ended, or this was attempt `max_attempts` and the rollout is dropped. Returns
+        DUPLICATE if there are no parked steps.
         """
         with self._transaction():
             rollout = self._rollout(rollout_id)
@@ -278,7 +296,10 @@ class RolloutLeases(RecordWriter):
             return StoredResult.ACCEPTED
 
     def drop_group(self, group_id: int, reason: str) -> int:
-        """Drop a group with its leased and stored rollouts; returns how many rollouts were dropped."""
+        """Drop a group with its leased and stored rollouts; returns how many rollouts were dropped.
+
+        Returns 0 if the group is dropped already. Raises StoreConflict if it is in a batch or was trained.
+        """
         with self._transaction():
             group = self._one(queries.ONE_GROUP, "group", group_id)
             if group.state == GroupState.DROPPED:
@@ -298,7 +319,7 @@ def is_held(rollout: Row, fence: int) -> bool:
 
 
 def check_same_rollout(rollout: Row, trajectory: Trajectory) -> None:
-    """Refuse a trajectory that is not of the rollout, group, task and seed that were leased."""
+    """Raise StoreConflict for a trajectory that is not of the leased rollout, group, task and seed."""
     wanted = (rollout.rollout_id, rollout.group_id, rollout.task_id, rollout.seed)
     found = (trajectory.rollout_id, trajectory.group_id, trajectory.task_id, trajectory.seed)
     if wanted != found:

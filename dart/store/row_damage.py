@@ -1,7 +1,7 @@
-"""Finds rows that are not what was written.
+"""Finds rows of the record that are not what was written.
 
-`dart.store.record_rules` checks whether rows agree with each other. Here each row is checked by itself: by
-its checksum, and by reading it with the steps that it names.
+`dart.store.record_rules` checks whether rows agree with each other. This module checks each row by itself: it
+compares the row's checksum, and reads the row with the steps that it names.
 """
 
 import json
@@ -43,7 +43,8 @@ class Content:
     columns: Sequence[str]
     """The columns from which the checksum is computed."""
     read: Callable[[Row, tuple[Step, ...]], object]
-    """Reads a row back, with its steps. Raises an error that `record_rules.findings_of` makes a finding."""
+    """Reads a row and its steps as Python objects, and checks them. Errors of `record_rules.UNREADABLE` that
+    it raises become findings."""
     has_steps: bool = True
 
 
@@ -97,7 +98,7 @@ SCREENS = Content(
 
 
 def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> list[Finding]:
-    """Rows that are not what was written, as far as the record can say.
+    """A finding for each row that is not what was written, as far as checksums can show.
 
     full   check every row; else only episodes that may still be trained or replayed
     """
@@ -109,7 +110,7 @@ def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> lis
 
 
 def damaged(connection: Connection, content: Content, steps: BlobStore) -> Iterator[Finding]:
-    """Rows that have another checksum than when they were written, or that cannot be read back."""
+    """A finding for each row whose checksum is wrong, or that cannot be read back."""
     for key in scalars(connection, content.keys):
         which = f"{content.name} {key}"
         yield from findings_of(which, _damage_of, connection, content, steps, key, which)
@@ -120,6 +121,6 @@ def _damage_of(
 ) -> Iterable[Finding]:
     (row,) = select(connection, content.row, key=key)
     if row.checksum != checksum(row._asdict(), content.columns):
-        return [Finding("it is not what was stored: its checksum is another one", which)]
+        return [Finding("it is not what was stored: its checksum is wrong", which)]
     content.read(row, unpack_steps(steps.read(row.steps_sha256)) if content.has_steps else ())
     return []

@@ -1,7 +1,8 @@
-"""Where the blobs of a run are: the one place that chooses by the address `run.blobs`.
+"""Opens the blob stores of a run, chosen by the address `run.blobs`. No other module makes this choice.
 
-An empty address is the folder `blobs` of the run directory, which all processes of one machine share.
-It needs no library. Any other address is object storage, read through a cache folder of this machine.
+An empty address means the folder `blobs` of the run directory, which all processes of one machine share. It
+needs no library. Any other address means object storage, which is read through a cache folder of this
+machine.
 """
 
 import tomllib
@@ -21,23 +22,28 @@ CACHE = "cache"
 
 @dataclass(frozen=True, slots=True)
 class RunBlobs:
-    """The blobs of a run, by their kind."""
+    """The blob stores of a run, one for each kind of blob."""
 
     screenshots: BlobStore
     steps: BlobStore
 
 
 def run_blobs(run: RunSettings, run_dir: Path) -> RunBlobs:
-    """The blobs of a run by its configuration.
+    """The blob stores of a run, from its configuration.
 
     run_dir   the run directory of this machine, for blobs in a folder and for the cache
+
     Raises UnavailableError if obstore is needed and not installed.
     """
     return stored_blobs(run.blobs, run.cache_bytes, run_dir) if run.blobs else local_blobs(run_dir)
 
 
 def blobs_of(paths: RunPaths) -> RunBlobs:
-    """The blobs of a run by its config.toml. Raises ConfigurationError if that is damaged."""
+    """The blob stores of a run, from the config.toml in its run directory.
+
+    Raises ConfigurationError if config.toml is damaged, and UnavailableError if obstore is needed and not
+    installed.
+    """
     kept = _kept_settings(paths)
     if not kept.get("blobs"):
         return local_blobs(paths.root)
@@ -46,7 +52,7 @@ def blobs_of(paths: RunPaths) -> RunBlobs:
 
 
 def blobs_address(paths: RunPaths) -> str:
-    """The key run.blobs in a run's config.toml; empty without one. Raises ConfigurationError."""
+    """The value of run.blobs in a run's config.toml; empty if it has none. Raises ConfigurationError."""
     return str(_kept_settings(paths).get("blobs", ""))
 
 
@@ -61,14 +67,14 @@ def _kept_settings(paths: RunPaths) -> dict[str, Any]:
 
 
 def local_blobs(run_dir: Path) -> RunBlobs:
-    """The blobs in a run directory."""
+    """The blob stores in a run directory."""
     root = run_dir / FOLDER
     return RunBlobs(FolderBlobs(root, SCREENSHOTS), FolderBlobs(root / STEPS.folder, STEPS))
 
 
 @lru_cache(maxsize=8)
 def stored_blobs(address: str, cache_bytes: int, run_dir: Path) -> RunBlobs:
-    """The blobs in object storage. Raises UnavailableError."""
+    """The blob stores in object storage. Raises UnavailableError if obstore is not installed."""
     from dart.store.blob_cache import CachedBlobs, CacheFolder
 
     storage = object_storage()
@@ -86,8 +92,8 @@ def object_storage() -> Any:
         from dart.store import object_storage as module
     except ImportError as error:
         raise UnavailableError(
-            f"run.blobs names object storage, which needs obstore, which cannot be imported ({error}): "
-            "pip install 'dartrl[cluster]'"
+            "run.blobs names object storage. That needs the package obstore, but it cannot be imported "
+            f"({error}): pip install 'dartrl[cluster]'"
         ) from error
     return module
 

@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are: chosen by the address of its blobs (`dart.store.run_blobs`)."""
+"""Finds the checkpoints of a run, which are where its blobs are (`run.blobs`, see `dart.store.run_blobs`)."""
 
 from pathlib import Path
 from typing import Protocol
@@ -10,44 +10,59 @@ from dart.store.run_blobs import CACHE, object_storage
 
 
 class Checkpoints(Protocol):
-    """The versions of a run, by their numbers. Every process resolves them to folders of its machine."""
+    """The checkpoints of a run, by version. For each version, a process gets a folder of its own machine."""
 
     is_remote: bool
-    """Whether calls wait for another machine, so that an actor makes them in a thread."""
+    """Whether calls wait for another machine. If so, actors make them in a thread."""
 
     def policy(self, version: int) -> Path:
-        """The folder from which an engine loads a version. Raises CorruptCheckpoint or StoreUnavailable."""
+        """The folder from which an engine loads a version.
+
+        Raises CorruptCheckpoint, CheckpointNotWritten or StoreUnavailable.
+        """
 
     def base(self) -> Path:
         """The folder of the base policy, which stays as long as this process lives.
 
-        Raises CorruptCheckpoint or StoreUnavailable.
+        Raises CorruptCheckpoint, CheckpointNotWritten or StoreUnavailable.
         """
 
     def fetch(self, version: int) -> None:
-        """Make the whole checkpoint of a version, from which training resumes, one of this machine.
+        """Fetch the complete checkpoint of a version to this machine, so that training can resume from it.
 
         Raises CorruptCheckpoint, CheckpointNotWritten or StoreUnavailable.
         """
 
     def publish(self, version: int, folder: Path) -> None:
-        """Make a checkpoint that was written here one of all machines. Raises CheckpointExists."""
+        """Make a checkpoint that this machine wrote into `folder` available to all machines.
+
+        Raises CheckpointExists if another trainer has published this version, or StoreUnavailable.
+        """
 
     def versions(self) -> list[int]:
-        """The versions that all machines find, oldest first. Raises StoreUnavailable."""
+        """The versions that are available to all machines, oldest first. Raises StoreUnavailable."""
 
     def set_aside_uncommitted(self, committed: int) -> list[int]:
-        """Set published versions aside that are newer than the newest committed one; returns them."""
+        """Set aside the published versions that are newer than `committed`; returns these versions.
+
+        committed   the newest version in the record
+        """
 
     def place_of_uncommitted(self, version: int) -> str:
-        """Where a version is that was set aside."""
+        """The path or address of a version that was set aside."""
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
-        """Remove all published versions but the `keep` newest and those in `protect`; returns the removed."""
+        """Remove all published versions except the `keep` newest and those in `protect`.
+
+        Returns the removed versions.
+        """
 
 
 class LocalCheckpoints:
-    """The checkpoints of one machine: the folders that its trainer writes are all there are."""
+    """The checkpoints of a run on one machine: the folders that its trainer writes.
+
+    Nothing needs to be fetched or published.
+    """
 
     is_remote = False
 
@@ -65,30 +80,31 @@ class LocalCheckpoints:
         return self._base
 
     def fetch(self, version: int) -> None:
-        """Every checkpoint is one of this machine."""
+        """Do nothing: every checkpoint is on this machine."""
 
     def publish(self, version: int, folder: Path) -> None:
-        """A checkpoint was published when its folder was renamed."""
+        """Do nothing: the trainer published the checkpoint when it renamed its folder to the final name."""
 
     def versions(self) -> list[int]:
         return [0, *map(version_of, list_checkpoints(self._parent))]
 
     def set_aside_uncommitted(self, committed: int) -> list[int]:
-        """They were renamed when the trainer started."""
+        """Do nothing: the trainer renames these folders itself when it starts. Returns an empty list."""
         return []
 
     def place_of_uncommitted(self, version: int) -> str:
         return str(self._parent / f"{checkpoint_name(version)}.{UNCOMMITTED}")
 
     def prune(self, keep: int, protect: frozenset[int] = frozenset()) -> list[int]:
-        """The trainer removes the folders that it wrote."""
+        """Do nothing: the trainer removes old folders itself. Returns an empty list."""
         return []
 
 
 def run_checkpoints(config: Config, run_dir: Path) -> Checkpoints:
-    """The checkpoints of a run by its configuration.
+    """The checkpoints of a run, from its configuration.
 
     run_dir   the run directory of this machine
+
     Raises UnavailableError if obstore is needed and not installed.
     """
     paths = RunPaths(run_dir)

@@ -178,7 +178,7 @@ task_statistics = Table(
     Column("finished", Number, nullable=False, comment="trajectories ever stored"),
     Column("steps_played", Number, nullable=False, comment="environment steps of those"),
     Column("longest_success_steps", Number, comment="null before the first success"),
-    comment="updated in the transaction of what it counts; the audit recounts it",
+    comment="updated in the transaction of what it counts; a check of the data recounts it",
 )
 
 decisions = Table(
@@ -204,7 +204,7 @@ tallies = Table(
     Column("task_id", Text, primary_key=True, comment="empty where it is not counted by task"),
     Column("name", Text, primary_key=True),
     Column("value", Number, nullable=False),
-    comment="numbers of rows by state or reason; triggers count, the audit recounts",
+    comment="numbers of rows by state or reason; triggers count, a check of the data recounts",
 )
 
 batches = Table(

@@ -1,8 +1,9 @@
-"""Trajectories and demonstrations as rows of tables and back, unchanged (train-what-was-sampled).
+"""Converts trajectories, demonstrations and screens to rows of tables and back (train-what-was-sampled).
 
-The steps of an episode are one MessagePack array of maps, a blob that its row names by sha256: integers take
-1 to 5 bytes, floats keep all 64 bits. A checksum is computed from the values as columns hold them, so that it
-can be computed again from the row alone; with the sha256 it covers the steps.
+The steps of an episode are packed as one MessagePack array of maps: integers take 1 to 5 bytes, floats keep
+all 64 bits. The packed steps are a blob, which the row names by sha256. The checksum of a row is computed
+from the values of its columns, so that it can be computed again from the row alone. It covers the steps, too,
+because their sha256 is one of the columns.
 """
 
 import dataclasses
@@ -46,10 +47,10 @@ DEMONSTRATION_COLUMNS = (
     "added_unix_s",
     "steps_sha256",
 )
-"""The columns of `pool` that never change."""
+"""The columns of `pool` that never change; its checksum covers them."""
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
 PARKED_COLUMNS = ("steps_sha256", "num_steps", "oldest_version")
-"""The columns of `parked` that describe its steps."""
+"""The columns of `parked` that describe its steps; its checksum covers them."""
 SCREEN_COLUMNS = (
     "task_id",
     "seed",
@@ -63,7 +64,7 @@ SCREEN_COLUMNS = (
 
 
 def checksum(row: Mapping[str, Any], columns: Sequence[str]) -> bytes:
-    """A hash of these columns of a row; integers are hashed as floats, because a column may store them so."""
+    """A hash of these columns of a row. Integers are hashed as floats, because a column may store them so."""
     values = (row[name] for name in columns)
     plain = [float(value) if isinstance(value, int) else value for value in values]
     return hashlib.blake2b(msgspec.msgpack.encode(plain), digest_size=16).digest()
@@ -79,7 +80,7 @@ def row_of(record: Any, *without: str) -> Values:
 def record_of(cls: type[T], row: Row, **known: Any) -> T:
     """Make a record from a row: each field is the column of its name, unless `known` has its value.
 
-    Raises TypeError or ValueError for a column that holds no value of its field.
+    Raises TypeError or ValueError for a column whose value its field cannot have.
     """
     columns = {name: make(getattr(row, name)) for name, make in _makers(cast(Any, cls)) if name not in known}
     return cls(**columns, **known)
@@ -105,7 +106,7 @@ def _read_json(text: str) -> dict[str, Any]:
 
 
 def trajectory_row(trajectory: Trajectory, steps_sha256: str, *, fence: int, stored_unix_s: float) -> Values:
-    """Make a row of the table `trajectories`, which names the blob of its steps."""
+    """Make a row of the table `trajectories`. `steps_sha256` names the blob of the steps."""
     row = row_of(trajectory, "steps") | {
         "steps_sha256": steps_sha256,
         "num_steps": len(trajectory.steps),
@@ -117,7 +118,7 @@ def trajectory_row(trajectory: Trajectory, steps_sha256: str, *, fence: int, sto
 
 
 def demonstration_row(demonstration: Demonstration, steps_sha256: str, *, added_unix_s: float) -> Values:
-    """Make a row of the table `pool`, which names the blob of its steps."""
+    """Make a row of the table `pool`. `steps_sha256` names the blob of the steps."""
     row = row_of(demonstration, "pool_id", "steps") | {
         "steps_sha256": steps_sha256,
         "num_steps": len(demonstration.steps),
@@ -130,10 +131,10 @@ def demonstration_row(demonstration: Demonstration, steps_sha256: str, *, added_
 
 
 def content_sha256(demonstration: Demonstration) -> str:
-    """A hash of task, seed, instruction, screenshots and answers; the pool holds each hash once.
+    """A hash of task, seed, instruction, screenshots, prompts and answers; the pool holds each hash once.
 
-    A self-rolled demonstration has another hash than its guide even with the same answers, because it has
-    log-probs.
+    For a self-rolled demonstration the id of its guide is hashed, too. So both stay in the pool even if their
+    answers are equal; they differ, because only the self-rolled one has log-probs.
     """
     steps = [
         (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
@@ -152,7 +153,7 @@ def content_sha256(demonstration: Demonstration) -> str:
 def screen_row(screen: PageScreen, **known: Any) -> Values:
     """Make a row of the table `screens`.
 
-    known   its columns that are not in the screen
+    known   the values of the columns that do not come from the screen
     """
     row = known | {
         "screenshot_sha256": screen.screenshot_sha256,
@@ -163,7 +164,7 @@ def screen_row(screen: PageScreen, **known: Any) -> Values:
 
 
 def unpack_screen(packed: bytes) -> PageScreen:
-    """The screen in the column `view`. Raises ValueError for anything else."""
+    """The screen from the bytes in the column `view`. Raises ValueError if they are no packed screen."""
     try:
         return _screen.decode(packed)
     except (msgspec.MsgspecError, TypeError) as error:
@@ -175,20 +176,20 @@ pack_steps = msgspec.msgpack.Encoder().encode
 
 
 def unpack_steps(packed: bytes) -> tuple[Step, ...]:
-    """The steps that `pack_steps` packed. Raises ValueError for anything else."""
+    """The steps that `pack_steps` packed. Raises ValueError if the bytes are no packed steps."""
     return _unpacked(packed, _steps)
 
 
 def unpack_without_prompts(packed: bytes) -> tuple[Step, ...]:
-    """The steps with empty prompts: decoding prompts takes most of the time, and the store checks none.
+    """The steps with empty prompts. Decoding prompts would take most of the time, and the store checks none.
 
-    Raises ValueError for anything but packed steps.
+    Raises ValueError if the bytes are no packed steps.
     """
     return tuple(Step(prompt_ids=(), **asdict(step)) for step in _unpacked(packed, _without_prompts))
 
 
 def screenshots_in(packed: bytes) -> frozenset[str]:
-    """sha256 of the screenshots of packed steps. Raises ValueError for anything else."""
+    """The sha256 of each screenshot in packed steps. Raises ValueError if the bytes are no packed steps."""
     return frozenset(step.screenshot_sha256 for step in _unpacked(packed, _seen))
 
 
@@ -199,7 +200,7 @@ class _Seen(msgspec.Struct):
 
 
 def _struct_without(cls: type, left_out: str) -> Any:
-    """A struct with the fields of a dataclass but one, whose content is then skipped at decoding."""
+    """A msgspec struct with all fields of a dataclass except `left_out`, which decoding then skips."""
     kinds = get_type_hints(cls)
     kept = [field for field in dataclasses.fields(cls) if field.name != left_out]
     return msgspec.defstruct(
@@ -228,7 +229,7 @@ def _unpacked(packed: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
 
 
 def check_trajectory(trajectory: Trajectory) -> None:
-    """Check that a trajectory can be trained. Raises StoreConflict that names rollout, field and value."""
+    """Check that a trajectory can be trained. Raises StoreConflict, which names rollout, field and value."""
     name = f"trajectory of rollout {trajectory.rollout_id}"
     if not 0.0 <= trajectory.reward <= 1.0:
         raise StoreConflict(f"{name}: reward must be in [0, 1], got {trajectory.reward!r}")
@@ -238,7 +239,7 @@ def check_trajectory(trajectory: Trajectory) -> None:
 
 
 def check_demonstration(demonstration: Demonstration) -> None:
-    """Check that a demonstration can be used. Raises StoreConflict that names task, field and value."""
+    """Check that a demonstration can be used. Raises StoreConflict, which names task, field and value."""
     name = f"demonstration of {demonstration.task_id} with seed {demonstration.seed}"
     if not 0.0 < demonstration.reward <= 1.0:
         raise StoreConflict(f"{name}: its reward must be in (0, 1], got {demonstration.reward!r}")
@@ -249,7 +250,10 @@ def check_demonstration(demonstration: Demonstration) -> None:
 
 
 def check_steps(name: str, steps: Sequence[Step]) -> None:
-    """Check steps that this run sampled. Raises StoreConflict that names step, field and value."""
+    """Check steps that this run sampled. Raises StoreConflict, which names step, field and value.
+
+    name   what the steps belong to, for the message
+    """
     for number, step in enumerate(steps):
         check_step(f"{name}: step {number}", step)
 

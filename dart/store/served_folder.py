@@ -1,7 +1,7 @@
-"""Folders of one machine, made once and shared by its processes; those that no process uses are removed.
+"""Folders that one process makes and all processes of the machine share. Unused folders are removed.
 
-Each folder has a lock file beside it. Whoever makes the folder holds the lock alone, whoever uses it holds it
-with others; a lock ends with its process.
+Each folder has a lock file beside it. A process that makes the folder holds an exclusive lock, and a process
+that uses the folder holds a shared lock. A lock ends with its process.
 """
 
 import fcntl
@@ -14,17 +14,20 @@ from dart.core.run_directory import make_private
 
 
 class ServedFolders:
-    """Folders below `root`, each by a name. One process uses one of them at a time."""
+    """Folders below `root`, each with a name. A process uses at most one of them at a time."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._used: tuple[str, int] | None = None
-        """The name of the folder that this process uses, and the descriptor of its lock."""
+        """Name of the folder that this process uses, and descriptor of its lock; None before the first."""
 
     def hold(self, name: str, make: Callable[[Path], None]) -> Path:
-        """A folder that `make` has filled, here or in another process; the one used before is given up.
+        """Use the folder `name`, made by this process or another one, and give up the folder used before.
 
-        make   fills an empty folder; if it raises, there is no folder
+        make   creates and fills a folder at the path that it gets; if it raises, nothing is left of the
+               folder
+
+        Returns the path of the folder, which stays until this process holds another one.
         """
         if self._used is not None and self._used[0] == name:
             return self._root / name
@@ -37,7 +40,7 @@ class ServedFolders:
         return self._root / name
 
     def _locked(self, name: str, make: Callable[[Path], None]) -> int:
-        """Make the folder unless it is there; returns the descriptor of a lock that is held with others."""
+        """Make the folder unless it exists; returns the descriptor of its lock file, with a shared lock."""
         lock = os.open(self._lock_of(name), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while True:
@@ -65,7 +68,10 @@ class ServedFolders:
         return self._root / f"{name}.lock"
 
     def _remove_unused(self, but: str) -> None:
-        """Remove the folders that no process uses or makes. Lock files stay: a process may be opening one."""
+        """Remove all folders except `but` that no process uses or makes.
+
+        Lock files stay, because a process may be opening one.
+        """
         for folder in self._root.iterdir():
             name = folder.name.removeprefix(".").removesuffix(".tmp")
             if folder.is_dir() and name != but:

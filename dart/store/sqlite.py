@@ -4,9 +4,9 @@ Statements elsewhere are in the SQL that SQLite and PostgreSQL share (docs/decis
 what only SQLite understands is here and in `dart.store.sqlite_checks`.
 
 With synchronous=NORMAL in WAL mode a commit is a write into the page cache of the operating system. It
-survives any death of the process without an fsync. Only a crash of the machine can lose the last commits; the
-record stays consistent, and what was played since is played again. The commit of an update is synced
-(`sync`), because its checkpoint is synced too and must not be newer than the record.
+survives any death of the process without an fsync. Only a crash of the machine can lose the last commits.
+Then the record stays consistent, and the lost episodes are played again. The commit of an update is synced
+(`sync`), because its checkpoint is synced, too, and must not be newer than the record.
 """
 
 import math
@@ -30,7 +30,8 @@ Connection = sqlite3.Connection
 DatabaseError = sqlite3.DatabaseError
 
 BUSY_TIMEOUT_S = 5.0
-"""How long a statement waits for the lock, which only a checkpoint or a migration elsewhere can hold."""
+"""Seconds that a statement waits for the database's lock. Only a migration in another process, or a
+checkpoint of the write-ahead log there, can hold the lock."""
 
 ROOM_BYTES = 64 << 10
 """Free space below this counts as a full disk: the index of the write-ahead log alone takes 32 KiB."""
@@ -38,14 +39,14 @@ ROOM_BYTES = 64 << 10
 REMEDIES = {
     "SQLITE_FULL": "the disk is full: free space there, then continue (nothing half-written was kept)",
     "SQLITE_IOERR": "the disk refused to write or read: check free space, file-size limits and the device",
-    "SQLITE_BUSY": f"another process held it for {BUSY_TIMEOUT_S:g} s: stop the other writer",
-    "SQLITE_LOCKED": "another connection of this process holds it: this is a bug",
+    "SQLITE_BUSY": f"another process held its lock for {BUSY_TIMEOUT_S:g} s: stop the other writer",
+    "SQLITE_LOCKED": "another connection of this process holds its lock: this is a bug, please report it",
     "SQLITE_READONLY": "it is read-only: check the owner and mode of the file and its folder",
     "SQLITE_CANTOPEN": "it cannot be opened: check that the folder exists and may be written",
     "SQLITE_CORRUPT": "it is damaged: put a copy of it back, or start a new run in another directory",
-    "SQLITE_ERROR": "its tables are not those of this version of dartrl, or hold what cannot be read: "
-    "`dartrl doctor --data --full` names what it can; put a copy of it back, or start a new run in another "
-    "directory",
+    "SQLITE_ERROR": "its tables are not those of this version of dartrl, or hold values that cannot be read: "
+    "`dartrl doctor --data --full` names the damage that it finds; put a copy of the record back, or start a "
+    "new run in another directory",
     "SQLITE_NOTADB": "it is no SQLite database: put a copy of the record back, or start a new run in another "
     "directory",
 }
@@ -61,7 +62,10 @@ class SqliteDatabase:
         self._path = path
 
     def connect(self, *, read_only: bool, create: bool = True) -> sqlite3.Connection:
-        """Open a connection without SQLAlchemy; threads may use it one at a time."""
+        """Open a connection without SQLAlchemy; threads may use it one at a time.
+
+        create   whether to create the file if it does not exist; never with `read_only`
+        """
         mode = "ro" if read_only else "rwc" if create else "rw"
         uri = f"{self._path.resolve().as_uri()}?mode={mode}"
         connection = sqlite3.connect(
@@ -97,15 +101,15 @@ class SqliteDatabase:
         return driver_connection
 
     def is_lost(self, connection: object) -> bool:
-        """A file's connection never ends by itself."""
+        """Always False: a connection to a file never ends by itself."""
         return False
 
     def end_other_writers(self, connection: object) -> None:
-        raise NotImplementedError("a file has one writer, whose run directory is locked")
+        raise NotImplementedError("SQLite has no other writers: the lock of the run directory excludes them")
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise the driver's errors as StoreUnavailable or StoreBusy, with path and remedy."""
+        """In this context, raise the driver's errors as StoreUnavailable or StoreBusy, with the remedy."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -119,7 +123,10 @@ class SqliteDatabase:
             raise StoreUnavailable(f"store {self._path}: {REMEDIES['SQLITE_CORRUPT']} ({error})") from error
 
     def refuse_absent(self) -> None:
-        """Raise StoreUnavailable for a missing or empty file, whose log SQLite would delete on opening."""
+        """Raise StoreUnavailable for a missing or empty file.
+
+        Opening such a file would make SQLite delete the write-ahead log, which may hold the lost content.
+        """
         again = "put a copy of it back, or start a new run elsewhere"
         if not self._path.is_file():
             raise StoreUnavailable(f"store {self._path} does not exist: {again}")
@@ -131,7 +138,7 @@ class SqliteDatabase:
 
     @staticmethod
     def found_version(connection: sqlite3.Connection) -> str | None:
-        """The migration that a database is at; None for an empty database."""
+        """The newest migration that a database has, such as `0012`; None for an empty database."""
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
             return None
         rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
@@ -139,14 +146,14 @@ class SqliteDatabase:
 
     @staticmethod
     def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-        """The definitions of tables, indexes and triggers by name, without white space."""
+        """The definitions of tables, indexes and triggers by name, with single spaces for all white space."""
         rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
         return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
 
     def sync(self) -> None:
         """Write every committed transaction to the disk itself (fsync). Raises OSError.
 
-        It is safe to open and close the log here, because SQLite holds no lock on this file.
+        This opens and closes the write-ahead log, which is safe because SQLite holds no lock on the log.
         """
         log = os.open(_beside(self._path, "wal"), os.O_RDONLY)
         try:
@@ -155,7 +162,7 @@ class SqliteDatabase:
             os.close(log)
 
     def clear(self) -> None:
-        """Remove the file and SQLite's files beside it."""
+        """Delete the record: the database file and SQLite's files beside it."""
         for file in (self._path, _beside(self._path, "wal"), _beside(self._path, "shm")):
             file.unlink(missing_ok=True)
 
@@ -176,9 +183,10 @@ class SqliteDatabase:
 
 
 def fold_log(path: Path) -> None:
-    """Move the content of the write-ahead log into the database file, which then is the whole record.
+    """Move the content of the write-ahead log into the database file, so that this file is the whole record.
 
-    A log that another process uses stays as it is. Raises StoreUnavailable.
+    Does nothing if the file does not exist. A log that another process uses stays as it is. Raises
+    StoreUnavailable.
     """
     if path.is_file():  # connecting would create the file
         database = SqliteDatabase(path)
@@ -187,12 +195,15 @@ def fold_log(path: Path) -> None:
 
 
 def shown_text(content: bytes) -> str:
-    """Decode text; bytes of a damaged row that are no text become escapes such as \\xff."""
+    """Decode text. Bytes that are no UTF-8, as in a damaged row, become escapes such as \\xff."""
     return content.decode(errors="backslashreplace")
 
 
 def _beside(path: Path, what: str) -> Path:
-    """A file of SQLite beside the database: `wal` or `shm`."""
+    """The path of a file of SQLite beside the database.
+
+    what   `wal` for the write-ahead log, `shm` for the log's index
+    """
     return path.with_name(f"{path.name}-{what}")
 
 
@@ -205,7 +216,7 @@ def _see_to_floor(connection: sqlite3.Connection) -> None:
 
 
 def passes(name: str, path: Path) -> bool:
-    """Whether an error of SQLite can pass without repair: a full disk, or a lock."""
+    """Whether the cause of SQLite's error `name` may end without repair: a full disk, or a lock."""
     if name.startswith(
         ("SQLITE_IOERR", "SQLITE_CANTOPEN")
     ):  # names of a full disk for files beside the database
@@ -214,6 +225,6 @@ def passes(name: str, path: Path) -> bool:
 
 
 def has_room(folder: Path) -> bool:
-    """Whether the disk of a folder has `ROOM_BYTES` and a file entry left."""
+    """Whether the disk of a folder has at least `ROOM_BYTES` and one inode free."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize >= ROOM_BYTES and (disk.f_favail > 0 or disk.f_files == 0)

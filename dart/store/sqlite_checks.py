@@ -10,18 +10,18 @@ from dart.store.record_rules import Finding
 from dart.store.sqlite import Connection, SqliteDatabase
 
 FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
-"""Place of the formats for writing and reading in a database file's header, and their values in WAL mode.
-SQLite opens a file with a later format read-only. https://www.sqlite.org/fileformat2.html"""
+"""The bytes of a database file's header that hold the write format and the read format, and their values in
+WAL mode. SQLite opens a file with a later write format read-only. https://www.sqlite.org/fileformat2.html"""
 
 HEADING = "*** in database main ***\n"
-"""Precedes the first damaged page in the result of `PRAGMA integrity_check`."""
+"""Text before the first damaged page in the result of `PRAGMA integrity_check`."""
 
 STORAGE = {"INTEGER": "integer", "BOOLEAN": "integer", "FLOAT": "real", "VARCHAR": "text", "BLOB": "blob"}
-"""SQLite's storage class of each declared type."""
+"""SQLite's storage class for each declared type of a column."""
 
 
 def broken_references(connection: Connection) -> list[Finding]:
-    """Rows that refer to a missing row, and what `PRAGMA quick_check` finds."""
+    """A finding for each row that refers to a missing row, and for each that `PRAGMA quick_check` reports."""
     rows = connection.execute("PRAGMA foreign_key_check").fetchall()
     damage = [line for (line,) in connection.execute("PRAGMA quick_check")]
     return [
@@ -30,7 +30,11 @@ def broken_references(connection: Connection) -> list[Finding]:
 
 
 def damaged_pages(connection: Connection) -> Iterator[Finding]:
-    """Formats that make the file read-only, damaged pages, rows that differ from their copy in an index."""
+    """Findings about the database file.
+
+    They are formats that make the file read-only, damaged pages, and rows that differ from their copy in an
+    index.
+    """
     ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
     with Path(file).open("rb") as opened:
         formats = opened.read(FORMATS.stop)[FORMATS]
@@ -45,7 +49,7 @@ def damaged_pages(connection: Connection) -> Iterator[Finding]:
 
 
 def strange_tables(connection: Connection) -> Iterator[Finding]:
-    """Tables, indexes and triggers that differ from those that this version makes."""
+    """A finding for each table, index or trigger that differs from what this version of dartrl makes."""
     found, wanted = SqliteDatabase.schema_of(connection), expected_schema()
     for name in sorted(found.keys() | wanted.keys(), key=str):
         if found.get(name) != wanted.get(name):
@@ -71,7 +75,10 @@ def expected_schema() -> dict[str, str]:
 
 
 def strange_sequences(connection: Connection) -> Iterator[Finding]:
-    """Tables whose last assigned number is not that of their newest row, which is never deleted."""
+    """A finding for each table whose last assigned key is not that of its newest row.
+
+    They must be equal, because the newest row of a table is never deleted.
+    """
     for table, last in connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
         if table not in tables(connection):
             yield Finding("there is no such table", f"the last number of table {table}")
@@ -82,7 +89,7 @@ def strange_sequences(connection: Connection) -> Iterator[Finding]:
 
 
 def strange_types(connection: Connection) -> Iterator[Finding]:
-    """Values of a type that their column does not have."""
+    """A finding for each value of a type that its column does not allow."""
     for table in tables(connection):
         columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
         for _, column, declared, is_needed, _, _ in columns:
@@ -95,6 +102,6 @@ def strange_types(connection: Connection) -> Iterator[Finding]:
 
 
 def tables(connection: Connection) -> list[str]:
-    """The names of the tables, without those of SQLite."""
+    """The names of the tables, without SQLite's own tables."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     return [name for (name,) in connection.execute(query)]

@@ -1,10 +1,12 @@
-"""The one writer of the record.
+"""The only writer of the record.
 
-Every public method is one transaction: it takes effect completely or not at all, whichever process ends. A
-method whose result got lost can be called again: the second call changes nothing, and its result says so.
-`Store.write` carries out a message, which is a call of one of these methods.
+Every public method is one transaction: it takes effect completely or not at all, even if a process dies
+meanwhile. If the result of a reporting method such as `finish_rollout` or `commit_update` is lost, call the
+method again: the second call changes nothing, and its result says so. `Store.write` carries out a message,
+which is a call of one of these methods.
 
-A counter of issued rollouts is kept apart from their states; `dart.store.record_rules` compares the two.
+The number of issued rollouts has a counter of its own, independent of the states of rollouts.
+`dart.store.record_rules` compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,10 +55,10 @@ METHODS: Mapping[type[m.Call[Any]], str] = {
     m.EndExplorationLease: "end_exploration_lease",
     m.RecordExplored: "record_explored",
 }
-"""The method of each call; the fields of the call are its arguments."""
+"""The method of `Store` for each call. The fields of the call are the arguments of the method."""
 
 SHOW_ROWS = (m.OpenGroup, m.LeaseRollout, m.ReassignRollout, m.ReleaseRollout)
-"""Calls whose results also hold the group or rollout after the call, for the curator's index."""
+"""Calls whose results also contain the group or rollout as it is after the call, for the curator's index."""
 
 RECOUNT_SUCCESSES = text("""
     UPDATE task_statistics SET longest_success_steps = (
@@ -72,10 +74,11 @@ THIN_EVENTS = text("""
 
 
 class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
-    """The record of one run, opened for writing. Creates the database, unless `create` is false; migrates it.
+    """The record of one run, opened for writing. It is created unless `create` is false, and migrated.
 
-    Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the
-    call was kept) and StoreConflict (the call contradicts the record: nothing changed).
+    Call it from one thread at a time. Methods raise StoreUnavailable if the database cannot be written (disk
+    full, locked, damaged), and StoreConflict if the call contradicts the record. Then nothing is changed,
+    unless the message says otherwise.
     """
 
     def write(self, call: m.Call[T]) -> T:
@@ -92,9 +95,9 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         return cast(T, result)
 
     def _arguments_of(self, call: Any) -> dict[str, Any]:
-        """The fields of a call by name, with the steps that it names.
+        """The fields of a call by name, with the steps instead of their sha256.
 
-        They are not read if the lease of their rollout has ended, because they may have been deleted.
+        Steps of a rollout whose lease has ended are not read, because they may have been deleted.
         """
         given = {field.name: getattr(call, field.name) for field in fields(call)}
         match call:
@@ -107,21 +110,21 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         return given
 
     def _reported_steps(self, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
-        """The steps of a call without their prompts: they are checked, and their blob is named."""
+        """The steps of a call without their prompts, for checks; empty if the lease of the call has ended."""
         is_held = self.is_held(call.rollout_id, call.fence)
         return self._sent_steps(call.steps_sha256, unpack_without_prompts) if is_held else ()
 
     def _sent_steps(self, sha256: str, unpack: Unpack = unpack_steps) -> tuple[Step, ...]:
-        """The steps that a call names. Raises StoreConflict if they are not stored whole."""
+        """The steps that a call names by sha256. Raises StoreConflict if their blob is missing or damaged."""
         try:
             return self.steps(sha256, unpack)
         except BlobDamage as damage:
-            raise StoreConflict(f"{damage}; it must be stored before it is reported") from damage
+            raise StoreConflict(f"{damage}; store the steps before you report them") from damage
 
     def sweep_steps(self, shard: int, lease_s: float) -> int:
         """Delete blobs of steps that no row names and no sender can still report; returns how many.
 
-        shard     the part of the blobs to look at
+        shard     the shard of the blobs to look at, 0 to `SHARDS` - 1
         lease_s   how long a lease lasts
         """
         self._database.sync()  # or a loss of power brings back rows whose blobs are gone
@@ -130,7 +133,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         return sweep(self._steps, shard, before_unix_s, self.unnamed_steps)
 
     def recount_successes(self) -> None:
-        """Find the longest success of every task again, by this store's `success_above`, which may be new."""
+        """Find the longest success of every task again, because `success_above` may have changed."""
         with self._transaction():
             self._execute(RECOUNT_SUCCESSES, success_above=self._success_above)
 
@@ -142,7 +145,10 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
             return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
-        """Record an evaluation episode; DUPLICATE if it is recorded already: then its first reward stays."""
+        """Record an evaluation episode.
+
+        Returns DUPLICATE, and keeps the first reward, if it is recorded already.
+        """
         values = row_of(evaluation) | {"created_unix_s": self._clock()}
         with self._transaction():
             is_new = self._insert_new(schema.evaluations, values)
@@ -164,8 +170,8 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
     def thin_events(self, looked_unix_s: float | None = None) -> int:
         """Delete old events that `dart.store.event_retention` does not keep; returns how many.
 
-        looked_unix_s  time of the last deletion, so that only events that became old since are read; None:
-                       read all old events
+        looked_unix_s  time of the last deletion: only events that have become old since then are read; None:
+                       all old events are read
         """
         with self._transaction():
             found = 0

@@ -1,10 +1,13 @@
 """A check of the record's write-ahead log, frame by frame.
 
-SQLite reads its log up to the first frame with a wrong checksum and silently drops the rest, because an
-interrupted write looks like that. So a damaged frame in the middle loses every transaction after it. This
-check tells damage from an interrupted write, after which no further frame ends a transaction. The interrupted
-frame itself may be one that ends a transaction, if its page was not written yet, but then the index beside
-the log does not count it.
+A frame of the log is a database page with a header and a checksum. SQLite reads the log up to the first frame
+with a wrong checksum and silently drops the rest, because an interrupted write looks like that. So a damaged
+frame in the middle loses every transaction after it.
+
+This check tells damage from an interrupted write: no frame after an interrupted write ends a transaction. The
+interrupted frame itself may be marked as the end of a transaction although its page was not written yet. In
+that case the index beside the log does not count the frame.
+
 Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
@@ -16,16 +19,16 @@ from pathlib import Path
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 MAGIC = (0x377F0682, 0x377F0683)
-"""First words of a log whose checksums take words as little endian, and as big endian."""
+"""First word of a log, which says how its checksums read words: little endian, or big endian."""
 
 INDEX_HEADER_BYTES = 48
-"""The index begins with two copies of its header."""
+"""Size of the header of the log's index, the file `-shm`. The index begins with two copies of the header."""
 
 Sums = tuple[int, int]
 
 
 def log_of(database: Path) -> Path:
-    """The log beside a database file."""
+    """The path of the log beside a database file."""
     return database.with_name(f"{database.name}-wal")
 
 
@@ -37,7 +40,10 @@ def damage_of_log_beside(database: Path) -> str:
 
 
 def keep_copy_of_log(database: Path) -> Path:
-    """Copy the log of a database before SQLite opens it, which shortens it; returns the path of the copy."""
+    """Copy the log of a database; returns the path of the copy.
+
+    Call this before SQLite opens the database, because SQLite then shortens a damaged log.
+    """
     log = log_of(database)
     names = itertools.chain([f"{log.name}.damaged"], (f"{log.name}.damaged-{n}" for n in itertools.count(2)))
     copy = next(path for name in names if not (path := log.with_name(name)).exists())
@@ -48,7 +54,7 @@ def keep_copy_of_log(database: Path) -> Path:
 def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:
     """What is wrong with a log that no process writes; empty if every transaction in it is whole.
 
-    counted_frames   number of frames in whole transactions by the log's index; None without an index
+    counted_frames   number of frames in whole transactions, as the log's index says; None without an index
     """
     if not content.strip(b"\0"):
         return ""
@@ -82,7 +88,10 @@ def _damaged_frame(
 
 
 def _counted_frames(database: Path, content: bytes) -> int | None:
-    """Number of frames by the index, which SQLite writes after them; None if the index is of another log."""
+    """Number of frames that the log's index counts. SQLite writes the index after the frames.
+
+    None if there is no valid index, or if the index is of another log.
+    """
     index = database.with_name(f"{database.name}-shm")
     header = index.read_bytes()[: 2 * INDEX_HEADER_BYTES] if index.exists() else b""
     first, second = header[:INDEX_HEADER_BYTES], header[INDEX_HEADER_BYTES:]
@@ -93,12 +102,12 @@ def _counted_frames(database: Path, content: bytes) -> int | None:
 
 
 def _ends_transaction(content: bytes, at: int, salts: bytes) -> bool:
-    """Whether a frame, with the salts of this log, ends a transaction."""
+    """Whether the frame at the offset `at` has the salts of this log and ends a transaction."""
     return content[at + 8 : at + 16] == salts and content[at + 4 : at + 8] != b"\0\0\0\0"
 
 
 def _add(content: bytes, sums: Sums, order: str) -> Sums:
-    """SQLite's checksum, continued over more bytes."""
+    """SQLite's checksum, continued from `sums` over more bytes. `order` is `<` or `>`, as in `struct`."""
     first, second = sums
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for even, odd in zip(words[::2], words[1::2], strict=True):

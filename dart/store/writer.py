@@ -1,4 +1,4 @@
-"""What all parts of the writer share: the writing connection, the clock, and changes of rows by key."""
+"""What all parts of `dart.store.store.Store` share: its connection, transactions, and changes of rows."""
 
 import json
 import time
@@ -38,10 +38,10 @@ DROP_MEMBERS = (
 )
 
 EPOCH, WRITES = "epoch", "writes"
-"""Counters of a server's database: of writers that took the record over, and of their transactions."""
+"""Names of two counters of a record on a server: of writers that took it over, and of write transactions."""
 
 OUTCOME_S = 5.0
-"""How long to ask for the outcome of a transaction: less than the store actor's hang deadline, 8 s."""
+"""Seconds for which to ask whether a commit succeeded: less than the store actor's hang deadline, 8 s."""
 
 Clock = Callable[[], float]
 
@@ -60,11 +60,12 @@ class RecordWriter(StoreReader):
         steps: BlobStore | None = None,
     ) -> None:
         """
-        create          make a record where there is none, as only the start of a new run does; if False,
+        clock           returns the Unix time in seconds
+        create          create the record if it does not exist, as only the start of a new run does; if False,
                         raise StoreUnavailable instead
         success_above   a reward above it counts as a success in what is stored from now on
-        epoch           for a server's database: the epoch in which to write; None: begin the next one, which
-                        ends the writing of every earlier writer. Raises StoreTakenOver if it is over
+        epoch           for a record on a server: the epoch in which to write. Raises StoreTakenOver if a
+                        later epoch has begun. None: begin the next epoch, so that no earlier writer can write
         steps           see `StoreReader`
         """
         self._clock, self._create, self._success_above = clock, create, success_above
@@ -73,11 +74,11 @@ class RecordWriter(StoreReader):
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this writer writes; 0 where there are none."""
+        """The epoch in which this writer writes; 0 for a record in a file, which has no epochs."""
         return self._epoch or 0
 
     def _open(self) -> Connection:
-        """The connection for both reading and writing."""
+        """Open the connection for reading and writing, migrate the record if needed, and check the epoch."""
         if not self._create:
             require_record(self.address)
         with driver_errors(), ExitStack() as on_failure:
@@ -95,7 +96,7 @@ class RecordWriter(StoreReader):
             return bare
 
     def _take_over(self, bare: Connection) -> None:
-        """Begin the next epoch. An earlier writer that is within a transaction does not finish it."""
+        """Begin the next epoch. A transaction that an earlier writer has begun is ended without a commit."""
         self._database.end_other_writers(bare)
         for counter in (EPOCH, WRITES):
             self._insert_new(counters, {"name": counter, "value": 0})
@@ -103,7 +104,10 @@ class RecordWriter(StoreReader):
         self._epoch = scalar(bare, COUNTER, counter=EPOCH)
 
     def _enter_epoch(self) -> int:
-        """Check that this is the writer, until the transaction ends; returns the number of its write."""
+        """Check that the epoch of this writer is not over, and keep it so until the transaction ends.
+
+        Returns the number of the write, or 0 for a record in a file. Raises StoreTakenOver.
+        """
         if not self._database.enter_epoch:
             return 0
         ((epoch, write),) = self._bare.execute(self._database.enter_epoch).fetchall()
@@ -113,8 +117,8 @@ class RecordWriter(StoreReader):
     def _refuse_other_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             raise StoreTakenOver(
-                f"store {self.address}: another process writes it since epoch {epoch}, this one wrote in "
-                f"epoch {self._epoch} and writes nothing more. The later run goes on, this one ends"
+                f"store {self.address}: another process took over writing in epoch {epoch}; this process "
+                f"wrote in epoch {self._epoch} and can write no more. The later run goes on, this one ends"
             )
 
     def close(self) -> None:
@@ -122,7 +126,7 @@ class RecordWriter(StoreReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Run the block in one transaction; inside another transaction, as a part of that one."""
+        """Run the block in a transaction of its own, or in the one that is already open."""
         if self._connection.in_transaction():
             yield
             return
@@ -132,7 +136,7 @@ class RecordWriter(StoreReader):
             self._end_transaction(transaction, write)
 
     def _begin_writing(self) -> RootTransaction:
-        """Begin a transaction, on a new connection if the one there has ended."""
+        """Begin a transaction. If the connection has ended, open another one first."""
         if self._database.is_lost(self._bare):
             self._renew()
         try:
@@ -144,10 +148,10 @@ class RecordWriter(StoreReader):
         return self._connection.begin()
 
     def _end_transaction(self, transaction: RootTransaction, write: int) -> None:
-        """Commit. If the connection ends meanwhile, ask the database whether it did.
+        """Commit. If the connection ends meanwhile, ask the database whether the transaction was committed.
 
-        Raises StoreBusy if it did not, and StoreUnavailable if it cannot be asked: then callers begin again
-        from what the record holds.
+        Raises StoreBusy if it was not committed, and StoreUnavailable if the database cannot be asked.
+        Callers that get StoreUnavailable start again from what the record holds.
         """
         try:
             transaction.commit()
@@ -160,10 +164,12 @@ class RecordWriter(StoreReader):
             except StoreBusy as busy:
                 raise StoreUnavailable(f"{busy}; whether the last change was kept is not known") from error
             if not committed:
-                raise StoreBusy(f"store {self.address}: its server ended while it committed") from error
+                raise StoreBusy(
+                    f"store {self.address}: its server ended during a commit, and nothing of it was kept"
+                ) from error
 
     def _was_committed(self, write: int) -> bool:
-        """Whether a write whose connection has ended was committed. Raises StoreBusy while that is open."""
+        """Whether a write whose connection has ended was committed. Raises StoreBusy while no one can say."""
         self._renew()
         return bool(scalar(self._bare, self._database.last_write) == write)
 
@@ -205,7 +211,7 @@ class RecordWriter(StoreReader):
         self._execute(COUNT_UP, counter=counter)
 
     def _know_task(self, task_id: str) -> None:
-        """Insert the statistics of a task if it has none yet."""
+        """Insert the row with the statistics of a task, unless there is one."""
         counts = {"groups_opened": 0, "finished": 0, "steps_played": 0}
         self._insert_new(task_statistics, {"task_id": task_id} | counts)
 
@@ -232,7 +238,7 @@ class RecordWriter(StoreReader):
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Raise the errors of the database driver instead of SQLAlchemy's, as a reader does."""
+    """In this context, raise the error of the database driver instead of SQLAlchemy's, which wraps it."""
     try:
         yield
     except DatabaseError as error:

@@ -1,4 +1,4 @@
-"""The engines of a run by name. Their number can change while the run goes on (`dartrl scale rollouts=N`)."""
+"""The names of a run's engines. Their number can change during the run (`dartrl scale rollouts=N`)."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -8,19 +8,19 @@ from actors.board import Board
 from dart.telemetry.board_gauges import Gauge
 
 OWNER = "weight_sync"
-"""The actor whose gauge has the number of engines; it reads the number from the record."""
+"""The actor whose gauge shows the number of engines. It reads this number from the record."""
 
 
 @lru_cache(maxsize=64)
 def engine_names(count: int) -> tuple[str, ...]:
-    """Return the names of so many rollout actors."""
+    """Return the names of `count` rollout actors, `rollout-0` and so on."""
     return tuple(f"rollout-{index}" for index in range(count))
 
 
 class EngineNames(Sequence[str]):
-    """The names of the engines that the run has now, read from the board each time.
+    """The names of the engines that the run has now, as a sequence that reads the board at each use.
 
-    at_start   the names when the reader was started; they count until weight_sync shows a number
+    at_start   names to use until weight_sync shows a number of engines on the board
     """
 
     def __init__(self, board: Board, at_start: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The kinds of events that a run records, with their fields and log levels.
 
-docs/reference/events.md is generated from it. A test compares it with the events that the code emits
-(`dart.telemetry.emit`).
+docs/reference/events.md is generated from this module. A test compares the module with the events that the
+code emits (`dart.telemetry.emit`).
 """
 
 from collections.abc import Mapping
@@ -34,47 +34,53 @@ class EventKind:
     """One kind of event."""
 
     about: str
-    """When the event is recorded."""
+    """What happened, and when the event is recorded."""
     subject: str
-    """What the event's subject names."""
+    """What the subject of the event names, such as a task or an actor."""
     fields: Mapping[str, str]
-    """Name to meaning, units included."""
+    """The meaning of each field of the event, by name. Fields `…_s` are in seconds, `…_unix_s` are times in
+    unix seconds."""
     level: Literal["info", "warning", "error"] | None = "warning"
-    """Level of its log line; None for events every few seconds, which are not logged."""
+    """Level of the event's line in the log; None for events that are recorded every few seconds and are not
+    logged."""
 
 
 KINDS: Mapping[str, EventKind] = {
     LOAD: EventKind(
         level=None,
-        about="How busy an actor was since it started; every `telemetry.load_every_s` and when it stops.",
+        about="How busy an actor was since it started. Recorded every `telemetry.load_every_s` and when the "
+        "actor stops.",
         subject="the actor",
         fields={
             "wall_s": "time since the actor started",
-            "in_episode_s": "environments: from the first moment of an episode to its last",
+            "in_episode_s": "environments: in an episode, from its first moment to its last",
             "strict_s": "environments: in reset, step, observe and evaluate only",
             "engine_wait_s": "environments: waiting for an answer of the policy",
             "idle_s": "environments: without work",
-            "turn_resumes": "environments: faults after which an episode went on in its step; "
-            "`environments.turn_resumes`",
-            "steps_saved": "environments: steps that were replayed then, instead of played anew",
-            "busy_s": "engines: answering requests; those that wait for a load or a hold do not count",
+            "turn_resumes": "environments: number of faults after which an episode went on in the same step "
+            "(`environments.turn_resumes`)",
+            "steps_saved": "environments: number of steps that were replayed after these faults, instead of "
+            "being played anew",
+            "busy_s": "engines: answering at least one request; requests that wait for a load or a hold do "
+            "not count",
             "weighted_s": "engines: the number of requests being answered divided by `rollout.max_batch`, "
             "summed over time",
-            "requests": "engines: answers given",
-            "tokens": "engines: tokens answered",
-            "load_s": "engines: reading and checking a policy version beside their answers",
-            "swap_s": "engines: standing still to take over a policy version",
-            "loads": "engines: policy versions taken over",
-            "out_s": "engines: not given new requests, for a load or for any other reason",
+            "requests": "engines: number of answers given",
+            "tokens": "engines: number of tokens in these answers",
+            "load_s": "engines: reading and checking a policy version while they answer",
+            "swap_s": "engines: answering nothing while they take over a policy version",
+            "loads": "engines: number of policy versions taken over",
+            "out_s": "engines: getting no new requests, because of a load or for any other reason",
             "update_s": "trainer: in an update",
             "starved_s": "trainer: waiting for a batch",
             "blocked_s": "trainer: waiting for anything else",
-            "writing_s": "trainer: writing and committing a version, for the most part beside its updates",
+            "writing_s": "trainer: writing and committing a version, mostly while it computes an update",
         },
     ),
     STARVED: EventKind(
-        about="A component has waited longer than `curation.starved_after_s`: when that begins, again after "
-        "intervals that double (at most an hour), and when it ends.",
+        about="The run stalls: the trainer, episodes or environments have waited longer than "
+        "`curation.starved_after_s`. Recorded when the stall begins, again after intervals that double (at "
+        "most an hour), and when the stall ends.",
         subject="who waits: `trainer`, `episodes` or `environments`",
         fields={
             "stage": "whether the wait `began`, `lasts` or `ended`",
@@ -85,14 +91,14 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     ALARM: EventKind(
-        about="Something goes wrong with learning while every process is well, or that is over: an alarm is "
-        "raised or cleared (docs/alarms.md).",
+        about="An alarm is raised, because learning goes wrong although every process is healthy, or is "
+        "cleared (docs/alarms.md).",
         subject="the name of the alarm",
         fields={
             "stage": "whether the alarm is `raised` or `cleared`",
             "text": "what was measured, in words",
-            "value": "what was measured",
-            "threshold": "the value at which the alarm is raised, by the section `alarms`",
+            "value": "what was measured, as a number",
+            "threshold": "the value at which the alarm is raised, from the section `alarms`",
             "remedy": "what to do",
         },
     ),
@@ -100,7 +106,7 @@ KINDS: Mapping[str, EventKind] = {
         about="An actor continues after the disk was full, or the record was locked by another process.",
         subject="the actor that waited",
         fields={
-            "began_unix_s": "when it began",
+            "began_unix_s": "when the wait began",
             "paused_s": "how long the actor waited",
             "reason": "what refused the write, and the remedy",
         },
@@ -126,7 +132,7 @@ KINDS: Mapping[str, EventKind] = {
         fields={
             "batch": "the batch's id",
             "fence": "the number of the lease of this batch",
-            "lease_s": "how long the batch may take",
+            "lease_s": "how long the trainer may hold the batch",
         },
     ),
     BATCH_REFUSED: EventKind(
@@ -138,7 +144,8 @@ KINDS: Mapping[str, EventKind] = {
             "groups": "the groups that were dropped",
             "demonstrations": "demonstrations of the experience pool that were taken out of use",
             "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`; `stale` "
-            "where curation.staleness was lowered with the batch open: its groups are judged anew",
+            "if curation.staleness was lowered while the trainer held the batch: its groups are then judged "
+            "anew",
             "detail": "the whole message",
         },
     ),
@@ -149,19 +156,19 @@ KINDS: Mapping[str, EventKind] = {
         fields={
             "phase": "`before` or `after`",
             "version": "the newest policy version at that time",
-            "seed": "its held-out seed",
+            "seed": "the held-out seed of the episode",
             "is_greedy": "whether the episode was played with the most likely answers",
-            "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
-            "environment was asked to stop, which spends no attempt",
+            "kind": "the kind of fault: `infrastructure`, `system`, `policy`, `evaluator` or `task`; or "
+            "`interrupted`: the environment was asked to stop, which spends no attempt",
             "detail": "the whole message",
             "attempts": "attempts spent so far",
             "is_left_out": "whether the episode is not played again",
         },
     ),
     WORK_HELD: EventKind(
-        about="An operator pauses or resumes the run, or an alarm of `alarms.pause` pauses it. The newest "
-        "event counts, also after a restart.",
-        subject="the curator, which gives the work out",
+        about="An operator pauses or resumes the run, or an alarm of `alarms.pause` pauses it. The newest of "
+        "these events says whether the run is paused, also after a restart.",
+        subject="the curator, which leases all work",
         fields={
             "is_held": "whether the run is paused: no new episode and no new update begins",
             "alarm": "the alarm that paused the run; empty for an operator",
@@ -169,9 +176,9 @@ KINDS: Mapping[str, EventKind] = {
     ),
     POOLS_SIZED: EventKind(
         level="info",
-        about="How many environments and engines the run uses from now on. Recorded when a number changes, "
-        "also at a start.",
-        subject="the root",
+        about="How many environments and engines the run uses from now on. Recorded when one of the numbers "
+        "changes, during the run or at its start.",
+        subject="the root supervisor",
         fields={"environments": "number of environments", "engines": "number of engines"},
     ),
     CHECKPOINT_RESTORED: EventKind(
@@ -180,8 +187,8 @@ KINDS: Mapping[str, EventKind] = {
         "The updates between the two are lost.",
         subject="the trainer",
         fields={
-            "version": "the newest version, whose checkpoint is a copy now",
-            "from_version": "the version of which that checkpoint is a copy",
+            "version": "the newest version; its checkpoint is now a copy of an older one",
+            "from_version": "the version whose checkpoint was copied",
             "damage": "what was wrong with the damaged checkpoint",
             "damaged_folder": "where the damaged checkpoint is now, in the run directory; `status` and "
             "the page show a notice until that folder is removed",
@@ -203,15 +210,16 @@ KINDS: Mapping[str, EventKind] = {
         about="The run took a prefix of object storage for its blobs. Recorded when the run begins.",
         subject="the store",
         fields={
-            "token": "random; also in the object `owner` of the prefix, so that no other run uses it",
+            "token": "a random text that is also in the object `owner` of the prefix, so that no other run "
+            "uses the prefix",
             "blobs": "the address of the prefix, `run.blobs`",
         },
     ),
     VERSION_SET_ASIDE: EventKind(
         level="warning",
         about="Object storage had a version that the record does not have: its update was not committed when "
-        "the trainer ended, or the record is a restored, older copy. The version is kept, but is none of the "
-        "run, until the run makes this version anew.",
+        "the trainer ended, or the record is a restored, older copy. The files of the version are kept, but "
+        "it does not belong to the run until the run makes this version anew.",
         subject="the trainer",
         fields={
             "version": "the version",
@@ -221,8 +229,8 @@ KINDS: Mapping[str, EventKind] = {
     ),
     SIDECAR_UP: EventKind(
         level="info",
-        about="A sidecar works: the page, or the writers of `tracking`. Or the control endpoint serves again "
-        "after a defect.",
+        about="A sidecar has begun to work (the page, or the writers of `tracking`), or the control endpoint "
+        "serves again after a defect.",
         subject="`web`, `tracking` or `control`",
         fields={"text": "the address of the page or endpoint, or what is written into which folder"},
     ),
@@ -249,28 +257,30 @@ KINDS: Mapping[str, EventKind] = {
 
 
 USER_VISIBLE = tuple(kind for kind in KINDS if kind != LOAD)
-"""Kinds that are shown to people and counted: all but the load, which comes every few seconds."""
+"""The kinds that are shown to users and counted: all except LOAD, which is recorded every few seconds."""
 
 REPORTS: Mapping[str, str] = {
-    "child_terminated": "An actor failed; it is started again as long as its supervisor's budget holds.",
+    "child_terminated": "An actor failed. It is started again, unless the restart budget of its supervisor "
+    "is spent.",
     "start_error": "An actor, or its replacement, could not be started.",
     "shutdown_error": "An actor that was asked to stop crashed, or was killed because it took too long.",
     "child_quarantined": "An actor failed too often and stays down for a while: its circuit breaker is open.",
     "retired": "An actor is replaced by a fresh one: it is old, or was used often.",
     "shutdown": "A supervisor gave up: the actor failed once more than its budget allows.",
 }
-"""When a supervisor writes which report about an actor (`supervision.reports`).
+"""For each kind of report about an actor: when a supervisor writes it (`supervision.reports`).
 
-Reports are kept in `reports/` and shown with the events.
+Reports are kept in `reports/` of the run directory and shown together with the events.
 """
 
 REPORT_FIELDS: Mapping[str, str] = {
-    "supervisor": "who reported it",
-    "reason": "why",
-    "incarnation": "which incarnation of the actor",
-    "pid": "its process",
+    "supervisor": "the supervisor that wrote the report",
+    "reason": "why this happened",
+    "incarnation": "the incarnation of the actor",
+    "pid": "the process of the actor",
     "exit_code": "how the process ended; null when a signal ended it",
     "signal": "the signal that ended the process; null when no signal did",
-    "chain": "for a supervisor: the reasons of the ends below it that led to its own, nearest first",
+    "chain": "if the actor is a supervisor: the reasons of the failures below it that caused its own end, "
+    "nearest first",
 }
 """The fields of every report about an actor."""

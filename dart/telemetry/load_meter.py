@@ -1,34 +1,36 @@
 """The load of an actor: seconds spent in each activity, and counts.
 
-Definitions (utilisation over time, not samples of a gauge):
+Utilisation is time spent divided by wall-clock time:
 
-    env_util          in_episode_s / wall          strict_s: in reset, step, observe and evaluate only
-    rollout_util      busy_s / wall                at least one request in flight
-    capacity_util     weighted_s / wall            sum of dt * min(capacity, in flight) / capacity
-    trainer_util      update_s / wall              starved_s: waits for a batch; blocked_s: for anything else
-
-Pure: a function provides the time.
+    env_util         in_episode_s / wall_s    in an episode (strict_s: only reset, step, observe, evaluate)
+    rollout_util     busy_s / wall_s          at least one request is being answered
+    capacity_util    weighted_s / wall_s      integral of min(1, requests being answered / max_batch)
+    trainer_util     update_s / wall_s        in an update (starved_s: waiting for a batch; blocked_s: waiting
+                                              for anything else)
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 LOAD = "load"
-"""Kind of the events with these figures; their subject is the actor."""
+"""Kind of the events that record these figures; the subject of such an event is the actor."""
 
 
 class LoadMeter:
-    """Accumulates seconds by activity, and counts, since the actor started."""
+    """Accumulates the seconds that an actor spends in each activity, and counts, since it started.
+
+    now_s   function that returns the time of a monotonic clock
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._started_s = now_s()
         self._totals: dict[str, float] = {}
         self._running: dict[str, tuple[float, float]] = {}
-        """Start time and weight by running activity."""
+        """Start time and weight of each activity that goes on."""
 
     def weigh(self, activity: str, weight: float) -> None:
-        """Count each second of this activity as `weight` seconds from now on; 0 ends the activity."""
+        """From now on, count each second for this activity as `weight` seconds; 0 ends the activity."""
         since_s, running = self._running.pop(activity, (0.0, 0.0))
         now_s = self._now_s()
         self.add(activity, running * (now_s - since_s))
@@ -41,7 +43,7 @@ class LoadMeter:
 
     @contextmanager
     def during(self, activity: str) -> Iterator[None]:
-        """Count the time of the block; blocks of the same activity must not nest."""
+        """Count the time of the `with` block for this activity. Blocks of the same activity must not nest."""
         self.weigh(activity, 1.0)
         try:
             yield
@@ -49,7 +51,8 @@ class LoadMeter:
             self.weigh(activity, 0.0)
 
     def totals(self) -> Mapping[str, float]:
-        """Return everything counted so far, running activities included, and `wall_s`."""
+        """Return all seconds and counts so far, by name, including activities that go on. `wall_s` is the
+        time since the meter was made."""
         now_s = self._now_s()
         totals = dict(self._totals)
         for activity, (since_s, weight) in self._running.items():

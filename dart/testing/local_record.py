@@ -1,4 +1,5 @@
-"""A record for the curator's service whose store is in the same process, for tests and examples."""
+"""A record for the curator's service (`dart.curation.service.Record`) with the store in the same process, for
+tests and examples."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ T = TypeVar("T")
 
 
 class LocalRecord:
-    """Gives the curator's service a store in this process as its `Record`."""
+    """The `Record` of a curator's service that writes to and reads from a store in this process."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -22,13 +23,15 @@ class LocalRecord:
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never has to wait, and return its result.
+    """Run a coroutine that never has to wait, and return its result. No event loop is needed.
 
-    raises   RuntimeError if the coroutine waits
+    raises   RuntimeError if the coroutine waits for something
     """
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise RuntimeError(f"{coroutine!r} waited, but at_once runs only what never waits; use asyncio.run")
+    raise RuntimeError(
+        f"{coroutine!r} waited, but at_once runs only coroutines that never wait; use asyncio.run"
+    )

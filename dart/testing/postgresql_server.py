@@ -1,7 +1,7 @@
 """Start a PostgreSQL server for tests, benchmarks and demonstrations on one machine.
 
-PostgreSQL refuses to run as root. If root starts the server, the server runs as the user `postgres`, which
-the package of PostgreSQL creates.
+PostgreSQL refuses to run as root. If this process is root, the server runs as the user `postgres`, which the
+operating system's package of PostgreSQL creates.
 """
 
 import os
@@ -18,26 +18,27 @@ from typing import Any
 import psutil
 
 USER = "postgres"
-"""The superuser of the databases, and the operating system's user as which root runs the server."""
+"""Name of the superuser of the databases, and of the operating system's user that runs the server if this
+process is root."""
 
 START_DEADLINE_S = 60.0
-"""Longest wait for the server to accept connections; after a kill it first replays its log."""
+"""Longest wait for the server to accept connections. After a kill it replays its write-ahead log first."""
 STOP_DEADLINE_S = 30.0
 POLL_S = 0.02
 
 SAFE = ()
-"""PostgreSQL's own settings, with which acknowledged data outlive a crash of the machine."""
+"""PostgreSQL's default settings, with which committed data survive a crash of the machine."""
 FAST = ("fsync=off", "full_page_writes=off")
-"""Settings with which acknowledged data outlive a kill of the server, but no crash of the machine."""
+"""Settings with which committed data survive a kill of the server, but not a crash of the machine."""
 
 
 class PostgresqlServer:
     """A PostgreSQL server whose data, socket and log are in `folder`, which must not exist yet.
 
     settings   settings of postgresql.conf, as `name=value`
-    port       TCP port on which the server also listens; None for no port. The server asks this machine and
-               the networks that it is in for no password, so give a port only on networks of your own. Only
-               its user and root can open the socket.
+    port       TCP port on which the server listens besides its socket; None: only the socket. The server asks
+               for no password: any machine in the networks of this one can connect to the port, so give a
+               port only if these networks are your own. Only the server's user and root can open the socket.
     """
 
     def __init__(self, folder: Path, settings: Sequence[str] = FAST, port: int | None = None) -> None:
@@ -101,7 +102,7 @@ class PostgresqlServer:
         return subprocess.run(asked, check=False).returncode == 0
 
     def stop(self) -> None:
-        """End all connections and, after a checkpoint, the server."""
+        """End all connections, let the server write a checkpoint, and end the server."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -138,7 +139,8 @@ class PostgresqlServer:
         self._run("psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.address("postgres"), "-c", statement)
 
     def address(self, database: str, host: str | None = None) -> str:
-        """Return the address of a database: through the socket or, if `host` is given, through TCP."""
+        """Return the address of a database: by the socket or, if `host` is given, by TCP. TCP needs a server
+        with a port."""
         if host is not None:
             return f"postgresql://{USER}@{host}:{self._port}/{database}"
         return f"postgresql://{USER}@/{database}?host={self.folder}&port={self._port or 5432}"
@@ -151,12 +153,12 @@ class PostgresqlServer:
             (self._program(name), *words), check=False, capture_output=True, text=True, cwd="/", **_as_user()
         )
         if ended.returncode:
-            raise RuntimeError(f"{name} ended with {ended.returncode}: {ended.stderr.strip()}")
+            raise RuntimeError(f"{name} ended with exit code {ended.returncode}: {ended.stderr.strip()}")
 
 
 @contextmanager
 def running_server(settings: Sequence[str] = FAST, port: int | None = None) -> Iterator[PostgresqlServer]:
-    """Start a server in a temporary folder, yield it, and remove both afterwards."""
+    """Start a server in a temporary folder and yield it; at the end kill it and delete the folder."""
     with tempfile.TemporaryDirectory(prefix="dartrl-postgresql-", ignore_cleanup_errors=True) as parent:
         Path(parent).chmod(0o711)  # the server's user looks for its folder in there
         server = PostgresqlServer(Path(parent) / "server", settings, port)
@@ -178,14 +180,17 @@ def server_programs() -> Path:
     on_path = shutil.which("postgres")
     if on_path is None:
         raise FileNotFoundError(
-            "no PostgreSQL server on this machine: neither /usr/lib/postgresql/*/bin/postgres nor `postgres` "
-            "in PATH; on Debian: apt-get install postgresql"
+            "no PostgreSQL server is installed: there is neither /usr/lib/postgresql/*/bin/postgres nor "
+            "`postgres` in PATH; install one, on Debian with: apt-get install postgresql"
         )
     return Path(on_path).resolve().parent
 
 
 def _await_end(processes: Iterable[psutil.Process]) -> None:
-    """Wait until processes have ended, reaped or not: the next server needs their shared memory."""
+    """Wait until processes have ended, at most `STOP_DEADLINE_S`. Zombies count as ended.
+
+    The next server cannot use their shared memory before.
+    """
     give_up_s = time.monotonic() + STOP_DEADLINE_S
     while any(_runs(process) for process in processes) and time.monotonic() < give_up_s:
         time.sleep(POLL_S)
@@ -199,5 +204,6 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _as_user() -> dict[str, Any]:
-    """Return the arguments with which `subprocess` starts a program as USER if this is root; else none."""
+    """Return the arguments of `subprocess.run` that start a program as USER if this process is root; else
+    no arguments."""
     return {"user": USER, "group": USER, "extra_groups": ()} if os.geteuid() == 0 else {}

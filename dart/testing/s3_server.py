@@ -1,6 +1,7 @@
-"""Start an S3 server for tests and demonstrations on one machine: moto's, in memory, in its own environment.
+"""Start an S3 server for tests and demonstrations on one machine.
 
-`scripts/setup-cluster.sh` installs it. It honours create-only puts, and it checks no credentials.
+The server is moto's. It keeps objects in memory, honours create-only puts, and accepts any credentials.
+`scripts/setup-cluster.sh` installs it into a Python environment of its own.
 """
 
 import os
@@ -18,7 +19,7 @@ STOP_DEADLINE_S = 10.0
 POLL_S = 0.05
 
 TIED = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Before a command: it ends when the process that started it dies."""
+"""Prefix of a command: the command is killed when the process that started it dies."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -32,9 +33,9 @@ CREDENTIALS = {
 
 
 class S3Server:
-    """An S3 server on a free port of this machine, whose objects live as long as it runs.
+    """An S3 server on a free port of this machine. Its objects are lost when it ends.
 
-    host   the address of this machine at which it listens
+    host   the address of this machine on which the server listens
     """
 
     def __init__(self, host: str = LOOPBACK) -> None:
@@ -48,11 +49,15 @@ class S3Server:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What a client of this server has in its environment."""
+        """The environment variables that a client of this server needs."""
         return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint}
 
     def start(self) -> None:
-        """Start the server with an empty bucket. Raises TimeoutError if it does not answer in time."""
+        """Start the server with the empty bucket `BUCKET`.
+
+        Raises TimeoutError if the server does not answer within START_DEADLINE_S, and FileNotFoundError if it
+        is not installed.
+        """
         self._process = subprocess.Popen(
             [*TIED, str(server_program()), "-H", self.host, "-p", str(self.port)],
             stdout=subprocess.DEVNULL,
@@ -62,7 +67,7 @@ class S3Server:
         while not self._has_bucket():
             if time.monotonic() > give_up_s:
                 raise TimeoutError(
-                    f"the S3 server at {self.endpoint} did not answer in {START_DEADLINE_S:g} s"
+                    f"the S3 server at {self.endpoint} did not answer within {START_DEADLINE_S:g} s"
                 )
             time.sleep(POLL_S)
 
@@ -75,7 +80,7 @@ class S3Server:
             return False
 
     def stop(self) -> None:
-        """End the server; its objects are gone."""
+        """End the server. Its objects are lost."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_DEADLINE_S)
@@ -83,17 +88,21 @@ class S3Server:
 
 
 def server_program() -> Path:
-    """The program of the server. Raises FileNotFoundError, which says how to install it."""
+    """Return the path of the server's program.
+
+    The program is in the Python environment S3_VENV (default `.venv-s3` in the repository). Raises
+    FileNotFoundError if it is not installed.
+    """
     folder = Path(os.environ.get("S3_VENV", Path(__file__).resolve().parents[2] / ".venv-s3"))
     program = folder / "bin" / "moto_server"
     if not program.exists():
-        raise FileNotFoundError(f"{program} does not exist: scripts/setup-cluster.sh installs it")
+        raise FileNotFoundError(f"{program} does not exist; install it with scripts/setup-cluster.sh")
     return program
 
 
 @contextmanager
 def running_s3_server(host: str = LOOPBACK) -> Iterator[S3Server]:
-    """An S3 server while the block lasts."""
+    """Start an S3 server, yield it, and end it after the `with` block."""
     server = S3Server(host)
     try:
         server.start()

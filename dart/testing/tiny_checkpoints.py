@@ -1,9 +1,9 @@
 """Tiny checkpoints with the files and classes of well-known families of vision-language models.
 
-A checkpoint has random weights from a fixed seed, a small byte-level tokenizer with the special tokens of the
-family, its chat template and the files of its processors, so it loads like a real one, but within a second.
-Tests, jobs on a laptop and measurements of engines start from such checkpoints; nothing is downloaded. The
-families are in `dart.testing.tiny_families`.
+A tiny checkpoint has random weights from a seed, a small byte-level tokenizer with the special tokens of the
+family, the family's chat template and the files of its processors. So it loads like a real checkpoint, but
+within a second. Tests, jobs on a laptop and measurements of engines start from tiny checkpoints; nothing is
+downloaded. The families are in `dart.testing.tiny_families`.
 """
 
 import json
@@ -24,13 +24,14 @@ from dart.policy.uitars import PROMPT, system_prompt
 transformers_logging.disable_progress_bar()  # a bar per file would break the output of benchmarks and tests
 
 TEXT_TOKENS = 503
-"""Number of tokens for text: the 256 bytes and the most frequent pairs in the prompt. With the nine special
-tokens of Qwen2.5-VL there are 512."""
+"""Number of tokens for text: the 256 bytes and merged pairs that are frequent in the prompt. With the nine
+special tokens of Qwen2.5-VL the vocabulary has 512 tokens."""
 
 HIDDEN, VISION_HIDDEN, LAYERS, HEADS = 128, 64, 2, 2
-"""Width of the language model, width of the vision tower, layers and attention heads of every model.
+"""Width of the language model, width of the vision tower, number of layers and number of attention heads of
+every model.
 
-The sizes of the heads that follow are supported by engines on the CPU.
+They give sizes of attention heads that engines on the CPU support.
 """
 
 INITIAL = 0.06
@@ -39,22 +40,23 @@ INITIAL = 0.06
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a family of vision-language models needs for a tiny checkpoint."""
+    """The description of a family of vision-language models from which its tiny checkpoint is made."""
 
     special_tokens: tuple[str, ...]
     pad: str
     end: str
     ends: tuple[str, ...] = ()
-    """Tokens that end an answer, other than `end`."""
+    """Tokens that end an answer besides `end`."""
     begin: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens that the processor reads from the tokenizer, by the name of its attribute."""
+    """Special tokens that the processor reads from attributes of the tokenizer, by the attribute's name."""
     chat_template: str
     configuration: Mapping[str, Any]
-    """The content of `config.json` without the model type. A special token stands for its id; `text_config`
-    holds what differs from `text_layout`."""
+    """The content of `config.json` without the model type. A value that is a special token is replaced by its
+    id. `text_config` holds only the values that differ from those of `text_layout`."""
     files: Mapping[str, Mapping[str, Any]]
-    """Content of the files of the processors, by file name, without values that are the classes' defaults."""
+    """Contents of the processors' files, by file name. Values that the processors' classes have as defaults
+    may be left out."""
 
 
 def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> None:
@@ -68,7 +70,8 @@ def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> Non
 
 
 def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
-    """Return a byte-level tokenizer that writes the policy's prompt with few tokens."""
+    """Return a byte-level tokenizer that is trained on the policy's prompt, so that the prompt has few
+    tokens."""
     answers = [f"Action: {form.sample}" for name, form in GRAMMAR.items() if f"\n{name}(" in PROMPT]
     texts = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
     usual = {family.pad, family.end, family.begin, *family.named.values()}
@@ -108,8 +111,8 @@ def tiny_model(model_type: str, family: Family, tokenizer: PreTrainedTokenizerFa
 
 @torch.no_grad()
 def _replace_zeros(model: Any) -> None:
-    """Give random values to matrices of zeros. Some families begin with zeros between the vision tower and
-    the language model, so that images have no effect before training."""
+    """Give random values to weight matrices that are all zeros. Some families begin with zeros between the
+    vision tower and the language model; images would then have no effect."""
     for weight in model.parameters():
         if weight.dim() > 1 and not weight.any():
             weight.normal_(0.0, INITIAL)
@@ -119,7 +122,7 @@ def text_layout(family: Family, ids: Mapping[str, int], vocabulary: int) -> dict
     """Return the `text_config` of a tiny language model, with the keys that most families use.
 
     ids          id of each special token
-    vocabulary   number of tokens
+    vocabulary   number of tokens of the tokenizer
     """
     return {
         "vocab_size": vocabulary,
@@ -144,7 +147,8 @@ SYSTEM = """\
 You are a helpful assistant.<|im_end|>
 {% endif -%}
 """
-"""Start of a chat template: the system message of Qwen2-VL and Qwen2.5-VL, if a conversation has none."""
+"""Start of the chat template of Qwen2-VL and Qwen2.5-VL: the default system message, which is written if a
+conversation has none."""
 
 CHATML = """\
 {%- for message in messages -%}
@@ -159,4 +163,5 @@ CHATML = """\
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif -%}
 """
-"""A chat template with the messages of ChatML; PICTURE stands for what the family writes for an image."""
+"""A chat template that writes messages in ChatML. Replace PICTURE by the text that the family writes for an
+image."""

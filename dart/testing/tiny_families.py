@@ -1,7 +1,8 @@
-"""Layouts of families of vision-language models for tiny checkpoints (`dart.testing.tiny_checkpoints`).
+"""Families of vision-language models for tiny checkpoints (`dart.testing.tiny_checkpoints`).
 
-The Qwen families resize a screenshot to whole image tokens. The others cut it into tiles or resize it to one
-size, and each has its own tokens for the place of a tile.
+The Qwen families resize a screenshot to a whole number of image tokens. The other families cut a screenshot
+into tiles, or resize it to a fixed size. Each of them has its own tokens for the position of a tile. This
+command writes a tiny checkpoint of a family into the folder `tiny`:
 
     python -m dart.testing.tiny_families idefics3 tiny
 """
@@ -40,7 +41,7 @@ VISION = {
 # ---- Qwen2-VL, Qwen2.5-VL, Qwen3-VL: any size in whole image tokens ----
 
 MERGE = 2
-"""Number of patches along each side of the square that becomes one image token."""
+"""Number of patches along each side of the square of patches that becomes one image token."""
 
 ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]}
 
@@ -79,10 +80,10 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 
 
 def _qwen_files(processor: str, video_processor: str, patch_px: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of the image and the video processor, by file name.
+    """Return the contents of the files of the image processor and the video processor, by file name.
 
-    They contain every value, because vLLM has other defaults than the processors' classes. The classes cannot
-    write the files here, because the class for videos needs torchvision.
+    The files contain every value, because vLLM has other defaults than the processors' classes. They are not
+    written by these classes, because the class for videos needs torchvision.
     """
     mean, std = (CLIP_MEAN, CLIP_STD) if patch_px == 14 else ([0.5] * 3, [0.5] * 3)
     token_area_px = (patch_px * MERGE) ** 2
@@ -167,7 +168,7 @@ def make_tiny_qwen(path: Path, seed: int = 0) -> None:
 # ---- families with tiles or one size ----
 
 TILE_PX, PATCH_PX = 56, 14
-"""Side in pixels of the images that the vision tower gets, and of the 16 patches in each image."""
+"""Side in pixels of a tile, which is the image that the vision tower gets, and of each of its 16 patches."""
 
 SQUARE = {"height": TILE_PX, "width": TILE_PX}
 
@@ -183,10 +184,11 @@ TILE_VISION = {
 def _processors(
     image_processor: str, processor: str, images: Mapping[str, Any], **settings: Any
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Return the files of an image processor and of a processor, by file name.
+    """Return the contents of the files of an image processor and of the processor that uses it, by file name.
 
-    images     settings of the image processor
-    settings   settings of the processor
+    image_processor, processor   class names
+    images                       settings of the image processor
+    settings                     settings of the processor
     """
     return {
         "preprocessor_config.json": {
@@ -349,7 +351,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "llava_onevision": LLAVA_ONEVISION,
     }
 )
-"""Every family, by its model type in config.json."""
+"""Every family, by its value of `model_type` in config.json."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Trajectories and demonstrations for tests.
 
-They are valid. Their values differ from each other, so that a test notices if two values are exchanged.
+They are valid, and their values differ from each other, so that a test notices if two values are swapped.
 """
 
 from collections.abc import Sequence

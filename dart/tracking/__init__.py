@@ -1,1 +1,4 @@
-"""Figures of every update for TensorBoard and Weights & Biases, read from the record beside a run."""
+"""Writes figures of every update to TensorBoard and Weights & Biases, from the record of a run.
+
+A sidecar does this, so the run does not wait for it.
+"""

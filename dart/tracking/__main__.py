@@ -1,4 +1,7 @@
-"""The sidecar of a run with `tracking.writers`: `python -m dart.tracking.__main__ RUN_DIR PID`."""
+"""The sidecar that writes figures to TensorBoard or Weights & Biases (`tracking.writers`).
+
+The main process starts it with `python -m dart.tracking.__main__ RUN_DIR PID`.
+"""
 
 import sys
 import threading
@@ -19,10 +22,11 @@ POLL_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
-    """Write the figures of each update until SIGTERM, then of the updates that are left.
+    """Write the figures of each update until SIGTERM; then write those of all remaining updates and return.
 
     arguments   the run directory, and the pid of the main process
-    raises      DartError, StoreError
+    raises      DartError, such as UnavailableError if a library of a writer is not installed; StoreError if
+                the record cannot be read
     """
     is_over = threading.Event()
     paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
@@ -49,7 +53,8 @@ def main(arguments: list[str]) -> None:
 
 
 def opened(name: str, paths: RunPaths, config: Config, position: Position) -> TrackingWriter:
-    """Open the writer with this name, to continue after the newest policy version that it has written."""
+    """Open the writer `name`, `tensorboard` or `wandb`, so that it continues after the newest policy version
+    that it has written."""
     folder = paths.tracking / name
     if name == "tensorboard":
         return TensorBoard(folder, first=position.of(name) + 1)

@@ -1,14 +1,15 @@
 """Follows the record of a run, update by update, and remembers which updates each writer has.
 
-The figures of an update describe the update itself, and the run since the update before:
+The figures of an update describe the update itself, and the run since the previous update:
 
-    update/…        as the trainer recorded them: loss, kl, entropy and others
+    update/…        the metrics that the trainer recorded: loss, kl, entropy and others
     staleness/…     mean, p50, p95 and max over the steps of the update, and the bound, in policy versions
     curve/success   share of successes among the newest episodes, at most 100, before the update
-    utilisation/…   share of time environments were in an episode, engines answered, the trainer updated
+    utilisation/…   share of time in which environments were in an episode, engines answered, and the trainer
+                    was in an update
     throughput/…    episodes and environment steps that were stored, per minute
 
-The same record gives the same figures, whenever it is read.
+The figures follow from the record alone, so they are the same whenever the record is read.
 """
 
 import json
@@ -31,25 +32,28 @@ from dart.tracking.writers import Point, TrackingWriter
 STALENESS = "staleness_"
 MINUTE_S = 60.0
 AT_ONCE = 100
-"""How many updates are read and written together at most."""
+"""Largest number of updates that are read and written together."""
 
 
 class Position:
-    """Keeps in a file the newest policy version that each writer has written and flushed."""
+    """Keeps in the file `path` the newest policy version that each writer has written and flushed.
+
+    The file is read when the object is made, if it exists.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         known = json.loads(path.read_text()) if path.exists() else {}
         self._versions: dict[str, int] = known.get("versions", {})
         self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
-        """Random id of the run for Weights & Biases, kept in the file."""
+        """Id of the run in Weights & Biases: random, and kept in the file from the first `keep` on."""
 
     def of(self, writer: str) -> int:
         """Return the newest policy version that a writer has; 0 if it has none."""
         return self._versions.get(writer, 0)
 
     def keep(self, versions: Mapping[str, int]) -> None:
-        """Write the newest policy version of some writers into the file. Raises OSError."""
+        """Set the newest policy version of these writers, and write the file. Raises OSError."""
         self._versions |= versions
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
@@ -57,7 +61,7 @@ class Position:
 
 
 class TrackingFollower:
-    """Writes each update as a point to the writers that do not have it yet."""
+    """Writes each update as a point to each writer that does not have it yet."""
 
     def __init__(
         self,
@@ -71,12 +75,13 @@ class TrackingFollower:
         self._now_unix_s = now_unix_s
         self._success_above = config.curation.success_above
         self._settle_s = 2 * load_every_s(config)
-        """Time after an update until every actor has recorded its load of the time before the update."""
+        """Seconds after an update until every actor has recorded its load up to the update."""
 
     def catch_up(self, *, is_over: bool = False) -> int:
-        """Write all settled updates that some writer does not have; return how many there were.
+        """Write all settled updates that some writer does not have; return their number.
 
-        An update is settled once every actor has had time to record its load of the time before the update.
+        An update is settled once every actor has had time to record its load up to the update.
+
         is_over   whether the run has ended, so that every update is settled
         """
         count = 0

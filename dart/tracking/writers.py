@@ -1,4 +1,4 @@
-"""Writers of points, each of them the figures of one update: for TensorBoard and for Weights & Biases.
+"""Writers for TensorBoard and for Weights & Biases. They write points: each holds the figures of one update.
 
 The library of a writer is imported when the writer is created.
 """
@@ -22,35 +22,36 @@ class Point:
     version: int
     """The policy version that the update made. TensorBoard and Weights & Biases show it as the step."""
     unix_s: float
-    """When the update was committed."""
+    """When the update was committed, in unix seconds."""
     figures: Mapping[str, float]
 
 
 class TrackingWriter(Protocol):
-    """Writes points, which it gets in the order of their policy versions."""
+    """Writes points. It gets them in the order of their policy versions."""
 
     def write(self, point: Point) -> None:
-        """Write one point; it may still be lost until `flush`."""
+        """Write one point. If the process is killed before `flush`, the point may be lost."""
 
     def flush(self) -> None:
-        """Make sure that the points written so far are kept even if this process is killed."""
+        """Make sure that the points written so far are not lost if this process is killed."""
 
     def close(self) -> None:
         """Wait until every point is written, and close the writer."""
 
 
 class TensorBoard:
-    """Event files in a folder, one for each start; `tensorboard --logdir` reads them as one run.
+    """Writes event files into a folder, one for each start; `tensorboard --logdir` reads them as one run.
 
-    This uses tensorboardX's `EventsWriter`, which writes at once. Its `SummaryWriter` hands everything to a
-    thread, for which `flush` does not wait. A point is one record, so it is written wholly or not at all.
+    It uses tensorboardX's `EventsWriter`, which writes at once. (tensorboardX's `SummaryWriter` writes in a
+    thread, and its `flush` does not wait for the thread.) A point is one record of the file, so it is written
+    as a whole or not at all.
     """
 
     def __init__(self, folder: Path, first: int) -> None:
         """Begin a file whose first point has the policy version `first`.
 
-        The file tells TensorBoard to ignore points of earlier files from version `first` on. A process that
-        ended before it noted them in `Position` may have written such points.
+        The file tells TensorBoard to ignore the points of earlier files from version `first` on. Such points
+        exist if an earlier process ended after it had written them and before it noted them in `Position`.
         """
         with _without_torch():
             from tensorboardX.event_file_writer import EventsWriter
@@ -77,7 +78,8 @@ class TensorBoard:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Hide torch from tensorboardX, which would import torch without need. The import takes seconds."""
+    """In the `with` block, hide torch from tensorboardX, which would import it without need. Importing torch
+    takes seconds."""
     if "torch" in sys.modules:
         yield
         return
@@ -89,10 +91,11 @@ def _without_torch() -> Iterator[None]:
 
 
 class WeightsAndBiases:
-    """One run of Weights & Biases, continued after a restart. Its step is the policy version of a point."""
+    """Writes points into one run of Weights & Biases, which is continued after a restart. The step of a point
+    is its policy version."""
 
     def __init__(self, folder: Path, config: Config, run_id: str) -> None:
-        """Begin the run with this id, or continue it. Raises what `wandb.init` raises."""
+        """Begin the run with this id, or continue it if it exists. Raises the exceptions of `wandb.init`."""
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +117,7 @@ class WeightsAndBiases:
         self._run.log({**point.figures, "unix_s": point.unix_s}, step=point.version, commit=True)
 
     def flush(self) -> None:
-        """Do nothing: `write` hands each point to wandb's own process at once."""
+        """Do nothing: `write` passes each point to wandb's own process at once."""
 
     def close(self) -> None:
         self._run.finish()

@@ -2,18 +2,19 @@
 
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
-Waits for  its own worker threads: one runs the update, one writes the checkpoint of the version before from a
-           copy; messages are handled meanwhile
+Waits for  its own worker threads: one runs the update, another writes the checkpoint of the previous version
+           from a copy; messages are handled meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
 Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
            or the record refuses its commit because another trainer holds the batch
 On restart resumes from the newest committed version. A checkpoint without a commit is renamed; its batch is
-           still leased and is trained again from the version before, so no trajectory trains twice
+           still leased and is trained again from the committed version, so no trajectory trains twice
 On stop    commits the current update first, if it ends in time
 
-A version is announced when it is durable and committed, never before. While it is being written the trainer
-trains on the groups of the batch that the curator will lease next, and has them leased after the commit.
-Nothing of this update is in the record until then, so a kill costs the updates since the last commit.
+A version is announced when it is durable and committed, never before. While a version is being written, the
+trainer already trains on the groups of the batch that the curator will lease next: it trains *ahead*. It
+requests the lease of this batch after the commit of the version. Until then nothing of the update ahead is in
+the record, so a kill costs the updates since the last commit.
 """
 
 from collections.abc import Callable
@@ -61,7 +62,10 @@ PAUSE_S = 0.2
 
 
 class BatchTaken(RuntimeError):
-    """The update came too late: another trainer leases its batch by now. The record keeps nothing of it."""
+    """The record refused the commit of an update, because another trainer holds a newer lease of the batch.
+
+    The record has nothing of this update.
+    """
 
     def __init__(self, batch_id: int, fence: int, version: int) -> None:
         super().__init__(
@@ -71,17 +75,17 @@ class BatchTaken(RuntimeError):
 
 
 class TrainedAhead(RuntimeError):
-    """The groups that the trainer trained on before their lease are not those that it was leased."""
+    """The trainer trained ahead on groups, and the curator then leased a batch of other groups."""
 
     def __init__(self, trained: tuple[int, ...], leased: tuple[int, ...]) -> None:
         super().__init__(
-            f"an update on the groups {trained} is dropped: when the version before was written, the curator "
-            f"leased {leased}; this trainer restarts from the record"
+            f"an update that was trained ahead of its lease on the groups {trained} is dropped: the curator "
+            f"leased the groups {leased} instead; this trainer restarts from the record"
         )
 
 
 TrainOn = Batch | m.BatchAhead
-"""A batch, or the groups of one that is leased later."""
+"""What an update trains on: a leased batch, or the groups of a batch that is leased later."""
 
 
 class TrainerActor(Actor):
@@ -109,9 +113,9 @@ class TrainerActor(Actor):
         self._update_ended: Future[None] | None = None
         """A future that succeeds when the current update has ended; None between updates."""
         self._committed = self._learner.version
-        """The newest version in the record; the learner is ahead of it while a checkpoint is written."""
+        """The newest version in the record; the learner's version is higher while a checkpoint is written."""
         self._written: Future[None] | None = None
-        """A future that succeeds when the version that is being written is committed; None if none is."""
+        """A future that succeeds when the version that is being written is committed; None between writes."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(load_every_s(self._config), self._record_load)
@@ -138,7 +142,10 @@ class TrainerActor(Actor):
             ended.succeed(None)
 
     async def _next_batch(self) -> TrainOn | None:
-        """Wait for the next batch, or while a version is written for its groups; None: the run is over."""
+        """Wait for the next batch and return it; while a version is being written, return only its groups.
+
+        None: the run is over, or this actor is stopping.
+        """
         while not self.is_stopping:
             asks_ahead = self._written is not None
             reply = await self._ask_curator(m.BatchAheadRequest() if asks_ahead else m.BatchRequest())
@@ -152,7 +159,7 @@ class TrainerActor(Actor):
         return None
 
     async def _sleep_or_committed(self, wait_s: float) -> None:
-        """Wait, but not longer than until the version that is being written is committed."""
+        """Wait `wait_s` seconds, or less if the version that is being written is committed earlier."""
         ended: Future[None] = Future()
         self.after(wait_s, lambda: ended.succeed(None))
         if self._written is not None:
@@ -167,9 +174,10 @@ class TrainerActor(Actor):
             return m.NoWorkYet(retry_after_s=PAUSE_S, reason=str(error))
 
     async def _leased(self, batch: TrainOn) -> Batch | None:
-        """The lease of a batch, which begins now if it was trained on ahead; None when the run is over.
+        """Return the lease of a batch; None when the run is over.
 
-        Raises TrainedAhead when other groups are leased.
+        If the batch was trained ahead, wait for the commit before it and request the lease now. Raises
+        TrainedAhead when the curator leases other groups.
         """
         await self._until_committed()
         if isinstance(batch, Batch):
@@ -208,7 +216,10 @@ class TrainerActor(Actor):
                 await self._until_committed()
 
     async def _writer(self) -> WriteCheckpoint:
-        """What writes the current version: from a copy, or from the learner, which then has to wait."""
+        """Return the function that writes the current version: from a copy, or from the learner itself.
+
+        The learner must then wait for the writing (`training.background_checkpoints`).
+        """
         if not self._config.training.background_checkpoints:
             return self._learner.save
         return await self._checkpoint_work("copy", self._learner.copy)
@@ -216,7 +227,7 @@ class TrainerActor(Actor):
     async def _publish_version(
         self, version: int, write: WriteCheckpoint, batch: Batch, metrics: dict[str, float]
     ) -> None:
-        """Make a version durable, commit it, and announce it."""
+        """Write a version's checkpoint durably, commit and announce the version, delete old checkpoints."""
         with self._load.during("writing_s"):
             folder = await await_room(
                 self,
@@ -241,7 +252,7 @@ class TrainerActor(Actor):
             await self._written
 
     async def _groups_of(self, batch: TrainOn) -> tuple[Group, ...] | None:
-        """Read the groups of a batch; None when steps of it are lost and the batch was refused."""
+        """Read the groups of a batch; None when some of its steps are lost and the batch was refused."""
         try:
             return await in_storage(
                 self,
@@ -302,9 +313,9 @@ class TrainerActor(Actor):
         await write_through_restarts(self, call)
 
     async def _set_aside_uncommitted(self) -> None:
-        """Set versions aside that an earlier trainer published and did not commit, and say so.
+        """Set aside versions that an earlier trainer published but did not commit, with an event for each.
 
-        Called when this trainer holds its first batch, because from then on no earlier one can commit.
+        Has an effect only at this trainer's first batch: from then on no earlier trainer can commit.
         """
         if self._is_first_batch:
             committed = self._committed
@@ -320,7 +331,10 @@ class TrainerActor(Actor):
             self._is_first_batch = False
 
     async def _share(self, what: str, work: Callable[[], T]) -> T:
-        """Do work with checkpoints that all machines share; while their storage does not answer, wait."""
+        """Return the result of work with the checkpoints that all machines share.
+
+        While their storage does not answer, wait and try again. Without such storage, just do the work.
+        """
         if not self._published.is_remote:
             return work()
         deadline_s = self._config.training.checkpoint_deadline_s
@@ -336,7 +350,7 @@ class TrainerActor(Actor):
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], group_ids: tuple[int, ...]) -> None:
-        """Raise AssertionError if a step is older than the staleness bound: the curator failed then."""
+        """Raise AssertionError if a step is older than the staleness bound that the curator guarantees."""
         bound = self._config.curation.staleness
         if max(staleness) > bound:
             raise AssertionError(
@@ -364,7 +378,7 @@ class TrainerActor(Actor):
 
 
 def _metrics(report: UpdateSummary, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
-    """Return the metrics to record with the new version, without those that are unknown."""
+    """Return the metrics to record with the new version; figures that are None are left out."""
     figures = {name: float(value) for name, value in asdict(report).items() if value is not None}
     trajectories = float(sum(len(group.trajectories) for group in groups))
     return {**figures, **staleness_figures(staleness), "trajectories": trajectories}

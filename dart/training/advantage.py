@@ -18,7 +18,7 @@ MIN_SPREAD = 1e-9
 
 
 def group_members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
-    """Return everything that the group compares: its trajectories, then its demonstrations."""
+    """Return the members whose rewards a group compares: its trajectories, then its demonstrations."""
     return *group.trajectories, *group.demonstrations
 
 

@@ -35,8 +35,8 @@ class Samples:
     kept: tuple[StepSample, ...]
     """The samples that are in the loss."""
     steps: int
-    """Number of steps of the groups that have spread, those left out included. The loss is a mean over this
-    number."""
+    """Number of all steps of the groups that have spread, including steps that are left out of the loss. The
+    loss is divided by this number."""
     low_entropy: int
     """Number of steps left out because of low entropy."""
     groups_without_spread: int
@@ -51,8 +51,8 @@ def step_samples(
     """Return the step samples of the groups that have spread. Raises MalformedStep.
 
     entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
-    pointing           the pointer head of the policy; None: it has none
-    credit             how single steps get credit; None: they have that of their trajectory
+    pointing           how to read the patches of a policy with a pointer head; None: it has no such head
+    credit             settings of credit for single steps; None: steps have their trajectory's advantage
 
     Steps with an empty answer are always left out.
     """
@@ -91,7 +91,7 @@ def _checked(step: Step, group_id: int) -> Step:
 def padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
     """Return the rows as one tensor with the shape of `like`.
 
-    The values of `like`, without gradient, are at the end of shorter rows and in place of rows that are None.
+    Where a row is shorter or None, the result has the values of `like`, without gradient.
     """
     filled = like.detach().clone()
     for index, row in enumerate(rows):

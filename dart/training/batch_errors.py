@@ -17,8 +17,8 @@ MAX_TRIES = 2
 """Number of times that one batch is tried while its loss or gradient is not finite."""
 
 MAX_REFUSED_IN_A_ROW = 3
-"""Most batches in a row in which no group has a finite loss. One more ends training: the policy is to
-blame then, and not the data."""
+"""How many batches in a row are refused because no group has a finite loss. One more such batch ends the
+trainer, because then not the data but the policy is to blame."""
 
 
 DAMAGED_STEPS = "damaged_steps"
@@ -66,7 +66,7 @@ REFUSED = (MalformedStep, ForeignPrompt, NothingToLearn, NonFiniteUpdate, BlobDa
 """The classes of `Refused` as a tuple, for `except`."""
 
 SHARED_BY_RANKS = (*REFUSED, DartError, OSError)
-"""Errors that all ranks of a trainer raise together, and that leave them as they were."""
+"""Errors that all ranks of a trainer raise together. They change no rank's state, so the ranks go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Blame:
 
     group_ids: tuple[int, ...]
     pool_ids: tuple[int, ...] = ()
-    """Keys of the demonstrations that must not be trained."""
+    """Keys in the record of the demonstrations that must not be trained."""
     reason: str
     """The reason that is recorded: `damaged_screenshot`, `damaged_steps`, `malformed_step`,
     `nothing_to_learn` or `not_finite`."""
@@ -92,8 +92,9 @@ def is_policy_at_fault(error: Refused, found: Blame, groups: Sequence[Group]) ->
 
 
 def blame(error: Refused, groups: Sequence[Group]) -> Blame:
-    """Return the groups and demonstrations that hold the step or screenshot of the error; without one, all
-    groups.
+    """Return the groups and demonstrations that contain the step or screenshot that the error names.
+
+    If no group contains it, or the error names none, return all groups and no demonstration.
     """
     match error:
         case BlobDamage():

@@ -1,8 +1,9 @@
-"""What a checkpoint of one version holds, copied, so that it is written while the next update is computed.
+"""Copies of the weights and the optimizer's state of one version, from which its checkpoint is written while
+the next update is computed.
 
-The weights that engines read are written in their precision (`LearnerConfig.published_dtype`). Where that is
-less than the trainer's, the trainer's weights are beside them in `master/`, which no engine reads, so that
-training resumes exactly.
+The weights for engines are written in the engines' precision (`LearnerConfig.published_dtype`). If this
+precision is lower than the trainer's, the checkpoint also has the trainer's own weights in the folder
+`master/`, which no engine reads, so that training resumes exactly.
 """
 
 import io
@@ -33,17 +34,17 @@ class CheckpointCopy:
     """A copy of one version. `write` may be called in any thread, and again after an error."""
 
     policy: Policy
-    """The policy whose weights were copied. It knows the files of a checkpoint; its weights are not read."""
+    """The policy whose weights were copied. It writes the files, but its current weights are not read."""
     weights: Weights | None
-    """None on ranks that write no weights."""
+    """The copied weights; None on ranks that write no weights."""
     write_optimizer: WriteOptimizer
     dtype: torch.dtype
     """Precision of the weights that engines read."""
     is_adapter: bool
-    """Whether the adapter alone is trained: the checkpoint has it in the trainer's precision anyway."""
+    """Whether only an adapter is trained. The checkpoint has adapters in the trainer's precision anyway."""
 
     def write(self, folder: Path) -> None:
-        """Write the files. Raises OSError when the disk refuses, also where a library has its own error."""
+        """Write the checkpoint's files into a folder. Raises OSError, also for errors of safetensors."""
         self.write_optimizer(folder)
         if self.weights is None:
             return
@@ -55,7 +56,7 @@ class CheckpointCopy:
             raise OSError(f"{folder}: {refused}") from refused
 
     def _has_master(self, weights: Weights) -> bool:
-        """Whether the weights that engines read are less than the trainer's; float32 holds all others."""
+        """Whether the engines' precision is lower than the trainer's; never if the engines read float32."""
         if self.is_adapter or self.dtype is torch.float32:
             return False
         return any(tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values())
@@ -63,9 +64,11 @@ class CheckpointCopy:
 
 @torch.no_grad()
 def copied_weights(module: nn.Module, *, only_trained: bool) -> dict[str, Tensor]:
-    """Copy the trained weights of a module to main memory; frozen ones, which never change, are not copied.
+    """Copy the trained weights of a module to main memory.
 
-    Tensors that share their memory share it in the copy too, so that a tied weight is written once.
+    only_trained   leave frozen weights out; if false, the result refers to them, as they never change
+
+    Tensors that share their memory share it in the copy, too, so that a tied weight is written once.
     """
     trained = {weight.data_ptr() for weight in module.parameters() if weight.requires_grad}
     copies: dict[int, Tensor] = {}
@@ -88,7 +91,7 @@ def copied_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def copy_tensors(state: Any) -> Any:
-    """Copy a structure of dictionaries, lists and tuples with its tensors, which go to main memory."""
+    """Copy nested dictionaries, lists and tuples, with the tensors in them copied to main memory."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, dict):
@@ -99,14 +102,14 @@ def copy_tensors(state: Any) -> Any:
 
 
 def write_state(state: Mapping[str, Any], file: Path) -> None:
-    """Write an optimizer's state as torch does."""
+    """Write an optimizer's state to a file in the format of `torch.save`."""
     content = io.BytesIO()
     torch.save(state, content)  # in memory first: torch turns a full disk into another error
     file.write_bytes(content.getbuffer())
 
 
 def write_master(folder: Path, weights: Weights) -> None:
-    """Write the trainer's own weights; of several names for one tensor, the first."""
+    """Write the trainer's own weights to `master/`; a tensor with several names only under the first."""
     (folder / MASTER_FILE).parent.mkdir(exist_ok=True)
     once: dict[int, str] = {}
     for name, tensor in weights.items():
@@ -115,7 +118,7 @@ def write_master(folder: Path, weights: Weights) -> None:
 
 
 def read_master(folder: Path) -> dict[str, Tensor]:
-    """Read the trainer's own weights; empty where engines read them in the same precision."""
+    """Read the trainer's own weights from `master/`; empty if the checkpoint has no such folder."""
     if not (folder / MASTER_FILE).is_file():
         return {}
     with safe_open(folder / MASTER_FILE, framework="pt") as opened:

@@ -45,13 +45,13 @@ class DemonstrationStep(BaseModel):
 
     screenshot_sha256: Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
     action: Text | None = None
-    """The action alone, in pixels of the screenshot."""
+    """The action alone, in the action grammar, with points in pixels of the screenshot."""
     answer: Text | None = None
     """The whole answer in the policy's own format."""
     token_ids: Annotated[list[TokenId], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
     """The whole answer in tokens of this policy, end token included."""
     logprobs: Annotated[list[LogProb], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
-    """Log-prob of each token in the distribution from which it was sampled."""
+    """Log-prob of each of `token_ids` in the distribution from which it was sampled."""
     box: tuple[Side, Side, Side, Side] | None = None
     """Left, top, right and bottom of the element that the step acts on, in pixels of the screenshot."""
 
@@ -144,7 +144,10 @@ def read_screenshot(path: Path) -> bytes:
 
 
 def _open_plain(path: Path, name: str) -> int:
-    """Open a regular file. Pipes and devices are refused: reading one could wait for ever or never end."""
+    """Open a regular file and return its descriptor.
+
+    Raises BadDemonstrations for pipes and devices, because reading from them could block or never end.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -153,7 +156,7 @@ def _open_plain(path: Path, name: str) -> int:
 
 
 def _description(error: ValidationError) -> str:
-    """Describe the first problem and its place."""
+    """Return the first problem of a validation error with its place and, for an unknown key, the remedy."""
     problem = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or "the line"
     if problem["type"] != "extra_forbidden":

@@ -3,18 +3,18 @@
 A folder has the format that `dart.environments.browser.demonstrations` writes
 (`dart.training.demonstration_format` checks it)::
 
-    demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, unless an
-                               oracle played it, origin: the name of the player
+    demonstrations.jsonl       one successful episode per line: task_id, seed, instruction, reward, steps and,
+                               unless an oracle played it, origin: the name of the player
     screenshots/<sha256>.png   the screenshots
     a step                     {"screenshot_sha256": "…", "action": "click(start_box='(80,112)')"}
     or                         {"screenshot_sha256": "…", "answer": "Thought: …\\nAction: …"}
     or                         {"screenshot_sha256": "…", "token_ids": […], "logprobs": […]}
 
 An `action` is in pixels of the screenshot; the policy's codec turns it into an answer without a thought. An
-`answer` is text in the policy's own format. `token_ids` are the tokens of an answer; only with them the
-log-probs of the policy that sampled them may be given. Entropies stay empty. Token ids are made once, here,
-exactly as the policy's engine makes them. Screenshots are copied into the run, which then no longer needs the
-folder.
+`answer` is text in the policy's own format. `token_ids` are the tokens of an answer; only a step with
+`token_ids` may have `logprobs`, those of the policy that sampled the tokens. The steps have no entropies. The
+import makes token ids once, exactly as the policy's engine makes them. It copies the screenshots into the
+run, which then no longer needs the folder.
 
 This module loads the policy's processor, so a launcher runs it in another process
 (`dart.training.demonstration_import_process`, `python -m dart.training.demonstration_import`).
@@ -72,8 +72,8 @@ def import_demonstrations(
     screenshots   where the run's screenshots go
     prompt_spec   settings of a vision-language policy's prompts
 
-    Returns how many were new and how many the pool held already. Raises BadDemonstrations, which names the
-    line, CheckpointError or StoreUnavailable.
+    Returns the number of new demonstrations and the number that the pool held already. Raises
+    BadDemonstrations, which names the line, CheckpointError or StoreUnavailable.
     """
     demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec))
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
@@ -90,7 +90,7 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
 def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tuple[T, ...]:
     """Call `make` with each episode in a folder and return the results.
 
-    Raises BadDemonstrations, which names the line of an episode that cannot be read or made.
+    Raises BadDemonstrations, which names the line of an episode that cannot be read or that `make` refuses.
     """
     path = folder / FILE
     try:
@@ -113,7 +113,7 @@ def _made(path: Path, make: Callable[[DemonstrationEpisode], T]) -> Iterator[T]:
 
 
 def demonstration_of(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Demonstration:
-    """Return the demonstration of an episode with the tokens of a policy.
+    """Convert an episode into a demonstration, with prompts and answers as tokens of the policy's codec.
 
     Raises ActionParseError, PixelFrameError or BadDemonstrations.
     """
@@ -131,7 +131,7 @@ def demonstration_of(episode: DemonstrationEpisode, folder: Path, codec: Codec) 
 
 
 def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterator[Step]:
-    """Yield the steps, each with the prompt that an engine would get before it."""
+    """Yield the steps of an episode, each with the prompt that an engine would build for it."""
     screen_of = lru_cache(SCREENS_HELD)(lambda sha256: _screen(folder, sha256, codec))
     history: list[str] = []
     past: list[PastStep] = []
@@ -179,8 +179,9 @@ def _box(played: DemonstrationStep, screen: Screen) -> tuple[float, float, float
 
 
 def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
-    """Return the tokens of a step's answer. Raises ActionParseError for an answer without an action, and
-    BadDemonstrations.
+    """Return the tokens of a step's answer.
+
+    Raises ActionParseError for an answer without an action, BadDemonstrations for an unknown token id.
     """
     if played.action is not None:
         return tuple(codec.encode_action(played.action, instruction, screen.frame))

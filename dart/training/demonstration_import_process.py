@@ -1,7 +1,7 @@
 """Import of demonstrations into the experience pool before the supervision tree starts.
 
-The import needs the policy's processor, and with it libraries that start threads. The launcher forks later
-and must not have threads, so another process does the import.
+The import needs the policy's processor, whose libraries start threads. The launcher must not have threads,
+because it forks later; so another process does the import.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The distribution of a learner's work: one process alone, or several ranks (FSDP2). Imports torch.
 
-Every rank has the same batch and runs its own passes of it (`dart.training.passes`); weights, gradients and
+Every rank gets the whole batch and runs its own passes of it (`dart.training.passes`); weights, gradients and
 the optimizer's state are split among the ranks (Zhao et al. 2023, arXiv 2304.11277;
 `torch.distributed.fsdp.fully_shard`).
 """
@@ -33,13 +33,13 @@ OPTIMIZER_FILE = "optimizer.pt"
 SHARDS_FOLDER = "optimizer"
 
 IDLE = timedelta(days=365)
-"""Timeout of the groups in which commands are broadcast; a trainer may wait long for its next batch."""
+"""Timeout of the process groups that broadcast commands: a trainer may wait very long for its next batch."""
 
 
 class RankGroup:
     """The `count` processes that train one policy together; this process is number `index`.
 
-    This class is a group of one process, which does all the work.
+    This base class is a group of one process, which does all the work.
     """
 
     index = 0
@@ -49,13 +49,13 @@ class RankGroup:
         """Split the weights among all ranks; a single process keeps all of them."""
 
     def gather(self, mine: Sequence[T]) -> list[T]:
-        """Return the results of all ranks, those of the first one first."""
+        """Return the items of all ranks in one list, in the order of the ranks."""
         return list(mine)
 
     def fail_together(self, failed: Exception | None) -> None:
-        """Raise this rank's error, or else the error of the first rank that has one.
+        """Raise this rank's error, or else the error of the first rank that has one; return if there is none.
 
-        failed   None: this rank has no error
+        failed   this rank's error; None: this rank has no error
         """
         if failed is not None:
             raise failed
@@ -65,24 +65,27 @@ class RankGroup:
         return dict(figures)
 
     def full_norm(self, value: Tensor) -> float:
-        """Return the norm of all ranks' gradients together; `value` is what torch's clipping returned."""
+        """Return the gradient norm over all ranks; `value` is what torch's clipping returned on this rank."""
         return float(value)
 
     def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
-        """Return all weights, or the trained ones, unsplit as they are now; None on ranks that write none."""
+        """Return whole, unsplit copies of all weights, or only of the trained weights.
+
+        None on ranks that write no weights.
+        """
         return copied_weights(module, only_trained=only_trained)
 
     def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
-        """Give a module these weights, unsplit; a weight with several names may have one of them only."""
+        """Load whole, unsplit weights into a module; of a weight's several names one is enough."""
         module.load_state_dict(weights, strict=False)
 
     def copied_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> WriteOptimizer:
-        """Copy the optimizer's state; returns what writes it: one file, or a part of each rank."""
+        """Copy the optimizer's state; returns the function that writes it: one file, or one part per rank."""
         state = copied_optimizer(optimizer)
         return lambda folder: write_state(state, folder / OPTIMIZER_FILE)
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read the optimizer's state that `write_optimizer` wrote with any number of processes."""
+        """Read the optimizer's state from a checkpoint that any number of processes has written."""
         if (folder / OPTIMIZER_FILE).is_file():
             self._read_single_file(module, optimizer, folder / OPTIMIZER_FILE)
         else:
@@ -96,15 +99,17 @@ class ProcessGroup(RankGroup):
     """The ranks of an initialised process group."""
 
     def __init__(self, device: torch.device, compute: torch.dtype = torch.float32) -> None:
-        """compute   precision in which weights are gathered for a pass; each process keeps its part of them,
-        sums gradients and runs the optimizer in the precision of the module
+        """compute   precision in which weights are gathered for a pass
+
+        Each process keeps its part of the weights, and runs the optimizer, in the precision of the module.
+        Gradients are summed over the processes in float32.
         """
         self.index = dist.get_rank()
         self.count = dist.get_world_size()
         self._compute = compute
         self._mesh = init_device_mesh(device.type, (self.count,))
         self.writers = dist.new_group(backend="gloo", timeout=IDLE)
-        """The processes again, for the threads that write checkpoints: updates use the other groups."""
+        """A second torch process group of all ranks, used only by the threads that write checkpoints."""
 
     def shard(self, module: nn.Module) -> None:
         """Split the weights layer by layer, so that no process ever holds all of them during a pass."""
@@ -141,7 +146,7 @@ class ProcessGroup(RankGroup):
         return float(value.full_tensor())  # type: ignore[attr-defined]  # clipping returns a split tensor
 
     def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
-        """Return the weights in main memory on rank 0."""
+        """Return the whole weights in main memory on rank 0, and None on the other ranks."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=only_trained)
@@ -161,7 +166,7 @@ class ProcessGroup(RankGroup):
     def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
         """Read the state that a single process wrote, and split it among all ranks.
 
-        The file numbers the trained weights in order. Split states name them instead.
+        The file identifies trained weights by their numbers, in order; a split state identifies them by name.
         """
         from torch.distributed.checkpoint.state_dict import (
             StateDictOptions,
@@ -218,7 +223,7 @@ def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path
 
 @contextmanager
 def _maybe_alone() -> Iterator[bool]:
-    """Yield whether there is no process group. In the block, torch.distributed does not warn about that."""
+    """Yield True if torch.distributed has no process group; silence its warning about that in the block."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield not dist.is_initialized()

@@ -55,18 +55,21 @@ class CommandFailure:
 
     @classmethod
     def of(cls, error: BaseException) -> "CommandFailure":
-        """Return the parts of an exception, which can be sent."""
+        """Take an exception apart, so that it can be sent."""
         return cls(type(error), error.args, dict(vars(error)))
 
     def error(self) -> BaseException:
-        """Return the exception that has these parts."""
+        """Rebuild the exception from its parts."""
         made = self.kind.__new__(self.kind, *self.args)
         vars(made).update(self.attributes)
         return made
 
 
 class DistributedLearner:
-    """The learner of `training.ranks` processes. One thread calls it, another one what `copy` returns."""
+    """The learner of `training.ranks` processes.
+
+    Only one thread may call its methods. Another thread may call the function that `copy` returns.
+    """
 
     def __init__(self, config: Config, resume: Path | None, log: Path) -> None:
         """Start the ranks and wait until each has loaded the policy. Raises RankDied.
@@ -90,7 +93,7 @@ class DistributedLearner:
             )
         self._connection = self._connect(socket, bytes.fromhex(key))
         self._to_write = self._connect(socket, bytes.fromhex(key))
-        """Used by the thread that has a checkpoint written, while another one has an update computed."""
+        """A second connection to rank 0, for commands to write a checkpoint while an update is computed."""
         self.version: int = self._receive(self._connection)
         self._folder.cleanup()  # the ranks have read it; a killed trainer must leave nothing behind
 
@@ -105,7 +108,10 @@ class DistributedLearner:
         return self.copy()(parent)
 
     def copy(self) -> WriteCheckpoint:
-        """See `dart.training.learner.Learner.copy`. One copy at a time; both also raise RankDied."""
+        """See `dart.training.learner.Learner.copy`. A new copy replaces the previous one.
+
+        This method and the function that it returns also raise RankDied.
+        """
         self._ask(self._connection, ("copy", ()))
         return lambda parent: self._ask(self._to_write, parent)
 
@@ -152,7 +158,7 @@ class DistributedLearner:
 
 
 def _torchrun(ranks: int) -> list[str]:
-    """Return torchrun's command line. The kernel ends torchrun with this process; no rank is restarted."""
+    """Return torchrun's command line. The kernel ends torchrun when this process ends; no rank restarts."""
     tied = ["setpriv", "--pdeathsig", "KILL", "--"]
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--max-restarts=0"]
     return [*tied, *run, f"--nproc-per-node={ranks}", "-m", "dart.training.rank_main"]

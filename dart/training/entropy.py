@@ -25,7 +25,7 @@ from dart.policy.protocols import PointerTokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointing:
-    """What a policy with a pointer head says about its answers."""
+    """How to find the patches in the answers of a policy with a pointer head, and their number."""
 
     tokens: PointerTokens
     patches: Callable[[Step], int]
@@ -35,7 +35,7 @@ class Pointing:
 def step_entropy(step: Step, pointing: Pointing | None = None) -> float | None:
     """Return the mean entropy per token; None without recorded entropies (demonstrations, empty answers).
 
-    The entropy of a token is in nats, that of a patch in shares of the largest one.
+    The entropy of a word token is in nats. The entropy of a patch is divided by the largest possible one.
     """
     if not step.entropies:
         return None

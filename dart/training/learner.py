@@ -51,7 +51,7 @@ MIB = 2**20
 class LearnerConfig(LossConfig):
     """Everything that an update depends on besides the data: the constants of the loss and these settings.
 
-    The defaults are those of `dart.config.sections.TrainingSettings`, which has their sources.
+    The defaults are those of `dart.config.sections.TrainingSettings`, which also gives their sources.
     """
 
     lr: float = 1e-6
@@ -63,7 +63,7 @@ class LearnerConfig(LossConfig):
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     step_credit: StepCredit | None = None
-    """How single steps get credit; None: they have that of their trajectory."""
+    """Settings of credit for single steps; None: every step has the advantage of its trajectory."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
     max_grad_norm: float = 2.0
@@ -73,13 +73,13 @@ class LearnerConfig(LossConfig):
     """Optimizer steps per update; the samples are split among them at random, those with a common prefix
     together (`dart.training.passes.minibatches`)."""
     micro_batch: int = 32
-    """Samples per forward and backward pass; limits memory and has no other effect."""
+    """Most samples in one forward and backward pass; limits memory and has no other effect."""
     micro_batch_tokens: int = 0
-    """Tokens per pass, padding included; 0: no limit."""
+    """Most tokens in one pass, padding included; 0: no limit."""
     image_cache_mib: int = 4096
-    """Most memory for screenshots that the image processor has prepared and that the update needs again."""
+    """Largest memory, in MiB, for processed screenshots that the update needs again."""
     placement: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
-    """Device and precision of a vision-language policy."""
+    """Device, precision and adapter of a vision-language policy."""
     published_dtype: str = "float32"
     """Precision in which engines read the weights."""
     threads: int = 1
@@ -97,8 +97,8 @@ class _Minibatch:
 
 
 _Old = Mapping[Pass[StepSample], Tensor]
-"""Log-probs under the policy before the update. A pass that is not there is computed before any optimizer
-step, so its own log-probs are the old ones."""
+"""Log-probs under the policy before the update, by pass. A pass without an entry runs before any optimizer
+step, so the log-probs that it computes are the old ones."""
 
 
 class Learner:
@@ -142,7 +142,8 @@ class Learner:
             self._ranks.read_optimizer(self._policy.module, self._optimizer, resume.folder)
 
     def _base_policy(self, folder: Path) -> Scorer:
-        """Return the reference of the KL term: the weights without an adapter, or a frozen copy."""
+        """Return the scorer of the KL term's reference: the same weights without the adapter, or a frozen
+        copy of the policy in `folder`."""
         known = self._policy.base_scorer()
         if known is not None:
             return known
@@ -203,16 +204,19 @@ class Learner:
         return self.copy()(parent)
 
     def copy(self) -> WriteCheckpoint:
-        """Copy the current version; returns the function that writes it below a folder, in any thread."""
+        """Copy the current version and return the function that writes the copy below a folder.
+
+        Any thread may call the returned function; it returns the folder of the new checkpoint.
+        """
         state, files = self.state(), self.copy_files()
         return lambda parent: write_checkpoint(parent, state, files.write)
 
     def state(self) -> CheckpointState:
-        """Return what `state.json` says of the current version."""
+        """Return the content of the checkpoint's `state.json` for the current version."""
         return CheckpointState(version=self.version, learner={"config": asdict(self.config)})
 
     def copy_files(self) -> CheckpointCopy:
-        """Copy what the files of a checkpoint hold; with several ranks, each of them calls this."""
+        """Copy the weights and the optimizer's state for a checkpoint. Every rank has to call this method."""
         return CheckpointCopy(
             policy=self._policy,
             weights=self._ranks.copied_weights(
@@ -277,9 +281,9 @@ class Learner:
 
     @torch.no_grad()
     def _old_logprobs(self, plan: Sequence[_Minibatch], screens: Mapping[str, Screen]) -> _Old:
-        """Score the passes after the first optimizer step under the policy before the update.
+        """Score all passes but those of the first optimizer step, under the policy before the update.
 
-        The passes of the first one need no extra scoring: the policy has not changed when they are computed.
+        The passes of the first step need no extra scoring: they run before the policy has changed.
         """
         return {
             one: self._logprobs(self._policy.score, one, screens) for part in plan[1:] for one in part.passes
@@ -291,9 +295,11 @@ class Learner:
     def _optimize(
         self, plan: Sequence[_Minibatch], old: _Old, screens: Mapping[str, Screen], share: float
     ) -> dict[str, Any]:
-        """Make all optimizer steps of an update, or none of them. Returns the figures of its report.
+        """Make all optimizer steps of an update and return the figures of its report.
 
         share   fraction of the steps that is in the loss; scales the mean over these to a mean over all steps
+
+        Raises NonFiniteUpdate after it has undone the steps that were already made.
         """
         before = self._snapshot() if len(plan) > 1 else None
         samples = sum(part.size for part in plan)
@@ -348,7 +354,7 @@ class Learner:
     def _pointer_loss(
         self, samples: Sequence[StepSample], scores: AnswerScores, screens: Mapping[str, Screen]
     ) -> Tensor:
-        """Return the supervised loss of the pointer head; 0 when it has no weight."""
+        """Return the supervised loss of the pointer head; 0 if `pointer_weight` is 0."""
         if self.config.pointer_weight == 0:
             return torch.zeros(())
         return pointer_loss(samples, scores, screens, self._policy)

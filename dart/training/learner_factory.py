@@ -1,4 +1,4 @@
-"""Creation of the learner, resumed from the newest committed version of the record."""
+"""Creation of the learner, which resumes from the newest committed version of the record."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -26,25 +26,29 @@ if TYPE_CHECKING:
 
 
 class AnyLearner(Protocol):
-    """The interface of learners. Only one thread may call it."""
+    """The interface of learners. Only one thread may call its methods."""
 
     version: int
 
     def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
-        """Make the next version and return its figures. After an error nothing has changed."""
+        """Train on the groups, make the next version and return its figures. An error changes nothing."""
 
     def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
 
     def copy(self) -> WriteCheckpoint:
-        """Copy the current version to main memory; returns the function that writes it, in any thread."""
+        """Copy the current version and return the function that writes the copy; any thread may call it."""
 
 
 def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
-    """Return the learner of the newest committed version.
+    """Return the learner, with the newest committed version loaded.
 
-    A newer checkpoint belongs to an update that was never committed. It is renamed, and its batch, which is
-    still leased, is trained again. Raises CorruptCheckpoint when the committed checkpoint is damaged.
+    newest        the newest committed version; 0: the base policy
+    checkpoints   folder of the run's checkpoints
+
+    A newer checkpoint belongs to an update that was never committed. This function renames it; the batch of
+    the update is still leased and is trained again. Raises CorruptCheckpoint when the committed checkpoint is
+    damaged.
     """
     remove_leftovers(checkpoints)
     set_aside_uncommitted(checkpoints, newest)

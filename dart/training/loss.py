@@ -8,16 +8,16 @@ behaviour the engine that sampled, and ref the frozen base policy, per answer to
     J   = min(rho * A, clip(rho, 1 - eps_low, 1 + eps_high) * A)
     L   = -w * (max(J, c * A) where A < 0, else J)  +  beta * KL(theta || ref)
 
-Three bounds keep one token from outweighing a batch, and the loss finite: the dual clip c of
-Ye et al. 2020 (arXiv 1912.09729, section 5), without which a negative advantage has no largest
-loss; log rho within +-LOG_RATIO_BOUND; and the gradient of a token's KL at most
+Three bounds keep the loss finite and prevent one token from outweighing a batch: the dual clip c
+of Ye et al. 2020 (arXiv 1912.09729, section 5), without which the loss at a negative advantage is
+unbounded; log rho within +-LOG_RATIO_BOUND; and the gradient of a token's KL at most
 KL_GRADIENT_BOUND. The asymmetric clip is DAPO's (Yu et al. 2025, arXiv 2503.14476, section
-3.1), the truncated weight is that of Yao et al. 2025 ("Your efficient RL framework secretly
-brings you off-policy RL training"): it multiplies the policy term only and carries no gradient. Where
-the behaviour is not known (demonstrations), or the weights are switched off, w is 1.
+3.1). The truncated weight is that of Yao et al. 2025 ("Your efficient RL framework secretly
+brings you off-policy RL training"): it multiplies the policy term only and carries no gradient. w is 1
+where the behaviour log-probs are not known (demonstrations), or if importance weights are switched off.
 
-Every tensor is (samples, answer tokens); `mask` is True at tokens that were sampled, the
-rest is padding and may hold any finite number.
+Unless said otherwise, tensors have the shape (samples, answer tokens). `mask` is True at tokens that
+were sampled; all other places are padding and may hold any finite number.
 """
 
 import math
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 LOG_RATIO_BOUND = 20.0
-"""Largest |log rho|: exp(20) is far beyond every clip, and finite in every precision trained in."""
+"""Largest |log rho|: exp(20) is far beyond every clip, and finite in every precision that training uses."""
 
 KL_GRADIENT_BOUND = 10.0
 """Largest gradient of one token's KL with respect to its log-prob."""
@@ -104,9 +104,9 @@ class _TokenTerms:
 def clipped_policy_loss(
     ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float, dual_clip: float = math.inf
 ) -> Tensor:
-    """Return per-token -J with J = min(rho A, clip(rho, 1 - low, 1 + high) A), and at least c A where A < 0.
+    """Return -J for each token, with J = min(rho A, clip(rho, 1 - low, 1 + high) A).
 
-    Shapes broadcast.
+    Where A < 0, J is at least c A. rho is `ratio`, A is `advantage` and c is `dual_clip`. Shapes broadcast.
     """
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     objective = torch.minimum(ratio * advantage, clipped * advantage)
@@ -175,7 +175,7 @@ def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
 
 
 def non_finite_samples(batch: TokenBatch, config: LossConfig) -> Tensor:
-    """Return (samples,), bool: samples whose own loss is not a finite number."""
+    """Return (samples,), bool: True for samples whose own loss is not a finite number."""
     terms = _token_terms(batch, config)
     loss = terms.policy + config.kl_beta * terms.kl
     return (batch.mask & ~torch.isfinite(loss)).any(-1)

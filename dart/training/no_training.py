@@ -8,8 +8,8 @@ PAUSE_S = 0.2
 
 
 class NoTrainingActor(Actor):
-    """Stands in the trainer's place and takes no batch; ends normally when the curator says that the run is
-    over."""
+    """Takes the place of the trainer actor, but trains nothing; ends normally when the curator says that the
+    run is over."""
 
     def on_start(self) -> None:
         self.after(0.0, self._wait_until_over)

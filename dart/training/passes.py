@@ -3,9 +3,10 @@
 Every rank makes the whole plan from the same batch, and then reads, decodes and scores its own part only.
 
 Samples with a common prefix stay in one mini-batch, because the small policy computes a prefix once for all
-samples of a pass that have it. Which samples are together is still drawn by the seed
-(docs/decisions/0032-trainer-passes.md). Ranks get neighbours of the batch, that is whole trajectories where
-possible: successive steps show mostly the same screenshots, so each screenshot is prepared by few ranks.
+samples of a pass that share it. Apart from that, mini-batches are random, drawn with the run's seed
+(docs/decisions/0032-trainer-passes.md). Each rank gets consecutive samples of a mini-batch, that is, whole
+trajectories where possible: successive steps show mostly the same screenshots, so few ranks have to process
+each screenshot.
 """
 
 from bisect import bisect_right
@@ -24,8 +25,8 @@ class Pass(Generic[T]):
 
     items: Sequence[T]
     counts: bool
-    """Whether its results count. A rank with fewer passes than others repeats one, because each collective
-    operation needs all ranks."""
+    """Whether the results of this pass count. A rank with fewer passes than others repeats a pass without
+    counting its results, because each collective operation needs all ranks."""
 
 
 def split_evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
@@ -38,8 +39,9 @@ def split_evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 def minibatches(keys: Sequence[Hashable | None], parts: int, chance: Random) -> list[list[int]]:
     """Split sample numbers at random into at most `parts` mini-batches whose sizes differ by at most one.
 
-    keys   for each sample, what it shares with others; None: nothing. Samples with equal keys are in one
-           mini-batch, except for at most one key at each of the edges between two mini-batches
+    keys   for each sample, a key of the prefix that it shares with others; None: it shares nothing. Samples
+           with equal keys are in one mini-batch, except for at most one key at each of the edges between two
+           mini-batches
 
     Every order of the keys is equally likely, and every order of the samples with one key. The numbers in a
     mini-batch are in the order of the samples.
@@ -62,9 +64,9 @@ def shares(costs: Sequence[int], count: int) -> list[range]:
 
 
 def passes_of_rank(passes: Sequence[Sequence[Sequence[T]]], index: int) -> list[Pass[T]]:
-    """Return the passes of the rank `index`; every rank has as many.
+    """Return the passes of the rank `index`. Every rank gets the same number of passes.
 
-    passes   the passes of every rank, with items in at least one of them
+    passes   for each rank, its passes with their items; at least one rank has a pass
     """
     own = passes[index]
     repeated = (own or next(filter(None, passes)))[-1]

@@ -1,5 +1,5 @@
-"""The supervised loss of a pointer head beside the policy objective: where the element is, not where a click
-went. Imports torch.
+"""The supervised loss of a pointer head, which is added to the policy objective. It teaches where the element
+is, not which point was clicked. Imports torch.
 
 A step takes part if its advantage is positive, the box of its element is known and its answer has one point.
 The loss is GUI-Actor's: KL(label || attention), where the label is uniform over the patches that share area

@@ -1,9 +1,9 @@
 """One rank of a distributed learner: a process that `distributed_learner` starts through torchrun.
 
-Rank 0 receives commands from the trainer, broadcasts them to all ranks and sends the results back. A thread
-of each rank writes its part of a checkpoint, from a copy, while the rank computes the next update; it has a
-connection and a process group of its own. A rank that fails ends; torchrun then ends the others, and the
-trainer notices.
+Rank 0 receives commands from the trainer, broadcasts them to all ranks and sends the results back. In each
+rank, a second thread writes the rank's part of a checkpoint from a copy while the rank computes the next
+update. These threads have a connection and a process group of their own. A rank that fails ends; torchrun
+then ends the others, and the trainer notices.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Rank:
             ranks=ranks,
         )
         self._copied: tuple[CheckpointState, CheckpointCopy] | None = None
-        """The version that is written next."""
+        """The copy of the version that is written next; None before the first copy."""
 
     def broadcast(self, value: Any = None) -> Any:
         """Send rank 0's value to all ranks; returns it on every rank."""
@@ -67,19 +67,19 @@ class Rank:
         return values[0]
 
     def execute(self, command: Command) -> Any:
-        """Execute a command together with the other ranks."""
+        """Execute a command, `copy` or `update`, together with the other ranks."""
         what, arguments = command
         return self._copy() if what == "copy" else self.learner.update(*arguments)
 
     def _copy(self) -> None:
-        """Copy the current version on all ranks: when rank 0 has replied, each rank can write its part."""
+        """Copy this rank's part of the current version, and wait until all ranks have copied theirs."""
         self._copied = self.learner.state(), self.learner.copy_files()
         dist.barrier(group=self._command_group)
 
     def write_checkpoints(self, trainer: "Connection[Any, Any] | None") -> None:
-        """Write the version that was copied whenever the trainer names a folder, until it disconnects.
+        """Write the copied version whenever the trainer sends a folder, until the trainer disconnects.
 
-        trainer   None on all ranks but rank 0
+        trainer   connection to the trainer; None on all ranks but rank 0
         """
         while (parent := self._among_writers(_received(trainer))) is not None:
             try:
@@ -90,7 +90,10 @@ class Rank:
                 trainer.send(result)
 
     def _write(self, parent: Path) -> Path | None:
-        """Write a checkpoint: rank 0 creates and verifies the folder, all ranks write their parts."""
+        """Write a checkpoint: rank 0 creates the folder and makes it complete, all ranks write their parts.
+
+        Returns the folder of the checkpoint on rank 0, and None on the other ranks.
+        """
         assert self._copied is not None, "a version is copied before it is written"
         state, files = self._copied
         if self.index > 0:
@@ -121,7 +124,7 @@ class Rank:
 def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
     """Execute the trainer's commands until the trainer disconnects.
 
-    trainer   None on all ranks but rank 0, which receives the commands and sends the results
+    trainer   connection to the trainer on rank 0, for commands and results; None on the other ranks
     """
     while (command := rank.broadcast(_received(trainer))) is not None:
         try:
@@ -133,7 +136,7 @@ def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
 
 
 def _received(trainer: "Connection[Any, Any] | None") -> Any:
-    """Return what the trainer sends next; None after the last, and on a rank that receives nothing."""
+    """Return what the trainer sends next; None if the trainer has disconnected, or on ranks other than 0."""
     try:
         return None if trainer is None else trainer.recv()
     except EOFError:

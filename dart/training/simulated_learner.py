@@ -21,7 +21,7 @@ WEIGHTS_FILE = "weights.json"
 
 
 class SimulatedLearner:
-    """Counts versions and waits. Only one thread may call it."""
+    """A learner without a model: it counts versions and waits. Only one thread may call it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SimulatedLearner:
         self.version = 0 if resume is None else resume.state.version
 
     def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
-        """Wait as long as an update on the groups takes, and count the next version. Reads no screenshots."""
+        """Wait as long as an update on the groups takes, and make the next version. Reads no screenshots."""
         started = time.perf_counter()
         with_spread = [group for group in groups if step_advantages(group) is not None]
         steps = [step for group in with_spread for played in group.trajectories for step in played.steps]
@@ -58,7 +58,7 @@ class SimulatedLearner:
         return self.copy()(parent)
 
     def copy(self) -> WriteCheckpoint:
-        """Return the function that writes the current version, which waits `checkpoint_s` for it."""
+        """Return the function that waits `simulation.checkpoint_s` seconds and writes the current version."""
         version = self.version
         learner = {"config": self._simulation.model_dump(mode="json")}
         state = CheckpointState(version=version, learner=learner)

@@ -10,7 +10,7 @@ from dart.core.types import Group
 
 
 def staleness_of(groups: Iterable[Group], trainer_version: int) -> list[int]:
-    """Return, for every step, the trainer's version minus the version that sampled the step."""
+    """Return, for every step but those of demonstrations, the trainer's version minus the step's version."""
     return [
         trainer_version - step.policy_version
         for group in groups

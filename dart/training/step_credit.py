@@ -58,10 +58,11 @@ def credited_advantages(
 def anchor_advantages(
     anchors: Sequence[Sequence[str]], rewards: Sequence[float], discount: float, *, eps: float = 1e-6
 ) -> list[list[float]]:
-    """Return A_S of every step.
+    """Return A_S of every step, by trajectory.
 
-    anchors   the anchor of each step, by trajectory
-    rewards   the reward of each trajectory
+    anchors    the anchor of each step, by trajectory
+    rewards    the reward of each trajectory
+    discount   factor by which a step's return falls for each step before the last
     """
     returns = [
         [reward * discount ** (len(row) - 1 - number) for number in range(len(row))]

@@ -41,18 +41,18 @@ class UpdateReport(UpdateSummary):
     kl_bounded_fraction: float
     """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
     pointer_loss: float
-    """Supervised loss of the pointer head in nats per step, before training.pointer_weight; 0 when that is
-    0."""
+    """Supervised loss of the pointer head in nats per step, before its multiplication by
+    training.pointer_weight; 0 if this weight is 0."""
     clip_fraction: float
     """Share of tokens without a gradient because of the clip."""
     dual_clip_fraction: float
     """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
     ratio: float
-    """Mean of a token's probability under the current policy, divided by that before the update."""
+    """Mean over tokens of the probability under the current policy divided by the one before the update."""
     ratio_bounded_fraction: float
     """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
     tis_weight: float
-    """Truncated importance weight of the policy term."""
+    """Mean truncated importance weight of a token in the policy term."""
     entropy: float
     """Entropy of the policy being trained, in nats per token."""
     grad_norm: float

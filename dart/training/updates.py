@@ -23,7 +23,7 @@ def run_updates(
 
     weights        the trained weights; the norm of their gradient is clipped to `max_grad_norm`
     add_gradient   computes one loss, adds its gradient to the weights, and returns the loss as text
-    report         called with a line of text about the loss every few updates
+    report         called with a line of text about the loss every REPORT_EVERY updates and at the end
 
     Raises FloatingPointError when a gradient is not finite.
     """

@@ -32,7 +32,11 @@ def main(arguments: list[str]) -> None:
 
 
 def access_of(web: WebSettings, paths: RunPaths) -> Access:
-    """Return the access rules that the configuration sets. Raises DiskError, UsageError."""
+    """Return the access rules of the page by the section `web`; make the token file if there is none.
+
+    raises   DiskError if the token file cannot be made or read, UsageError if other users can read it or the
+             token is too short
+    """
     file = Path(web.token_file).expanduser() if web.token_file else paths.root / "web.token"
     token, _ = token_of(file)
     names = [*web.allow_hosts, *own_names(web.host)]
@@ -40,7 +44,7 @@ def access_of(web: WebSettings, paths: RunPaths) -> Access:
 
 
 def _listening(web: WebSettings, paths: RunPaths) -> socket:
-    """Open the listening socket. While that fails, for instance on a taken port, report it and try again."""
+    """Open the listening socket. If this fails, as on a used port, write it into the status and try again."""
     while True:
         try:
             listener = listen(web.host, web.port)

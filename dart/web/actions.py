@@ -13,26 +13,26 @@ STATUS = {
     ControlOutcome.REFUSED: 409,
     ControlOutcome.SILENT: 503,
 }
-"""The HTTP status of the page that shows the outcome of a request to the run, by outcome."""
+"""For each outcome of a request to the run, the HTTP status of the page that shows it."""
 
 
 ACTIONS: Mapping[str, str] = {
     "pause": (
-        "Begin no further episode or update. What runs continues to its end, and all actors stay up. "
-        "The pause lasts until Resume, also over a restart of the run."
+        "Begin no further episode or update. Those in progress continue to their end, and all actors stay "
+        "up. The pause lasts until Resume, even if the run is ended and started again."
     ),
     "resume": "Begin episodes and updates again.",
     "drain": (
-        "Pause, and wait until no episode and no update runs, as before work on the machines. "
-        "All actors stay up."
+        "Begin no further episode or update, and wait until none is in progress. All actors stay up. "
+        "Use this before work on the machines."
     ),
     "restart": (
-        "End this actor, children first, and start it again; one that hangs is killed. It costs no "
-        "restart budget. Actors that depend on it may be restarted with it."
+        "End this actor, its children first, and start it again. An actor that hangs is killed. This costs "
+        "no restart budget. Actors that depend on this actor may be restarted, too."
     ),
-    "release": "End the quarantine or the wait of this actor now; its earlier failures are forgotten.",
+    "release": "Start this actor now instead of after its quarantine or wait; forget its earlier failures.",
 }
-"""The changes that the web page offers, and for each the text that asks for confirmation."""
+"""The changes that the web page offers, and for each the text that the confirmation page shows."""
 
 OF_THE_RUN = ("pause", "resume", "drain")
 OF_AN_ACTOR = ("restart", "release")
@@ -57,7 +57,7 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        """The request that is sent to the run. Raises UsageError if a name is missing or not allowed."""
+        """The request to send to the run. Raises UsageError if the actor's name is missing or too long."""
         return request_of(self.do, **({"name": self.name} if self.name else {}))
 
     @property
@@ -66,17 +66,20 @@ class RequestedAction:
 
     @property
     def address(self) -> str:
-        """Address of the page that asks for confirmation."""
+        """Path of the page that asks for confirmation of this change."""
         return f"/confirm?{urlencode({'do': self.do, 'name': self.name} if self.name else {'do': self.do})}"
 
     @property
     def place(self) -> str:
-        """Address of the page that offers the change: the page of the actor, or the overview."""
+        """Path of the page that offers this change: the page of the actor, or the overview."""
         return f"/actor?{urlencode({'name': self.name})}" if self.name else "/"
 
 
 def wanted(values: Mapping[str, str]) -> RequestedAction:
-    """Read a change from the fields of a form or an address. Raises UsageError for an unknown change."""
+    """Read a change from the fields of a form or an address.
+
+    raises   UsageError for an unknown change, or a name that is missing, too long or not expected
+    """
     asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
     if asked.do not in ACTIONS:
         raise UsageError(f"there is no action {asked.do!r}; the actions are {', '.join(ACTIONS)}")
@@ -89,6 +92,10 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
 
 
 def offers(page: str, actor: str) -> tuple[RequestedAction, ...]:
-    """Return the changes that a page offers: of the run on the overview, of an actor on its page."""
+    """Return the changes that a page offers.
+
+    The overview offers changes of the run, and the page of an actor offers changes of this actor; other pages
+    offer none.
+    """
     offered = {"overview": OF_THE_RUN, "actor": OF_AN_ACTOR}.get(page, ())
     return tuple(RequestedAction(do=do, name=actor if page == "actor" else "") for do in offered)

@@ -18,7 +18,7 @@ TONES = {
     "failed": "bad",
     "quarantined": "rest",
 }
-"""Class of the style sheet for each state of an actor (`dart.inspect.formatting.state_text`)."""
+"""CSS class for each state of an actor (`dart.inspect.formatting.state_text`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@
 /tasks        all tasks           /export         one trajectory, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
 /exploration  the graph of what was explored
-/stream       what changes on a page, as server-sent events
-/confirm, /do asks for a confirmation; does what the command line would do
+/stream       the changes of an open page, as server-sent events
+/confirm      asks for confirmation of a change of the run
+/do           makes a change of the run, as a command would
 /metrics, /livez, /readyz   for scrapers and health checks (`dart.web.scrape_pages`)
 """
 
@@ -58,19 +59,19 @@ STREAMS_MOST = 32
 """Largest number of streams at a time. Each page that is open in a browser has one stream."""
 
 STREAM_S = 600.0
-"""Time after which a stream ends. The page then opens another one, for which the session is checked again."""
+"""Seconds after which a stream ends. The page then opens a new one, and the login is checked again."""
 
 POLL_S = 0.1
 GOOD_FOR = 0.8
-"""The HTML of a page's part is kept for this share of the interval between two renderings of the part.
+"""Share of `PagePart.every_s` for which the HTML of a part is kept and sent to further clients.
 
-The share is below 1, so that the kept HTML has expired when the next rendering is due.
+The share is below 1, so that kept HTML has expired when the next rendering is due.
 """
 
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096
 FORM_S = 5.0
-"""Longest time that a client may take to send a form; after it the request fails with status 408."""
+"""Longest time that a client may take to send a form. After that, the request fails with status 408."""
 
 FOREVER = "private, max-age=31536000, immutable"
 BLOB = re.compile(r"[0-9a-f]{64}")
@@ -96,7 +97,10 @@ class Site:
         return self._page(request, page, parts, stream, actions.offers(name, values["name"]))
 
     async def _part(self, name: str, values: Values, part: PagePart) -> str:
-        """Return a part of a page as HTML, or the text of an error that may pass while the page is open."""
+        """Return a part of a page as HTML. For an error that may pass, return HTML with its text (`PASSING`).
+
+        A part that is rendered only once raises the error instead.
+        """
         return await part_or_error(self._html(name, values, part), () if part.every_s == STILL else PASSING)
 
     async def _html(self, name: str, values: Values, part: PagePart) -> str:
@@ -124,19 +128,19 @@ class Site:
         return HTMLResponse(render("page.html", **values, can_steer=can_steer, is_known=is_known))
 
     def _is_known(self, request: Request) -> bool:
-        """Whether the client sent the token or a valid session cookie, and so may change the run."""
+        """Whether the client sent the access token or a valid session cookie, and so may change the run."""
         return rules.is_known(self._access, asked_of(request.scope), time.time())
 
     # actions
 
     async def confirm(self, request: Request) -> Response:
-        """Show what an action will do, and the button that does it."""
+        """Respond with the page that says what a change does and has the button for it."""
         may, can = self._is_known(request), self._access.token is not None
         wanted = actions.wanted(request.query_params)
         return await self._about(request, wanted, "_confirm.html", may=may, can=can)
 
     async def do(self, request: Request) -> Response:
-        """Carry out an action by the same request as the command line, and show its outcome."""
+        """Make a change of the run by the same request as the command line; respond with its outcome."""
         wanted = actions.wanted(await _form(request))
         answer = await self.blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
         tone = "" if answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY) else "bad"
@@ -147,7 +151,7 @@ class Site:
     async def _about(
         self, request: Request, wanted: RequestedAction, template: str, **values: object
     ) -> HTMLResponse:
-        """Return a page about an action. Only the head of the page is updated while the page is open."""
+        """Return a page about a change. While it is open, only its head is updated."""
         head = await self._part("head", Values(), HEAD)
         parts = {"head": head, "action": render(template, wanted=wanted, **values)}
         return self._page(request, WebPage(wanted.title, "", (HEAD,)), parts)
@@ -162,7 +166,7 @@ class Site:
         return HTMLResponse(html, headers={"content-disposition": disposition})
 
     async def blob(self, request: Request) -> Response:
-        """Send a screenshot. Its address holds only a sha256, so no address leads to another file."""
+        """Respond with a screenshot. An address has only a sha256, so it cannot lead to another file."""
         sha256 = request.path_params["sha256"]
         if not BLOB.fullmatch(sha256):
             raise UsageError(f"expected the sha256 of a screenshot, 64 hexadecimal digits, got {sha256!r}")
@@ -221,7 +225,7 @@ class Site:
 
 
 class _Stream(StreamingResponse):
-    """A response with server-sent events. It calls `ended` when it ends, even if no event was sent."""
+    """A response with server-sent events. Calls `ended` at its end, even if no event was sent."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -235,7 +239,7 @@ class _Stream(StreamingResponse):
 
 
 def web_app(paths: RunPaths, access: Access) -> Guard:
-    """The web page of a run, for any ASGI server."""
+    """Return the web page of a run as an ASGI application that checks requests by the rules `access`."""
     site = Site(paths, access)
 
     routes = [
@@ -264,9 +268,12 @@ async def changes(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[str]:
-    """Yield the parts of a page as server-sent events: each part when first rendered, and at each change.
+    """Yield the parts of a page as server-sent events: each part when first rendered and when it has changed.
 
-    A slow part delays no other part. The stream ends after `STREAM_S`; browsers then ask for a new stream.
+    A part that is slow to render does not delay other parts. The stream ends after `STREAM_S`; browsers then
+    ask for a new stream.
+
+    html   renders a part
     """
     sent: dict[str, str] = {}
     following = [part for part in page.parts if part.every_s < STILL]
@@ -295,7 +302,8 @@ async def changes(
 
 
 PASSING = (TemporaryError, DiskError, RunDirectoryError, NotRunningError)
-"""Errors that may pass while a page is open. Each replaces a part of the page; others replace the page."""
+"""Errors that may pass while a page is open. They are shown in place of a part; others in place of the
+page."""
 
 
 async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...] = PASSING) -> str:
@@ -307,7 +315,10 @@ async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...]
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Read the first value of each field of a form. Raises HTTPException if the form is too large or slow."""
+    """Read the first value of each field of a form.
+
+    Raises HTTPException if the form is too large, or not complete within `FORM_S`.
+    """
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_S):
@@ -324,7 +335,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status for an error: 404 for UsageError and BlobDamage, 503 for other DartErrors."""
     if isinstance(error, HTTPException):
         return error.status_code
     return 404 if isinstance(error, UsageError | BlobDamage) else 503

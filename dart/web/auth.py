@@ -1,20 +1,21 @@
-"""Access rules of the web page: hosts, origins, methods and the token. Pure: from headers to a refusal.
+"""Access rules of the web page: hosts, origins, methods and the access token. No I/O.
 
-Any page that a user's browser shows can attack a page on the same machine. So every request has to pass four
-rules, in this order:
+Any web page that a user's browser shows can send requests to a page on the same machine. So every request has
+to pass four rules, in this order:
 
     host     `Host` is one of the page's names: a foreign name that resolves to this machine (DNS rebinding)
              would make a foreign script same-origin with the page
     origin   `Origin` and `Sec-Fetch-Site`, where the browser sends them, name the page itself
     method   only a POST to `/do`, the login or the logout changes anything
-    token    needed for changes, and for all requests if the page listens beyond loopback or is configured so;
-             sent in `Authorization: Bearer`, or as the session cookie of the login form
+    token    the access token, needed for changes, and for all requests if other machines can reach the page
+             or a token file is named; sent in `Authorization: Bearer`, or as the session cookie of the
+             login form
 
-A change with the cookie also needs an `Origin` that names this page: browsers send it with every POST,
-and no page can forge it. Browsers do not send the cookie for other sites.
+A change with the cookie also needs an `Origin` that names this page: browsers send `Origin` with every POST,
+and no web page can forge it. Browsers do not send the cookie with requests of other sites.
 
-The cookie holds the time of its expiry and a keyed hash of that time, not the token. The cookie is worthless
-after that time, and a new token voids it.
+The cookie holds the time of its expiry and a hash of this time that is keyed with the token, but not the
+token. It is not valid after this time, nor with another token.
 """
 
 import hashlib
@@ -33,13 +34,13 @@ port of a machine, and each port may serve another run."""
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""Least length of a token. A shorter token was chosen by a person and could be guessed, so it is refused."""
+"""Shortest token that is allowed. A shorter token may have been chosen by a person and could be guessed."""
 
 STEER = "/do"
-"""The address to which a POST that changes the run is sent."""
+"""Path to which requests that change the run are sent, by POST."""
 
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
-"""Addresses that need no token: the login form and its files."""
+"""Paths that need no token: the login form and its files."""
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
 _PURPOSE = b"dartrl web session "
@@ -50,13 +51,13 @@ class Access:
     """The rules that requests are checked against."""
 
     loopback_only: bool
-    """Whether the page listens on this machine alone."""
+    """Whether only this machine can reach the page."""
     names: frozenset[str]
     """Host names that requests may use, in lower case. IP addresses are not listed."""
     token: str | None
-    """The token that a request needs to change the run; None if no request may change it."""
+    """The access token; None if the page has none, and then no request may change the run."""
     is_open: bool
-    """Whether requests that change nothing need no token."""
+    """Whether requests that only read are allowed without the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +88,16 @@ def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_op
     """Return the rules for a web page that listens at `host`.
 
     names    further host names that requests may use, such as the name of a proxy
-    is_open  whether requests that change nothing need no token; ignored if other machines reach `host`
-    raises   UsageError for a page that other machines can reach without a token, and for a short token
+    token    the access token; None for a page that only shows the run
+    is_open  whether requests that only read are allowed without the token; ignored if other machines can
+             reach `host`
+    raises   UsageError if other machines could reach a page without a token, or the token is too short
     """
     is_local = is_loopback(host)
     if token is None and not is_local:
         raise UsageError(
             f"the page would be reachable from other machines at {host!r} without a token: name a file with "
-            "--token-file (it is made where there is none), or listen on 127.0.0.1 and reach it through ssh"
+            "--token-file (a missing one is made), or listen on 127.0.0.1 and reach the page through ssh"
         )
     if token is not None and len(token) < TOKEN_CHARACTERS_MIN:
         raise UsageError(
@@ -114,12 +117,12 @@ PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_
 
 
 def is_open_here(web: WebSettings) -> bool:
-    """Whether every user of this machine can read the web page that a daemon with these settings serves."""
+    """Whether every user of this machine can read the page of a run with these settings."""
     return web.enabled and not web.token_file and is_loopback(web.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether a host is loopback, which only this machine can reach."""
     if host.lower() == "localhost":
         return True
     try:
@@ -129,7 +132,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refusal(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:
-    """Why a request is refused; None if it is allowed."""
+    """Return why a request is refused; None if it is allowed."""
     return (
         _foreign_host(access, asked)
         or _foreign_origin(asked)
@@ -175,7 +178,7 @@ def _foreign_origin(asked: RequestFacts) -> AccessRefusal | None:
 def _authority(origin: str) -> str:
     """Return the host and port of an `Origin`: `localhost:8700` for `http://localhost:8700`.
 
-    Behind a proxy the scheme may be https.
+    The scheme may also be https, because of proxies. The result is empty for any other text.
     """
     scheme, separator, authority = origin.partition("://")
     return authority.lower() if separator and scheme in ("http", "https") else ""
@@ -204,7 +207,7 @@ def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessR
 
 
 def is_known(access: Access, asked: RequestFacts, now_unix_s: float) -> bool:
-    """Whether the request has the token, or a valid session cookie."""
+    """Whether a request has the access token or a valid session cookie."""
     if access.token is None:
         return False
     if is_token(access.token, _bearer(asked)):
@@ -218,9 +221,10 @@ def _bearer(asked: RequestFacts) -> str:
 
 
 def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
-    """Refuse a request that changes the run with a session cookie and without `Origin`.
+    """Refuse a request that changes the run with a session cookie but has no `Origin`.
 
-    A request with a token in `Authorization` may lack `Origin`: browsers never add that header by themselves.
+    A request with the token in `Authorization` may lack `Origin`, because browsers never add `Authorization`
+    by themselves.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None
@@ -230,19 +234,19 @@ def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
 
 
 def cookie_name(host: str | None) -> str:
-    """The name of the session cookie for a `Host` header."""
+    """Return the name of the session cookie for a `Host` header."""
     port = (host or "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
 def is_token(token: str, given: str) -> bool:
-    """Whether `given` is the token, compared in constant time."""
+    """Whether `given` is the access token. The comparison takes constant time."""
     digests = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (token, given))
     return hmac.compare_digest(*digests)
 
 
 def new_session(token: str, now_unix_s: float) -> str:
-    """The value of a session cookie, for a client that has sent the token."""
+    """Return the value of a new session cookie, for a client that has sent the token."""
     expires = str(int(now_unix_s + SESSION_S))
     return f"{expires}.{_seal(token, expires)}"
 

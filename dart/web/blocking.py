@@ -1,7 +1,7 @@
 """A bounded pool of threads for blocking work: reading the record, the board and files, rendering templates.
 
-Requests for the same result share one job, and its result is kept for a moment, so any number of open pages
-costs as much as one. A job that would take too long raises Busy.
+Requests for the same result share one job, and the result is kept for a moment. So many open pages cost as
+much as one. A request raises Busy if there are too many jobs or its job takes too long.
 """
 
 import asyncio
@@ -17,18 +17,21 @@ T = TypeVar("T")
 
 THREADS = 2
 WAITING_MOST = 64
-"""Largest number of jobs at a time, with the jobs that wait for a thread."""
+"""Largest number of jobs at a time, including those that wait for a thread."""
 
 DEADLINE_S = 10.0
 KEPT_MOST = 128
 
 
 class Busy(TemporaryError):
-    """Raised if there are too many jobs, or a job takes too long."""
+    """There are too many jobs, or a job takes too long."""
 
 
 class BlockingPool:
-    """Runs blocking functions for the event loop that uses it."""
+    """Runs blocking functions in threads, for one event loop.
+
+    deadline_s   longest wait for a job; a job that takes longer continues, but its callers get Busy
+    """
 
     def __init__(self, deadline_s: float = DEADLINE_S, now_s: Callable[[], float] = time.monotonic) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
@@ -39,7 +42,7 @@ class BlockingPool:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """The `lifespan` of an ASGI application: close the pool when the application ends."""
+        """Serve as the `lifespan` of an ASGI application: close the pool when the application ends."""
         yield
         self.close()
 
@@ -47,13 +50,20 @@ class BlockingPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, what: str, job: Callable[[], T]) -> T:
-        """Run a blocking function in a thread and return its result. Raises Busy, and what `job` raises."""
+        """Run a blocking function in a thread and return its result.
+
+        what     name of the job in the messages of errors
+        raises   Busy, and the errors of `job`
+        """
         return await self._in_time(what, self._start(what, job))
 
     async def shared(self, key: Hashable, fresh_s: float, job: Callable[[], T]) -> T:
         """Run a blocking function once for all calls with this `key` within `fresh_s`, and return its result.
 
-        A failure is not kept: the next call runs the function again. Raises Busy, and what `job` raises.
+        After a failure, the next call runs the function again.
+
+        key      identifies the result; its text names the job in the messages of errors
+        raises   Busy, and the errors of `job`
         """
         found = self._kept.get(key)
         if found is None or (found[0] <= self._now_s() and found[1].done()) or _failed(found[1]):

@@ -1,8 +1,8 @@
-"""Line charts over the time of a run, and the shares and rates that they show. Pure.
+"""Line charts over the time of a run, and the shares and rates that they show. No I/O.
 
-The template asks a chart for SVG attributes. A chart has no size in pixels: x and y are shares of 1000, of
-which the template makes percentages, so the text of a chart is as large on a phone as on a large screen. The
-plot lies between PLOT_TOP and PLOT_BOTTOM, with the labels of time below it.
+The template asks a chart for SVG attributes. A chart has no size in pixels: x and y are numbers from 0 to
+1000, and the template turns them into percentages. So the text of a chart has the same size on a phone as on
+a large screen. The plot lies between PLOT_TOP and PLOT_BOTTOM, with the labels of time below it.
 """
 
 import json
@@ -34,10 +34,11 @@ class EpisodeCounts(NamedTuple):
 
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
-"""Number of episodes for each point of the success curve; the 95 % interval of a point is about ±10 %."""
+"""Number of episodes for each point of the success curve; its 95 % interval is about ±10 percentage
+points."""
 
 KNOWN_SHARE = 0.25
-"""Least share of a bin that load events must cover for the value of the bin to be drawn."""
+"""Smallest share of a bin that load events must cover, so that the value of the bin is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,14 @@ class Bins:
 def utilisation_over_time(
     load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes
 ) -> Points:
-    """Return the share of time that a kind of actors spent in an activity, for each bin.
+    """Return the share of time that a kind of actor spent in an activity, 0 to 1, for each bin.
 
-    prefix     how the names of these actors begin
-    activity   the field of their load events with the time spent, such as `busy_s`
-    sizes      how many of these actors there were
-    A bin has None if it has no load events, or if it lies after the last time at which every live actor had
-    sent a load event.
+    The value of a bin is None if the bin has no load events, or if not every live actor has sent a load event
+    for enough of it yet (`KNOWN_SHARE`).
+
+    prefix     prefix of the names of these actors
+    activity   field of their load events that has the time spent, such as `busy_s`
+    sizes      how many of these actors there were over time
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)
@@ -99,9 +101,10 @@ def utilisation_over_time(
 
 
 def _known_until(load: Iterable[Event]) -> float:
-    """Return the unix time of the oldest among the last load events of the actors, without silent actors.
+    """Return the unix time up to which every live actor has sent a load event; 0 if there are no events.
 
-    Silent is an actor whose last event is more than ACTOR_SILENT_S older than the newest of all.
+    An actor does not count as live if its last event is more than ACTOR_SILENT_S older than the newest event
+    of all.
     """
     last: dict[str, float] = {}
     for event in load:
@@ -113,9 +116,12 @@ def _known_until(load: Iterable[Event]) -> float:
 def success_over_time(
     played: Mapping[int, EpisodeCounts], bins: Bins, *, episodes: int = EPISODES_PER_POINT
 ) -> list[tuple[float, Score]]:
-    """Return the success rate of the newest episodes at the end of each bin in which an episode ended.
+    """Return pairs of unix time and success rate: one for the end of each bin in which an episode ended.
 
-    episodes   least number of episodes over which a point is computed; fewer if all bins together have few
+    Each rate is that of the newest episodes at that time. Bins before there are enough episodes have no pair.
+
+    played     counts of episodes, by the index of the bin; a bin without episodes is not a key
+    episodes   smallest number of episodes for a rate; a short run needs fewer (`window_for`)
     """
     wanted = window_for(sum(one.episodes for one in played.values()), episodes)
     found, window = [], list[EpisodeCounts]()
@@ -132,7 +138,7 @@ def success_over_time(
 
 
 def per_minute(counts: Mapping[int, float], bins: Bins) -> Points:
-    """Convert a count for each bin into a rate per minute; a bin without a count has the rate 0."""
+    """Convert counts, by index of the bin, into rates per minute; a bin without a count has the rate 0."""
     return tuple(
         (end, MINUTE_S * counts.get(index, 0.0) / bins.width_s) for index, end in enumerate(bins.ends)
     )
@@ -143,7 +149,7 @@ PLOT_TOP = 60.0
 PLOT_BOTTOM = 860.0
 
 DOT_MARGIN = 12.0
-"""Least x distance of a dot from the left and right edges, so that the whole dot is visible."""
+"""Smallest distance of a dot from the left and right edges, so that the whole dot is visible."""
 
 TICKS = 4
 DAY_S = 86400.0
@@ -156,7 +162,7 @@ class Series:
     name: str
     points: Points
     colour: str = "c1"
-    """The class of the style sheet that gives the line its colour."""
+    """CSS class that gives the line its colour."""
     low_high: Sequence[tuple[float, float, float]] = ()
     """The band around the line: triples of unix time, lowest and highest value."""
     is_thin: bool = False
@@ -226,7 +232,7 @@ class Chart:
         return f"{_run([*there, *back])}Z"
 
     def last(self, one: Series) -> str:
-        """The newest value of a line, as text."""
+        """Return the newest value of a line as text; a dash if there is none."""
         return next((self.text(value) for _, value in reversed(one.points) if value is not None), "–")
 
     @property
@@ -236,21 +242,21 @@ class Chart:
 
     @property
     def x_ticks(self) -> list[tuple[float, str, str]]:
-        """Unix time, label and SVG text anchor of the begin, middle and end of the time axis."""
+        """Unix time, label and SVG `text-anchor` at the begin, middle and end of the time axis."""
         begins, ends = self.span
         places = (begins, "start"), ((begins + ends) / 2, "middle"), (ends, "end")
         return [(at, self._time(at), anchor) for at, anchor in places]
 
     @property
     def readout(self) -> str:
-        """JSON for the text at the mouse pointer: x, label, and the values of all lines, for each moment."""
+        """JSON with the values for the mouse pointer: x, label and the value of each line, by moment."""
         texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
         moments = sorted({at for one in self.series for at, _ in one.points})
         rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
         return json.dumps({"names": [one.name for one in self.series], "rows": rows}, separators=(",", ":"))
 
     def _time(self, unix_s: float) -> str:
-        """Format a moment as local time. A chart over a day has dates, a chart up to 10 minutes seconds."""
+        """Format a moment as local time: with date in charts over a day, with seconds up to 10 minutes."""
         span_s = self.span[1] - self.span[0]
         form = "%d %b %H:%M" if span_s > DAY_S else "%H:%M" if span_s > 600 else "%H:%M:%S"
         return time.strftime(form, time.localtime(unix_s))

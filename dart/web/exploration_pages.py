@@ -1,6 +1,7 @@
 """The page of the exploration graph: screens as thumbnails, edges, frontier and coverage curve.
 
-Screens lie in columns by the number of actions from the start screen, as the shortest known way has it.
+Screens are drawn in columns: the column is the number of actions on the shortest known path from the start
+screen.
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from dart.web.render import render
 from dart.web.run_view import RunView
 
 SHOWN_MOST = 200
-"""Screens that are drawn; of a larger graph those that were found first."""
+"""Largest number of screens that are drawn. Of a larger graph, those that were found first are drawn."""
 
 NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y = 120, 96, 60, 26
 
@@ -28,20 +29,20 @@ CURVE_WIDTH, CURVE_TOP, CURVE_BOTTOM = 1000.0, 90.0, 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnScreen:
-    """A screen with its place in the drawing."""
+    """A screen and the pixel at its upper left corner in the drawing."""
 
     node: ScreenNode
     x: int
     y: int
     untried: int
-    """Actions on it that were not tried."""
+    """Number of candidates on the screen that were never tried; 0 for a screen that is not to be explored."""
     is_held: bool
-    """Whether an explorer holds it."""
+    """Whether an explorer has the lease of the screen now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnEdge:
-    """An action that leads from one screen to another, as an SVG path."""
+    """The edge from one screen to another; `d` is the attribute of its SVG path."""
 
     hop: PathHop
     d: str
@@ -50,7 +51,7 @@ class DrawnEdge:
 
 @dataclass(frozen=True, slots=True)
 class CurveLine:
-    """One line of the coverage curve."""
+    """One line of the coverage curve; `d` is the attribute of its SVG path."""
 
     name: str
     colour: str
@@ -59,7 +60,11 @@ class CurveLine:
 
 
 def exploration(run: RunView, values: Mapping[str, str]) -> str:
-    """Render the graph of one task; a run without exploration says so."""
+    """Render the exploration graph of one task and seed, or a text if the run has explored nothing.
+
+    values   `id` is the task and the seed, with a space between them; without `id`, the first graph is shown
+    raises   UsageError if the run has not explored this task and seed
+    """
     known = run.store.explorations()
     if not known:
         return render("_exploration.html", known=(), chosen="")
@@ -74,7 +79,7 @@ def exploration(run: RunView, values: Mapping[str, str]) -> str:
 
 
 def drawing(run: RunView, graph: Graph) -> dict[str, object]:
-    """The values of the template for a graph."""
+    """Return the values that the template of the page needs for a graph."""
     held = {one.screen_id: one.explorer for one in run.store.held_leases()}
     open_screens = frontier(graph, (), run.config.exploration.max_depth)
     screens = placed(graph, open_screens, held)
@@ -103,7 +108,11 @@ def drawing(run: RunView, graph: Graph) -> dict[str, object]:
 def placed(
     graph: Graph, open_screens: Mapping[int, int], held: Mapping[int | None, str]
 ) -> list[DrawnScreen]:
-    """Screens in columns by depth, each column in the order in which its screens were found."""
+    """Place the screens in columns by depth. Within a column they are in the order in which they were found.
+
+    open_screens   number of untried candidates by screen id, for the screens of the frontier
+    held           name of the explorer by screen id, for the screens that are leased
+    """
     depth_of = depths(graph)
     columns: defaultdict[int, int] = defaultdict(int)
     drawn = []
@@ -123,7 +132,7 @@ def placed(
 
 
 def edges_between(graph: Graph, place_of: Mapping[int, DrawnScreen]) -> list[DrawnEdge]:
-    """One curve for each pair of screens between which an action leads; the first action names it."""
+    """Return one edge for each pair of screens that an action connects, with the first such action."""
     drawn: dict[tuple[int, int], DrawnEdge] = {}
     for hop, targets in graph.edges():
         pair = hop.source_id, hop.target_id
@@ -134,7 +143,7 @@ def edges_between(graph: Graph, place_of: Mapping[int, DrawnScreen]) -> list[Dra
 
 
 def curve_between(source: DrawnScreen, target: DrawnScreen) -> str:
-    """An SVG path from the right side of a screen to the left side of another, or around to it."""
+    """Return the SVG path of an edge: side to side if the target is further right, else top to top."""
     x0, y0 = source.x + NODE_WIDTH, source.y + NODE_HEIGHT // 2
     x1, y1 = target.x, target.y + NODE_HEIGHT // 2
     if target.x > source.x:
@@ -146,7 +155,7 @@ def curve_between(source: DrawnScreen, target: DrawnScreen) -> str:
 
 
 def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
-    """The lines of screens and shapes over actions, in a box of 1000 x 1000."""
+    """Return the lines of the numbers of screens and shapes over actions, in a box of 1000 x 1000."""
     most_actions = max(1, curve[-1].actions)
     most = max(1, curve[-1].screens)
 
@@ -166,12 +175,12 @@ def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
 
 
 def _y(share: float) -> float:
-    """The height of a share of the largest count, in thousandths from the top."""
+    """Return the y coordinate, from 0 at the top to 1000, of a share of the largest count."""
     return CURVE_BOTTOM - share * (CURVE_BOTTOM - CURVE_TOP)
 
 
 def ticks_of(curve: Sequence[CoveragePoint]) -> list[tuple[float, str]]:
-    """The number of screens at each grid line, with its height in thousandths from the top."""
+    """Return y coordinate, from 0 at the top to 1000, and label of each grid line of the coverage curve."""
     most = max(1, curve[-1].screens)
     step = tick_step(float(most))
     return [

@@ -1,7 +1,8 @@
 """The inspection endpoint: the sidecar of a control node that other machines ask for its run.
 
-`python -m dart.web.inspection RUN_DIR PID`. It listens only if the record is on a server, where it announces
-its address and a token: who may read the record may inspect the run and stop it (docs/cluster.md).
+It runs as `python -m dart.web.inspection RUN_DIR PID`, only if the record is on a server. It announces its
+address and an access token in the record. So every user who may read the record may inspect the run and stop
+it (docs/cluster.md).
 """
 
 import os
@@ -41,19 +42,20 @@ from dart.web.auth import is_token
 from dart.web.server import TOKEN_BYTES, listen, serve
 
 KEEP_EVERY_S = 5.0
-"""Interval at which the row in the record is brought up to date."""
+"""Seconds between two updates of the announcement in the record."""
 
 EVERYWHERE = ("0.0.0.0", "::")
-"""Hosts that stand for every address of a machine; none of them can be asked from elsewhere."""
+"""Hosts that mean all addresses of this machine. Other machines cannot connect to them, so they are not
+announced."""
 
 RETRY_S = 5.0
-"""Wait before another try to listen or to announce."""
+"""Seconds before another try to open the listening socket."""
 
 
 class Endpoint:
-    """Answers requests that have the token.
+    """Answers requests that have the access token.
 
-    main_pid   the main process of the run
+    main_pid   pid of the main process of the run
     """
 
     def __init__(self, paths: RunPaths, token: str, main_pid: int) -> None:
@@ -62,7 +64,7 @@ class Endpoint:
         self._main_pid = main_pid
 
     def guarded(self, answer: Callable[[Request], bytes]) -> Callable[[Request], object]:
-        """Return the handler of a request: refuse it without the token, else answer it in a thread."""
+        """Return a request handler that refuses requests without the token, and answers in a thread."""
 
         async def respond(request: Request) -> Response:
             if not is_token(self._token, _bearer(request)):
@@ -89,7 +91,7 @@ class Endpoint:
         return encode(control(self._paths.root, call))
 
     def end(self, request: Request) -> bytes:
-        """Ask the main process to end. This process ends with it."""
+        """Ask the main process to end, after a drain or, with `now=1`, at once. This process ends, too."""
         pidfd = os.pidfd_open(self._main_pid)
         try:
             ask_to_end(self._paths, pidfd, now=request.query_params.get("now") == "1")
@@ -114,12 +116,12 @@ async def _body(request: Request) -> bytes:
 
 def _number(text: str | None) -> int:
     if text is None or not text.isascii() or not text.isdigit():
-        raise UsageError(f"expected a whole number, got {text!r}")
+        raise UsageError(f"expected whole numbers for inode and offset, got {text!r}")
     return int(text)
 
 
 def inspection_app(paths: RunPaths, token: str, main_pid: int) -> Starlette:
-    """The endpoint of a run as an ASGI application."""
+    """Return the inspection endpoint of a run as an ASGI application."""
     endpoint = Endpoint(paths, token, main_pid)
     routes = [
         Route("/state", endpoint.guarded(endpoint.state)),
@@ -136,16 +138,16 @@ async def _on_error(_: Request, error: Exception) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Keeps the row of this control node in the record, from a thread of its own."""
+    """Keeps the announcement of this control node in the record up to date."""
 
     paths: RunPaths
     record: RecordAddress
     node: ControlNode
 
     def keep(self) -> None:
-        """Announce the node, then bring its row up to date until the process ends.
+        """Announce the node, then renew the announcement until the process ends. Call this in a thread.
 
-        While the record takes no writes, the row stays as it is; the endpoint answers all the same.
+        While the record takes no writes, the announcement gets older, but the endpoint continues to answer.
         """
         log = structlog.get_logger(actor=INSPECTION)
         is_announced, says = False, ""
@@ -195,7 +197,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _listening(paths: RunPaths, config: Config, record: RecordAddress) -> tuple[socket, str]:
-    """Open the listening socket and return it with its address. While that fails, report it and try again."""
+    """Open the listening socket and return it with its address for other machines.
+
+    If this fails, write the reason into the status of the sidecar and try again every `RETRY_S`.
+    """
     while True:
         try:
             host = config.inspection.host or database_at(record).own_host()
@@ -203,7 +208,7 @@ def _listening(paths: RunPaths, config: Config, record: RecordAddress) -> tuple[
             if host in EVERYWHERE:
                 host = database_at(record).own_host()
         except (UnavailableError, StoreUnavailable) as error:
-            text = f"{error}; other machines cannot ask for the run; it is tried again every {RETRY_S:g} s"
+            text = f"{error}; other machines cannot inspect the run; the next try is in {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=INSPECTION, is_well=False, text=text))
             time.sleep(RETRY_S)
             continue

@@ -23,7 +23,7 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware around the whole application: refuses requests and adds headers to responses."""
+    """ASGI middleware around the page: refuses requests by the rules `access`, adds headers to responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class Guard:
 def asked_of(scope: Scope) -> RequestFacts:
     """Return the parts of a request that the rules of `dart.web.auth` use.
 
-    Some headers may occur only once; such a header counts as missing if it is repeated.
+    A header that may occur only once, such as `Host`, counts as missing if it is repeated.
     """
     headers = Headers(scope=scope)
 

@@ -1,8 +1,8 @@
 """What the pages show: each page as parts, each part a function from a run to HTML.
 
-A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. Tree and
-actors are read from the board alone, so they are right while the record is locked or an actor hangs. The
-functions block, so the event loop runs them in threads (`dart.web.blocking`).
+A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. The tree
+and the vitals of an actor are read from the board alone, so they are right while the record is locked or an
+actor hangs. The functions block, so the event loop runs them in threads (`dart.web.blocking`).
 """
 
 import math
@@ -31,21 +31,22 @@ from dart.web.run_view import RunView
 
 BINS = 96
 BIN_S = 4.0
-"""Shortest bin of the charts over time: in a shorter one, a rate would be that of a single episode."""
+"""Shortest bin of the charts over time, in seconds. A shorter bin would often have a single episode."""
 
 STRETCH_MIN_S = 60.0
 SPARK_BINS = 24
 NEWEST = 12
-"""Number of the newest faults and events that the overview lists."""
+"""How many of the newest faults, and of the newest events, the overview lists."""
 
 TASK_TRAJECTORIES = 30
 
 NEWS_READ = 200
 NEWS_S = 86_400.0
-"""Largest age of a supervisor's report on the overview; the page of an actor shows older reports too."""
+"""Largest age, in seconds, of a supervisor's report on the overview. The page of an actor also shows older
+ones."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
-"""Stretches of time that the charts can show, in seconds by their name; None is the whole run."""
+"""Spans of time that the charts can show: seconds by name, None for the whole run."""
 
 
 STILL = math.inf
@@ -61,7 +62,7 @@ class Values(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """A part of a page, which is rendered by itself every `every_s` seconds."""
+    """A part of a page. It is rendered every `every_s` seconds, independently of other parts."""
 
     name: str
     every_s: float
@@ -70,17 +71,17 @@ class PagePart:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A page that follows the run."""
+    """A page of the run: its title and its parts."""
 
     title: str
     """Title of the page. Names in braces, as in `Rollout {id}`, are replaced by values of the address."""
     place: str
-    """The entry of the menu that is marked while the page is shown."""
+    """The entry of the menu that is marked while the page is shown; empty for no entry."""
     parts: tuple[PagePart, ...]
 
 
 def head(run: RunView, _: Values) -> str:
-    """Render the line above every page, which shows the run and its health."""
+    """Render the line at the top of every page, which shows the run, its health and its phase."""
     snapshot = run.snapshot
     tone, word = "idle", "ended"
     if run.pid is not None:
@@ -112,7 +113,10 @@ def _charts(run: RunView, values: Values) -> str:
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
-    """Cut the time that the charts show, up to now or to the end of the run, into at most `most` bins."""
+    """Cut the time that the charts show into at most `most` bins. It ends now or at the end of the run.
+
+    window_s   how much of the newest time is shown; None for the whole run
+    """
     last = run.store.last_unix_s()
     ends = time.time() if run.pid is not None or last is None else last
     began = run.store.began_unix_s()
@@ -150,7 +154,7 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
 
 
 def _measured(run: RunView, bins: Bins) -> list[Dot]:
-    """Return the evaluations before and after training, as dots at the two ends of the time that is drawn."""
+    """Return the evaluations before and after training, as dots at the left and right end of the chart."""
     found = []
     for at, phase in zip(bins.span, EvaluationPhase, strict=True):
         mean = EvaluationResult(scores(run.store, run.config, phase)).mean
@@ -216,7 +220,10 @@ def _newest(run: RunView, _: Values) -> str:
 
 
 def _news(run: RunView) -> list[Event]:
-    """Read the events that are shown by default and the supervisors' reports, newest first."""
+    """Read the newest events that are shown by default, and supervisors' reports up to `NEWS_S` old.
+
+    Both are returned together as events, newest first.
+    """
     news = [event for event in run.store.find_events(kinds=USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
     news += [event_of(report) for report in all_reports(run.paths.root, time.time() - NEWS_S)]
     return sorted(news, key=lambda event: -event.unix_s)
@@ -306,7 +313,7 @@ def _task_trajectories(run: RunView, values: Values) -> str:
 # ---- which page ----
 
 HEAD = PagePart("head", 1.0, head)
-"""The first part of every page."""
+"""The part at the top of every page."""
 
 PAGES: Mapping[str, WebPage] = {
     "head": WebPage("", "", ()),
@@ -352,7 +359,10 @@ PAGES: Mapping[str, WebPage] = {
 
 
 def page_of(name: str, values: Values) -> WebPage:
-    """Return the page with a name. Raises UsageError for a page that does not exist."""
+    """Return the page with this name, with the part `HEAD` and the values of the address in its title.
+
+    Raises UsageError if there is no such page.
+    """
     page = PAGES.get(name)
     if page is None:
         raise UsageError(f"there is no page {name!r}; the pages are {', '.join(PAGES)}")

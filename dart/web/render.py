@@ -1,4 +1,4 @@
-"""Render the HTML templates. Every value is escaped, and a name without a value raises an error."""
+"""Render the HTML templates. Values are escaped, and a template that uses a missing value raises an error."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
-"""The files that are served unchanged, with their media types."""
+"""The files that are served unchanged: media type by file name."""
 
 
 @cache

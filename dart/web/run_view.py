@@ -30,7 +30,7 @@ from supervision import reports
 from supervision.reports import SupervisorReport
 
 LOG_BYTES = 64 << 10
-"""How many bytes are read from the end of a log."""
+"""Largest number of bytes that are read from the end of a log."""
 
 LOG_LINES = 120
 REPORTS_MOST = 20
@@ -38,7 +38,10 @@ PNG_HEAD_BYTES = 24
 
 
 class RunView:
-    """A run as one HTTP response shows it. Every part is read when it is first used."""
+    """A run as one HTTP response shows it. Each property is read at its first use and then kept.
+
+    Making a view raises TemporaryError if the run has no configuration or no record yet.
+    """
 
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
@@ -63,7 +66,7 @@ class RunView:
 
     @cached_property
     def pid(self) -> int | None:
-        """Pid of the main process, 0 before the process has written it; None if the run is not running."""
+        """Pid of the main process; 0 if it has not written its pid yet, None if the run is not running."""
         return holder(self.paths.root)
 
     @cached_property
@@ -91,12 +94,15 @@ class RunView:
 
     @cached_property
     def actors(self) -> tuple[ActorRow, ...]:
-        """Every actor, from the board. Raises NotRunningError before the run has a board."""
+        """Every actor, read from the board alone.
+
+        Raises NotRunningError if there is no board yet, and TemporaryError while the run is starting.
+        """
         self._refuse_earlier_board()
         return read_actors(self.paths.root)
 
     def _refuse_earlier_board(self) -> None:
-        """Raise TemporaryError while the run is starting and its board is still that of an earlier start."""
+        """Raise TemporaryError while the run is starting and the board is still that of its last start."""
         is_unreachable = state_of_main(self.paths.root, self.pid or 0) == UNREACHABLE
         if self.pid is not None and is_of_earlier_part(self.paths) and not is_unreachable:
             who = f" as process {self.pid}" if self.pid else ""
@@ -106,22 +112,22 @@ class RunView:
 
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
-        """The row of every engine, read from the board alone."""
+        """Every engine, read from the board alone."""
         return engine_rows(rows_of(self.paths.board))
 
     def actor(self, name: str) -> ActorRow:
-        """Return the row of an actor. Raises UsageError for a name that is not on the board."""
+        """Return the row of an actor. Raises UsageError if the board has no actor of this name."""
         return find_actor(name, self.actors)
 
     def log(self, actor: ActorRow) -> list[LogLine]:
-        """The last lines of an actor's log."""
+        """Return the last lines of an actor's log, oldest first."""
         fetch_logs(self.paths.root, actor.name)
         return [
             line for text in _last_lines(self.paths.logs / f"{actor.name}.jsonl") if (line := parse(text))
         ]
 
     def ends(self, actor: ActorRow) -> list[SupervisorReport]:
-        """The supervisor's reports about an actor, newest first."""
+        """Return the newest reports of its supervisor about an actor, newest first; none for the root."""
         found = reports.read(self.paths.root, actor.parent) if actor.parent else ()
         return [report for report in reversed(found) if report.offender.id == actor.name][:REPORTS_MOST]
 
@@ -138,7 +144,7 @@ class RunView:
         return next((texts for folder in folders if (texts := token_texts(folder))), {})
 
     def size_of(self, sha256: str) -> tuple[int, int] | None:
-        """Read width and height of a screenshot in pixels; None if it cannot be read or is no PNG."""
+        """Read width and height of a screenshot in pixels; None if it cannot be read or is not a PNG."""
         try:
             return png_size(self.blobs.screenshots.read(sha256)[:PNG_HEAD_BYTES])
         except (StoreError, ValueError):
@@ -146,20 +152,23 @@ class RunView:
 
 
 _counted: dict[tuple[RecordAddress, int], EventCounts] = {}
-"""Number of events counted so far in each record, by its address, and by inode where it is a file.
+"""How many events each record has, as counted so far. The next response only has to count newer events.
 
-The next response counts only newer events.
+The key is the address of the record and its inode, which is 0 for a record on a server.
 """
 
 
 @lru_cache(maxsize=4)
 def _config(path: Path, mtime_ns: int) -> Config:
-    """Read the configuration of a run, and cache it: reading would take most of the time of a response."""
+    """Read the configuration of a run, and cache it, because reading takes most of the time of a response.
+
+    mtime_ns   modification time of the file, so that a changed file is read again
+    """
     return load_config(path)
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """Read the last lines of a log, which may be 4 MiB long. The first of these lines may be cut."""
+    """Read the last lines of a log, oldest first. The beginning of the first line may be cut off."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, SEEK_END) - LOG_BYTES))

@@ -1,8 +1,8 @@
 """The pages for scrapers and health checks. They only read the run.
 
-    /metrics   every metric of `dart.inspect.metrics`, 200; 503 when the record cannot be read now
-    /livez     200 while the run works, else 503 with the reasons (`dart.inspect.health`)
-    /readyz    200 while episodes can be played and stored, else 503 with the reasons
+    /metrics   status 200 with every metric of `dart.inspect.metrics`; 503 if the run cannot be read now
+    /livez     status 200 while the run works, else 503 with the reasons (`dart.inspect.health`)
+    /readyz    status 200 while episodes can be played and stored, else 503 with the reasons
 
 The web page serves them among its own pages; `dartrl metrics --listen` serves them alone.
 """
@@ -23,13 +23,16 @@ from dart.web.blocking import BlockingPool
 from dart.web.run_view import RunView
 
 FRESH_S = 1.0
-"""Time during which requests to the same page share one response."""
+"""Seconds during which requests to the same page share one response."""
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def scrape_routes(paths: RunPaths, blocking: BlockingPool) -> list[Route]:
-    """Return the routes of the three pages of a run, for any Starlette application."""
+    """Return the routes of the three pages of a run, for a Starlette application.
+
+    blocking   the threads in which the run is read
+    """
 
     def route(path: str, job: Callable[[], tuple[int, str]], media_type: str = "text/plain") -> Route:
         async def respond(_: Request) -> Response:
@@ -58,7 +61,7 @@ def _verdict(problems: list[str]) -> tuple[int, str]:
 
 
 def scrape_app(paths: RunPaths) -> Starlette:
-    """Make an ASGI application that serves only `/metrics`, `/livez` and `/readyz`, without a token."""
+    """Make an ASGI application that serves only the three pages, and asks for no access token."""
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 

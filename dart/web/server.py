@@ -1,7 +1,7 @@
 """The HTTP server of a run: its socket, uvicorn with limits on idle connections, and the token file.
 
-uvicorn alone counts every connection against its limit and has no deadline for a request to arrive. Idle
-connections could then keep out the pages that follow the run.
+uvicorn itself counts idle connections against its limit of connections, and has no deadline for a request to
+arrive. So idle connections could keep out open pages. This module closes idle connections.
 """
 
 import asyncio
@@ -22,10 +22,11 @@ from dart.core.errors import DiskError, UnavailableError, UsageError
 from dart.web.auth import is_loopback
 
 HEAD_S = 5.0
-"""Time within which the first line and the headers of a request must arrive on an idle connection."""
+"""Seconds after which a connection is closed if no whole request head (first line and headers) has
+arrived."""
 
 WAITING_MOST = 48
-"""Largest number of connections without a request. If one more is opened, the oldest of them is closed."""
+"""Largest number of idle connections. If there is one more, the one that was idle longest is closed."""
 
 
 class BoundedHttp(H11Protocol):
@@ -34,7 +35,7 @@ class BoundedHttp(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._request_due: asyncio.TimerHandle | None = None
-        """The timer that closes the connection; None while a request is under way."""
+        """The timer that closes the idle connection; None while a request is being answered."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -83,14 +84,15 @@ CONNECTIONS_MOST = 128
 REQUEST_HEAD_BYTES = 16 << 10
 BEAT_EVERY_S = 5
 END_S = 1
-"""Longest wait for connections to close at the end. Pages that follow the run never close theirs."""
+"""Longest wait, in seconds, for connections to close at the end. Open pages never close theirs."""
 
 
 def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None = None) -> None:
     """Serve an application until SIGINT or SIGTERM.
 
-    beat   called every few seconds. If `beat` is given, configure logging for the process before: uvicorn's
-           warnings then go to that log
+    listener   the listening socket
+    beat       called every few seconds, to give a sign of life. With `beat`, uvicorn's warnings go to the log
+               that the process has configured; without it, uvicorn configures its own log.
     """
 
     async def notify() -> None:
@@ -118,7 +120,7 @@ def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket at an address; port 0 takes a free port. Raises UnavailableError."""
+    """Open a listening socket; port 0 takes a free port. Raises UnavailableError if this fails."""
     try:
         (family, *_, place), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -137,14 +139,14 @@ def address(host: str, port: int) -> str:
 
 
 def own_names(host: str) -> list[str]:
-    """Return this machine's names, by which others may reach a server at `host`; none for loopback."""
+    """Return the names by which other machines may reach a server at `host`; empty for loopback."""
     return [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
 
 
 def token_of(path: Path) -> tuple[str, bool]:
-    """Return the token in a file, and whether this call made the file because there was none.
+    """Return the access token in a file, and whether this call made the file because there was none.
 
-    raises   UsageError for a file that other users can read, DiskError
+    raises   UsageError if other users can read the file, DiskError if the file cannot be made or read
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

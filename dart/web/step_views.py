@@ -2,8 +2,8 @@
 
 The marks show an action on the screenshot that the policy saw. A click is a cross, a drag an arrow, a scroll
 an arrow in its direction. Typed text and pressed keys, which have no place on the screen, are a label at the
-lower edge. Sizes grow with the picture, so that the marks look the same on a page of 160 pixels and on a
-desktop.
+lower edge. The size of marks is proportional to the picture, so that they look the same on a small task
+page and on a desktop.
 """
 
 import json
@@ -39,11 +39,12 @@ from dart.core.actions import (
 from dart.core.types import Step
 
 ARM = 0.03
-"""Half the width of a cross, as a share of the picture's longer side. Marks have their size in this unit."""
+"""Half the width of a cross, as a share of the picture's longer side. It is the unit for the sizes of
+marks."""
 
 SCROLL_ARMS = 3.0
 LETTER_ARMS = 1.5
-"""Height of a letter of a label, in arms (`ARM`)."""
+"""Height of the letters of a label, as a multiple of `ARM`."""
 
 LETTER_WIDTH = 0.6
 """Width of a monospaced letter, as a share of its height."""
@@ -67,18 +68,18 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What is drawn on a picture, with a caption."""
+    """The marks to draw on a picture, and a caption."""
 
     marks: tuple[Mark, ...]
     caption: str
     is_action: bool = True
-    """Whether the answer is an action of the grammar."""
+    """Whether the answer could be parsed as actions."""
 
 
 def overlay(answer: str, width: int, height: int) -> Overlay:
     """Return the marks and the caption of an answer on a picture of `width` x `height` pixels.
 
-    If the answer is no action, there are no marks, and the caption says why.
+    If the answer cannot be parsed as actions, there are no marks, and the caption says why.
     """
     try:
         actions = parse_actions(answer)
@@ -93,7 +94,7 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
 
 
 def _all_marks(actions: Sequence[Action], width: int, height: int) -> tuple[Mark, ...]:
-    """Return the marks of an answer's actions: those with a place, and one label for all others."""
+    """Return the marks of an answer's actions. Texts, keys and scrolls without a point share one label."""
     placed = [mark for one in actions if not _has_label(one) for mark in marks_of(one, width, height)]
     labelled = [caption_of(action) for action in actions if _has_label(action)]
     if not labelled:
@@ -188,7 +189,10 @@ def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark
 
 
 def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...]:
-    """Draw a text on a plate at the lower edge, in letters of height `letter`, cut to the picture's width."""
+    """Draw a text on a plate at the lower edge of the picture. The text is cut to the picture's width.
+
+    letter   height of the letters, in pixels of the picture
+    """
     fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
     plate = {
@@ -227,12 +231,12 @@ class Token:
 
     @property
     def tone(self) -> str:
-        """The class of the style sheet for the token's probability: `p0` below 0.2, to `p4` from 0.8."""
+        """The CSS class for the token's probability: from `p0`, below 0.2, to `p4`, from 0.8."""
         return f"p{min(4, int(self.probability * 5))}"
 
 
 NO_SIZE: Size = (160, 210)
-"""Width and height, in pixels, of the empty place that is shown for a missing screenshot."""
+"""Width and height in pixels that a missing screenshot is assumed to have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +263,7 @@ class StepView:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy of the answer's tokens, in nats; None if unknown. Curation selects steps by it."""
+        """Mean entropy of the answer's tokens, in nats; None if unknown. It decides on high-entropy steps."""
         return fmean(self.step.entropies) if self.step.entropies else None
 
     @property
@@ -303,7 +307,7 @@ def _tokens(step: Step, texts: Mapping[int, str]) -> tuple[Token, ...]:
 def first_difference(first: Sequence[Step], second: Sequence[Step]) -> int | None:
     """Return the number of the first step, from 1, in which two episodes differ in screenshot or answer.
 
-    None if all steps are the same.
+    None if all steps are equal. An episode that is shorter differs in the first step that it lacks.
     """
     pairs = enumerate(zip_longest(first, second), start=1)
     return next((number for number, (one, other) in pairs if _seen(one) != _seen(other)), None)
@@ -318,7 +322,7 @@ FILE_BYTES_MOST = 64 << 20
 """Largest tokenizer.json that is read; those of policies with 7 B parameters have about 11 MB."""
 
 _BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
-"""The visible letter for each letter that a byte-level tokenizer writes for a space and a line break."""
+"""What is shown for the letters by which a byte-level tokenizer writes a space and a line break."""
 
 
 def token_texts(policy: Path) -> dict[int, str]:

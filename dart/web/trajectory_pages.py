@@ -1,4 +1,4 @@
-"""Trajectories as pages: the list, one episode step by step, two episodes side by side, one as a file.
+"""Pages about trajectories: the list, one episode step by step, two side by side, one as a file.
 
 The functions block, so the event loop runs them in threads (`dart.web.blocking`).
 """
@@ -24,7 +24,7 @@ from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
 ID_DIGITS = 18
-"""Largest number of digits of a number in an address; the record counts in 64 bits."""
+"""Largest number of digits of an id in an address, so that the id fits into 64 bits."""
 
 RESULTS = {"": None, "success": True, "failure": False}
 
@@ -33,7 +33,7 @@ OTHERS_MOST = 30
 
 
 def number(values: Mapping[str, str], name: str) -> int:
-    """Read the whole number with this name from an address. Raises UsageError."""
+    """Read the parameter `name` of an address as a whole number. Raises UsageError if it is not one."""
     text = values.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
         raise UsageError(
@@ -44,7 +44,11 @@ def number(values: Mapping[str, str], name: str) -> int:
 
 
 def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
-    """Read the filter of a list of trajectories from an address. Raises UsageError."""
+    """Read the filter of a list of trajectories from an address.
+
+    The parameters are `task`, `outcome`, `result` (`success` or `failure`) and `before`, a rollout id. A
+    missing parameter does not filter. Raises UsageError for a value that is not possible.
+    """
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
         raise UsageError(f"there is no outcome {outcome[:40]!r}; the outcomes are {', '.join(Outcome)}")
@@ -62,7 +66,7 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
 
 
 def trajectories(run: RunView, values: Mapping[str, str]) -> str:
-    """Render a page of the list of trajectories, with its filters."""
+    """Render one page of the list of trajectories, newest first, with the form for its filters."""
     rows = run.store.trajectory_page(wanted(values, run.config))
     kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
     older = urlencode({**kept, "before": str(rows[-1].rollout_id)}) if len(rows) == PAGE else ""
@@ -81,7 +85,10 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
 
 
 class EpisodePage:
-    """One rollout with the steps of its trajectory or, without one, the steps of its parked episode."""
+    """One rollout with the steps of its trajectory or, if it has none, those of its parked episode.
+
+    Raises UsageError if the run has no such rollout.
+    """
 
     def __init__(self, run: RunView, rollout_id: int) -> None:
         fate = run.store.fate(rollout_id)
@@ -148,7 +155,7 @@ def compare(run: RunView, values: Mapping[str, str]) -> str:
 
 
 def address(sha256: str) -> str:
-    """Return the address of a screenshot on the web page."""
+    """Return the path of a screenshot on the web page."""
     return f"/blobs/{sha256}.png"
 
 
@@ -156,6 +163,7 @@ def trajectory_html(run: RunView, rollout_id: int) -> str:
     """Return the page of a rollout as HTML, which contains its screenshots, style and script.
 
     The content security policy of the page admits only this style and this script, by their hashes.
+
     raises   UsageError if the run has no such rollout
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
@@ -171,7 +179,10 @@ def trajectory_html(run: RunView, rollout_id: int) -> str:
 
 
 def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
-    """Write the page of a rollout into a file. Raises UsageError, and DiskError if it cannot be written."""
+    """Write the page of a rollout into an HTML file.
+
+    raises   UsageError if the run has no such rollout, DiskError if the file cannot be written
+    """
     with RunView(paths) as run:
         html = trajectory_html(run, rollout_id)
     try:
@@ -183,7 +194,7 @@ def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
 
 
 def _as_data(blobs: BlobStore, sha256: str) -> str:
-    """Return a screenshot as a `data:` address; `data:,` if the screenshot is lost or damaged."""
+    """Return a screenshot as a `data:` URL; the empty `data:,` if the screenshot is missing or damaged."""
     try:
         content = blobs.read(sha256)
     except BlobDamage:

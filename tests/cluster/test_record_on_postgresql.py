@@ -105,7 +105,9 @@ def test_of_two_stores_the_older_one_commits_nothing(
     lease = store.lease_rollout(group_id, "env-000", 60.0)
     with Store(address, steps=steps) as newer:
         for _ in range(3):
-            with pytest.raises(StoreTakenOver, match="writes it since epoch 2, this one wrote in epoch 1"):
+            with pytest.raises(
+                StoreTakenOver, match="took over writing in epoch 2; this process wrote in epoch 1"
+            ):
                 store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, 1.0))
             with pytest.raises(StoreTakenOver):
                 store.record_event("restart", "env-000")
@@ -236,7 +238,7 @@ def test_a_commit_whose_answer_got_lost_is_asked_for(
     if is_kept:
         store.record_event("restart", "env-000")
     else:
-        with pytest.raises(StoreBusy, match="its server ended while it committed"):
+        with pytest.raises(StoreBusy, match="its server ended during a commit"):
             store.record_event("restart", "env-000")
     assert len(store.events()) == is_kept
 

@@ -112,7 +112,7 @@ def test_equal_rewards_pause_the_run_until_it_is_resumed_and_outlive_the_curator
     status = dartrl(run, "status", "--json")
     assert status.returncode == 1
     told = json.loads(status.stdout)["notices"]
-    assert any(one.startswith("the run is paused by the alarm equal_rewards since") for one in told)
+    assert any(one.startswith("the run has been paused by the alarm equal_rewards since") for one in told)
     assert any("alarm equal_rewards: 100% of" in one and "check the evaluator" in one for one in told)
 
     pid, _ = curator(run)

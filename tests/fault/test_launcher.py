@@ -76,7 +76,7 @@ def test_the_launcher_asks_and_every_ask_ends(folder: Path) -> None:
         assert system.ask("a", Echo(text="hello")) == Echo(text="hello")
         with pytest.raises(ActorDied, match="'ghost'"):
             system.ask("ghost", Echo())
-        with pytest.raises(Refused, match="takes no Echo"):
+        with pytest.raises(Refused, match="has no handler for Echo"):
             system.ask("root", Echo())
         with pytest.raises(AskTimeout, match=r"within 0.2 s"):
             system.ask("a", Misbehave(how="never answer"), deadline_s=0.2)

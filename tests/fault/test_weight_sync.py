@@ -164,7 +164,7 @@ class Scene:
             )
 
         eventually(is_doubted, f"weight_sync doubts {name}", self.processes.explain, PATIENCE_S)
-        with pytest.raises(Refused, match="takes no Probe"):  # its next turn: the one before is over
+        with pytest.raises(Refused, match="no handler for Probe"):  # its next turn: the one before is over
             self.processes.system.ask("weight_sync", m.Probe(), deadline_s=ASK_DEADLINE_S)
 
     def await_all_at(self, version: int, *workers: str) -> None:

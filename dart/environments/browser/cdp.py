@@ -46,7 +46,8 @@ STDERR_TAIL_BYTES = 2048
 """How much of the end of the browser's stderr is kept for `BrowserDied`."""
 
 EXIT_GRACE_S = 0.2
-"""How long a browser that closed its pipe has to exit by itself, with its exit code, before it is killed."""
+"""Seconds between the moment a browser closes its pipe and its SIGKILL. A browser that exits by itself within
+this time reports its own exit code."""
 
 KILL_DEADLINE_S = 5.0
 """How long to wait for a killed browser to end."""
@@ -102,7 +103,9 @@ class CdpSession:
         return self.browser.post(method, params, session=self)
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the JSON value of a JavaScript expression in the page; a promise is awaited."""
+        """Return the JSON value of a JavaScript expression in the page; a promise is awaited.
+
+        Raises CallRefused when the expression throws an error."""
         params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         result = await self.post("Runtime.evaluate", params)
         if "exceptionDetails" in result:
@@ -110,9 +113,10 @@ class CdpSession:
         return result["result"].get("value")
 
     def next_binding_call(self) -> asyncio.Future[str]:
-        """Return a future of the argument of the page's next call of a bound function.
+        """Return a future that receives the argument of the page's next call of a binding.
 
-        `Runtime.addBinding` binds functions. The future of an earlier call of this method gets nothing more.
+        A binding is a function that `Runtime.addBinding` has added to the page. Only the newest future
+        receives an argument; one that an earlier call of this method returned stays pending.
         """
         self._bound = asyncio.get_running_loop().create_future()
         return self._bound
@@ -133,7 +137,7 @@ class CdpSession:
                 self.browser.on_page_gone(self, method)
 
     def _answer(self, request_id: str, url: str) -> None:
-        """Answer an intercepted request: with its document, or as blocked."""
+        """Answer an intercepted request with the document of its URL; block the request if there is none."""
         document = self.documents.get(url)
         if document is None:
             self.post("Fetch.failRequest", {"requestId": request_id, "errorReason": "BlockedByClient"})
@@ -147,7 +151,7 @@ class CdpSession:
         self.post("Fetch.fulfillRequest", response)
 
     def end(self, fault: InfrastructureFault) -> None:
-        """Mark the page as gone, and fail the future that waits for an event of it."""
+        """Mark the page as gone, and fail the newest future of `next_binding_call`."""
         self.fault = fault
         _fail(self._bound, fault)
 
@@ -172,11 +176,11 @@ class Browser(asyncio.SubprocessProtocol):
 
     @classmethod
     async def launch(cls, executable: str, profile_dir: Path, flags: Sequence[str] = ()) -> "Browser":
-        """Start a browser. Its user data live in ``profile_dir``, which is emptied before and removed after.
+        """Start a browser. Its user data are in ``profile_dir``, which is emptied now and removed by `close`.
 
-        flags   more flags than `FLAGS`
+        flags   command-line flags in addition to `FLAGS`
 
-        Raises BrowserMissing, or InstallationIncomplete without the launcher.
+        Raises BrowserMissing, or InstallationIncomplete when the program `LAUNCHER` is not installed.
         """
         if not os.access(executable, os.X_OK):
             raise BrowserMissing(executable)
@@ -194,7 +198,9 @@ class Browser(asyncio.SubprocessProtocol):
     # ---- calls ----
 
     def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Result:
-        """Send a call without waiting for it; the returned future receives its result."""
+        """Send a call without waiting for it; the returned future receives its result.
+
+        session   the page that the call is for; None for a call to the browser itself"""
         result: Result = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
@@ -226,7 +232,9 @@ class Browser(asyncio.SubprocessProtocol):
         self.on_page_gone(session, "closed by its environment")
 
     def on_page_gone(self, session: CdpSession, event: str) -> None:
-        """Fail all calls that wait for this page, because the browser never returns from them."""
+        """Fail all calls that wait for this page, because the browser never answers them.
+
+        event   what ended the page, for the message of the fault"""
         if self._sessions.pop(session.session_id, None) is None:
             return
         session.end(PageCrashed("the last call", event))

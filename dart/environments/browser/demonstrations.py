@@ -6,8 +6,8 @@ write, for every task, as many *successful* episodes as asked for::
     DIR/demonstrations.jsonl          one line for each episode: task_id, seed, instruction, reward, steps
     DIR/screenshots/<sha256>.png      each screenshot once
 
-A step is ``{"screenshot_sha256", "action", "box"}``: the screenshot before the action, the action's text, and
-the box of the element under its point if it has one point.
+A step is ``{"screenshot_sha256", "action", "box"}``: the screenshot before the action and the action's text.
+A click on an element also has the element's box: [left, top, right, bottom] in pixels of the screenshot.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from dart.environments.browser.in_parallel import in_parallel
 EnvironmentT = TypeVar("EnvironmentT", bound=BrowserEnvironment[Any])
 
 DEADLINE_S = 60.0
-"""Deadline of every call to the environment while an oracle plays; a loaded machine takes seconds for one."""
+"""Deadline of every call to the environment while an oracle plays; on a busy machine a call takes seconds."""
 
 SPARE = 1.1
 """Number of seeds to try for each wanted episode, because an oracle fails on up to 5 % of the seeds."""
@@ -41,8 +41,8 @@ class OracleKind(Generic[EnvironmentT]):
     """A kind of environment whose oracles can play.
 
     make        makes an environment in a scratch folder
-    oracle_of   returns the oracle of a task id: it yields the actions for a page and its instruction, and is
-                resumed after each action was applied
+    oracle_of   returns the oracle of a task id: an async generator of the actions for a page and its
+                instruction; each action is applied before the generator is resumed
     tasks       the ids of the tasks that have oracles
     """
 
@@ -57,10 +57,11 @@ BOX_AT = """(() => {{
     const {{left, top, right, bottom}} = element.getBoundingClientRect();
     return [left, top, right, bottom];
 }})()"""
-"""JavaScript for the box of the topmost element at a point, in pixels of the screenshot."""
+"""JavaScript that returns the box of the topmost element at a point: [left, top, right, bottom] in pixels of
+the screenshot, or null when no element is there."""
 
 PlayedStep = tuple[bytes, Action, list[float] | None]
-"""A screenshot (PNG), the action after it, and the box of the element that the action is for."""
+"""A screenshot (PNG), the action after it, and the box that the action clicks (see `_box_at`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,10 @@ async def play(
 
 
 async def _box_at(environment: BrowserEnvironment[Any], action: Action) -> list[float] | None:
-    """Return the visible part of the box of the element that an action is for; None without one."""
+    """Return the visible part of the box of the element that an action clicks.
+
+    The box is [left, top, right, bottom] in pixels. None for an action that is not a click, and when no
+    visible element is at its point."""
     if not isinstance(action, Click | LeftDouble | RightSingle):
         return None
     found = await environment.inspect(BOX_AT.format(x=action.x, y=action.y))
@@ -110,8 +114,7 @@ async def _box_at(environment: BrowserEnvironment[Any], action: Action) -> list[
 async def play_all(
     kind: OracleKind[EnvironmentT], episodes: Sequence[tuple[str, int]], environments: int
 ) -> AsyncIterator[OracleEpisode]:
-    """Play each task id and seed on several environments in parallel; yield episodes in order of their
-    end."""
+    """Play each task id and seed, on several environments in parallel; yield episodes as they end."""
 
     async def played(environment: EnvironmentT, task_id: str, seed: int) -> OracleEpisode:
         return await play(environment, kind.oracle_of(task_id), task_id, seed)
@@ -179,7 +182,8 @@ def collect(
 ) -> Counter[str]:
     """Let oracles play training seeds, and add their successes to the folder ``out``.
 
-    first   how many training seeds to skip
+    episodes   largest number of episodes to add for each task; there are fewer when an oracle fails often
+    first      how many training seeds to skip
 
     Returns the number of added episodes by task.
     """
@@ -188,13 +192,13 @@ def collect(
 
 
 def run_command(kind: OracleKind[EnvironmentT]) -> None:
-    """Add demonstrations to a folder, as the command line says; those of earlier calls stay there."""
+    """Parse the command line and add demonstrations to the folder ``--out``; those of earlier calls stay."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
     tasks = list(kind.tasks)
     parser.add_argument("--tasks", nargs="+", default=tasks, choices=tasks, metavar="TASK")
     parser.add_argument("--episodes", type=int, default=100, help="successful episodes for each task")
-    parser.add_argument("--first", type=int, default=0, help="index of the first training seed")
-    parser.add_argument("--environments", type=int, default=4, help="browsers at a time")
+    parser.add_argument("--first", type=int, default=0, help="how many training seeds to skip")
+    parser.add_argument("--environments", type=int, default=4, help="number of browsers that play at a time")
     parser.add_argument("--out", type=Path, required=True)
     for task, count in collect(kind, **vars(parser.parse_args())).items():
         print(f"{task:34} {count} episodes")

@@ -1,4 +1,4 @@
-"""Queries of oracles: find the pixel that clicks an element of the page."""
+"""Queries for oracles: find the pixel at which a click hits an element of the page."""
 
 import json
 import re
@@ -32,12 +32,16 @@ FIND_TARGET = """
   return [...document.querySelectorAll(selector)].filter(fits).map(spot).find(s => s !== null) ?? null;
 })
 """
-"""JavaScript that returns the pixel where a click hits an element, the nearest to the centre of its largest
-box."""
+"""JavaScript function of a CSS selector and a text (or null) that returns the pixel [x, y] for `find`.
+
+Among the pixels where a click hits the element, the function returns the nearest to the centre of the
+element's largest box. It returns null when there is no such element."""
 
 
 async def find(page: BrowserEnvironment[Any], selector: str, text: str | None = None) -> Click | None:
-    """Return a click on the first visible element that matches ``selector`` and shows ``text``, or None."""
+    """Return a click on the first visible element that matches a CSS selector and has exactly this text.
+
+    With ``text=None``, any text will do. Returns None when there is no such element."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text))
     point = await page.inspect(f"{FIND_TARGET}({arguments})")
     return None if point is None else Click(*point)

@@ -1,7 +1,7 @@
-"""What the environments of browser pages share: one browser, one page, deadlines, input and screenshots.
+"""What the environments of browser pages share: the browser, its pages, deadlines, input and screenshots.
 
 An environment is a subclass of `BrowserEnvironment`. It says how an episode begins and how its state is read.
-The policy sees the pixels of the page and nothing else. One environment is one browser with one page.
+One environment is one browser. An episode plays in one page; the policy sees only the pixels of the page.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
-"""Program of the default browser: Debian's headless shell. The full browser works too, three times slower."""
+"""Program of the default browser: Debian's headless shell. The full browser works, too, but takes three times
+as long."""
 
 WAIT_S = 0.25
 """Duration of the action `Wait`."""
@@ -54,13 +55,13 @@ DIAGNOSIS_S = 0.5
 This time is part of the operation's deadline, and at most a quarter of it."""
 
 COUNT_READS = 5
-"""How often the page's event counts are read: the page may count an event some frames after the browser
-confirmed it."""
+"""Largest number of times that the page's event counts are read after an action. The page may count an event
+some frames after the browser confirmed it."""
 
 INSPECT_DEADLINE_S = 5.0
 
 RESETS_PER_COLLECTION = 200
-"""Number of resets of a page after which it has to collect garbage. By itself a browser hardly collects any:
+"""Number of resets after which a page is made to collect garbage. Without this, Chromium hardly collects any:
 a renderer grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
 
 LEAVE_FRAME = {"type": "mouseMoved", "x": -1, "y": -1}
@@ -73,10 +74,11 @@ SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
 
 STOP_CLOCK = "window.dartClock?.stop()"
 START_CLOCK = "window.dartClock?.go()"
-"""Scripts that stop the page's clocks and timers, and let them go on."""
+"""`STOP_CLOCK` and `START_CLOCK` are JavaScript that stops and restarts the page's clocks and timers."""
 
 PUT_ASIDE = f"{STOP_CLOCK}; document.activeElement?.blur()"
-"""Script for a page that will not play for a while. A cursor that blinks draws two frames a second."""
+"""JavaScript for a page that stays open while another page plays: it stops the clock, and removes the focus,
+because a blinking cursor draws two frames a second."""
 
 SHOW_MARK = """
 (() => {
@@ -87,11 +89,12 @@ SHOW_MARK = """
 })()
 """
 HIDE_MARK = "document.getElementById('dart-mark').remove()"
-"""Two scripts that show and hide a mark over the whole page. A screenshot with the mark differs from one
-without it, unless screenshots no longer follow the page."""
+"""`SHOW_MARK` and `HIDE_MARK` are JavaScript that shows and hides a mark over the whole page.
+
+A screenshot with the mark differs from a screenshot without it, unless the screenshots are frozen."""
 
 BASE_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("clock.js", "input_counts.js"))
-"""JavaScript that runs first in every document: the clock that can be stopped, and the counts of events."""
+"""JavaScript that runs first in every document: a clock that can be stopped, and counts of input events."""
 
 
 StartT = TypeVar("StartT")
@@ -111,7 +114,7 @@ class PageState:
 
     terminated: bool
     raw_score: Any
-    """What the evaluator says, before it is checked and clamped."""
+    """The score as the page gives it, before it is checked and clamped to [0, 1]."""
     arrived: InputCounts | None
     """Input events that the page has counted; None while the page cannot count them."""
 
@@ -164,23 +167,23 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         self._browser: Browser | None = None
         self._page: CdpSession | None = None
         self._pages: dict[str, OpenPage] = {}
-        """The pages by their key, the one that was used last at the end."""
+        """The open pages by their key (see `_page_key`), the most recently used page last."""
         self._episode: Episode | None = None
         self._is_parked = False
         self._requested: Result | None = None
-        """The screenshot that was requested together with the last action; `observe` returns it."""
+        """The screenshot that was requested with the last action, for `observe`; None without one."""
 
     # ---- what a subclass adds ----
 
     @abstractmethod
     def _start_of(self, task_id: str, seed: int) -> StartT:
-        """Return what an episode starts from. Raises UnknownTask, before any browser starts."""
+        """Return what `_begin` needs for the start screen. Raises UnknownTask, before the browser starts."""
 
     pages_kept = 1
     """Largest number of open pages."""
 
     def _page_key(self, task_id: str) -> str:
-        """Return which of the pages plays a task."""
+        """Return the key of the page that plays a task. Tasks with the same key share one page."""
         return ""
 
     @abstractmethod
@@ -189,10 +192,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     @abstractmethod
     async def _read_state(self, page: CdpSession) -> PageState:
-        """Return the state of the episode. The page may still need some frames to count the last events."""
+        """Return the state of the episode. The newest events may not be counted yet."""
 
     async def _prepare(self, page: CdpSession) -> None:
-        """Set the frame and the scripts for every document that a new page will load."""
+        """Set the size of a new page, and the scripts that run in every document that it loads."""
         width, height = self.size
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await asyncio.gather(
@@ -256,7 +259,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     async def park(self, *, deadline_s: float) -> None:
         """Stop the page's clocks; its timers keep their remaining time.
 
-        Frames inside the page and CSS animations are not included: they run no code while the page is parked
+        The clocks of iframes and CSS animations are not stopped. They run no code while the page is parked
         and jump ahead afterwards. Chromium's virtual time would stop them too, but cannot be switched off
         again: after its first pause the clock of a page either stands still or runs ahead of real time."""
         page, _ = self._playing("park")
@@ -308,8 +311,8 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     async def _act(self, page: CdpSession, action: Action, wanted: list[Call]) -> None:
         """Send all events of the action and a screenshot request at once, then wait for their results.
 
-        The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
-        screenshot needs a new frame, and that frame shows the effect of the action.
+        The browser keeps the order. If each event were awaited before the next is sent, each would cost a
+        frame (17 ms). The screenshot needs a new frame, which shows the effect of the action.
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
@@ -329,7 +332,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         """Read the state of the episode and check that the page received exactly the events of ``action``.
 
         The check is skipped when the page cannot count its events: because the browser left the page, because
-        a dialog swallowed events, or because the pointer was outside the frame. Raises ActionNotConfirmed.
+        a dialog swallowed events, or because the pointer was outside the page. Raises ActionNotConfirmed.
         """
         before = episode.arrived
         for read in range(COUNT_READS):
@@ -358,7 +361,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         return observation_of(png, episode.instruction, episode.frames)
 
     def _is_inside(self, calls: list[Call]) -> bool:
-        """Whether every pointer event is inside the frame; the page receives no events outside of it."""
+        """Return whether every pointer event is inside the page, which receives no other pointer events."""
         width, height = self.size
         points = [(event["x"], event["y"]) for _, event in calls if "x" in event]
         return all(x < width and y < height for x, y in points)
@@ -367,7 +370,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         return require_episode(self._page, operation), require_episode(self._episode, operation)
 
     async def _ready_page(self, key: str) -> OpenPage:
-        """Return the page of a key; start the browser and the page first when they are missing or broken."""
+        """Return the page of a key. Start the browser and open the page first, if necessary."""
         self._requested = None
         if self._browser is not None and not self._browser.alive:
             await self._browser.close()
@@ -388,7 +391,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         return opened
 
     async def _opened_page(self, browser: Browser) -> OpenPage:
-        """Open a page; the one that was not used for longest is closed when there are too many."""
+        """Open a page. If `pages_kept` pages are open already, close the least recently used page first."""
         if len(self._pages) >= self.pages_kept:
             oldest = self._pages.pop(next(iter(self._pages)))
             browser.drop_page(oldest.session)
@@ -428,7 +431,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             return BrowserHung(name, deadline_s)
         if not all(responded):
             return PageHung(name, deadline_s)
-        return EnvironmentTimeout(name, deadline_s, "the page, which responds, to finish it")
+        return EnvironmentTimeout(name, deadline_s, "the page, which still responds, to finish the operation")
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
         page, self._page, self._requested, self._episode = self._page, None, None, None

@@ -1,4 +1,4 @@
-"""The same work on many episodes, on several environments at a time."""
+"""Runs one function for many episodes, on several environments at a time."""
 
 import asyncio
 import tempfile
@@ -18,11 +18,13 @@ async def in_parallel(
     episodes: Sequence[tuple[str, int]],
     environments: int,
 ) -> AsyncIterator[T]:
-    """Do the work for each task id and seed; yield the results in the order in which they are there.
+    """Call ``work`` for each task id and seed of ``episodes``; yield each result as soon as it is there.
 
-    make   makes an environment with a folder of its own for scratch files
+    make           makes an environment, given a scratch folder that no other environment uses
+    work           called with an environment, a task id and a seed
+    environments   number of environments that work at the same time
 
-    An error of the work ends all of it.
+    An exception in ``work`` cancels all other work.
     """
     waiting = iter(episodes)
     done: asyncio.Queue[T] = asyncio.Queue(maxsize=environments)

@@ -75,7 +75,9 @@ class DesktopEnvironment:
             raise DesktopMissing(missing)
         for application in instance.applications:
             if shutil.which(application.command[0]) is None:
-                raise TaskUnsupported(task_id, f"{application.command[0]} is not installed")
+                raise TaskUnsupported(
+                    task_id, f"{application.command[0]} is not installed; install it, or leave out the task"
+                )
         await self.close()
         async with self._operation(deadline_s) as left_s:
             machine = await self._started(left_s)
@@ -141,8 +143,8 @@ class DesktopEnvironment:
         return is_infeasible(task_id)
 
     async def park(self, *, deadline_s: float) -> None:
-        """Stop the applications. The X server and the window manager go on: what they show depends on no
-        clock."""
+        """Stop the applications. The X server and the window manager go on, because what they
+        show does not depend on a clock."""
         await self._set_parked(True, deadline_s)
 
     async def unpark(self, *, deadline_s: float) -> None:
@@ -171,7 +173,7 @@ class DesktopEnvironment:
             self._machine.send_signal(number)
 
     async def disturb(self, kind: InjectedFault) -> None:
-        """Break something inside the sandbox, for `dart.environments.fault_injection`."""
+        """Cause an injected fault inside the sandbox (`dart.environments.fault_injection`), if one runs."""
         if self._machine is not None:
             await self._machine.call("disturb", kind=kind.value, deadline_s=self._settings.start_deadline_s)
 
@@ -207,7 +209,7 @@ class DesktopEnvironment:
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
-        """Check that the desktop is ready, has exactly the files of the task, and one window of each class.
+        """Check that the desktop is ready, with exactly the files of the task and one window of each class.
 
         Raises MachineNotReady, WindowManagerDied, ApplicationDied or DirtyStart.
         """

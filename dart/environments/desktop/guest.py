@@ -52,7 +52,7 @@ SETTLE_LEAST_S, SETTLE_MOST_S, SETTLE_EVERY_S = 0.06, 1.0, 0.03
 wait, and the time between two captures."""
 
 RECORDED_WITHIN_S = 3.0
-"""Longest wait until all sent events are counted. Only an event that is lost takes this long."""
+"""Longest wait until all sent events are counted. It is reached only if an event was lost."""
 
 PING_WITHIN_S = 6.0
 """How long an application may take to answer a ping before it counts as dead; a busy machine takes
@@ -69,7 +69,7 @@ SAVING = re.compile(r"lu[0-9a-z]+\.tmp")
 """Matches the names of the files into which LibreOffice writes while it saves."""
 
 SPARE_KEYCODES = 24
-"""Number of unused keys that are assigned to characters that a US keyboard does not have."""
+"""Number of unused keys to which characters that a US keyboard does not have can be assigned."""
 
 KEYMAP_SETTLES_S = 0.03
 """Time that applications need to notice a newly assigned key."""
@@ -141,7 +141,9 @@ class Keyboard:
         self._spare = [code for code, keysyms in keys if not any(keysyms)][-SPARE_KEYCODES:]
 
     def keycode(self, keysym: int) -> int:
-        """Return the key that types the keysym without Shift. Raises GuestError."""
+        """Return the keycode that types a keysym without Shift. If none does, assign a spare key.
+
+        Raises GuestError when the keyboard has no spare key."""
         if keysym in self._assigned:
             return self._assigned[keysym]
         for code, index in self._display.keysym_to_keycodes(keysym):
@@ -203,7 +205,9 @@ class GuestDesktop:
         self._await(lambda: window_manager(self._x), "the window manager")
 
     def put(self, *, files: dict[str, bytes]) -> None:
-        """Write files below the home, all with the same modification time."""
+        """Write files below the home, all with the same modification time.
+
+        files   content by path relative to the home; a path that ends in / is a folder"""
         for name, content in files.items():
             path = Path.home() / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,8 +240,9 @@ class GuestDesktop:
     # ---- input ----
 
     def input(self, *, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
-        """Send input events. Return how many events of each kind the X server has received since its
-        start."""
+        """Send input events (`dart.environments.desktop.inputs`).
+
+        Returns how many events of each kind the X server has received since its start."""
         wanted = self._recorder.counts + Counter(name for name, _ in calls if name in EVENTS)
         for name, arguments in calls:
             self._send_input(name, arguments)
@@ -310,10 +315,10 @@ class GuestDesktop:
     # ---- checks ----
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the desktop beyond its picture.
+        """Return what a screenshot does not show, as a map.
 
         It has the fault of the window manager and of each application (empty for no fault), the position of
-        the pointer, and whether the applications are parked."""
+        the pointer in pixels, and whether the applications are parked."""
         pointer = self._root.query_pointer()
         return {
             "window_manager": _fault_of(self._manager)
@@ -324,7 +329,7 @@ class GuestDesktop:
         }
 
     def _active_class(self) -> list[str]:
-        """Return the two names of the class of the window that has the focus; none when no window has it."""
+        """Return the two names of the focused window's class; an empty list when no window has the focus."""
         return class_of(self._x, self._x.create_resource_object("window", active_id(self._x)))
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> list[str]:
@@ -358,10 +363,11 @@ class GuestDesktop:
             yield self._x.next_event()
 
     def state(self) -> dict[str, Any]:
-        """Return the status and what evaluators read (`dart.environments.desktop.tasks.State`).
+        """Return `status` and what evaluators read (`dart.environments.desktop.tasks.State`).
 
-        Waits until the files of the home no longer change. Raises GuestError when an application is still
-        saving a file after `QUIET_WITHIN_S`, because a partial file must not be scored.
+        Waits until the files of the home no longer change. Raises GuestError when the files are larger than
+        `MOST_STATE_BYTES` in total, and when LibreOffice is still saving a file after `QUIET_WITHIN_S`,
+        because a partial file must not be scored.
         """
         self._await_quiet_files()
         home = Path.home()

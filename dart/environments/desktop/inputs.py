@@ -70,13 +70,13 @@ KEYS = {
 }
 
 _KEY_OF = {"\n": "enter", "\t": "tab"}
-"""Keys of characters that have one by name."""
+"""Names of the keys that type a newline and a tab."""
 
 _SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=True))
 """Characters that a US keyboard types with Shift, each with its key."""
 
 UNICODE_KEYSYMS = 0x01000000
-"""Added to the Unicode code point of a character outside Latin-1, gives the number of its X11 key symbol."""
+"""The keysym of a character outside Latin-1 is this number plus the code point of the character."""
 
 COUNTED = ("key_down", "key_up", "button_down", "button_up")
 
@@ -140,7 +140,8 @@ def _drag(drag: Drag) -> Iterator[Call]:
 
 
 def _keysyms(key: str) -> tuple[int, ...]:
-    """Return the keys to press for a key of the grammar; the plus sign needs Shift."""
+    """Return the keysyms to press, in order, for a key name of the action grammar: with Shift for a character
+    such as the plus sign, else one keysym."""
     shifted = _SHIFTED.get(key)
     return (SHIFT, ord(shifted)) if shifted else (KEYS.get(key) or ord(key),)
 
@@ -155,7 +156,7 @@ def _character(character: str) -> list[Call]:
 
 
 def _chord(*keysyms: int) -> list[Call]:
-    """Press keys one after the other and release them in the reverse order."""
+    """Return the calls that press keys one after the other and release them in the reverse order."""
     return [("key_down", {"keysym": keysym}) for keysym in keysyms] + [
         ("key_up", {"keysym": keysym}) for keysym in reversed(keysyms)
     ]

@@ -13,12 +13,13 @@ PREFIX = "dartrl-"
 
 
 class MemoryLimit:
-    """The control group of one sandbox. It does nothing without the rights for one, or with a limit of 0."""
+    """The control group of one sandbox. Its methods do nothing if this process may not make control groups,
+    or if ``limit_bytes`` is 0."""
 
     def __init__(self, name: str, limit_bytes: int, root: Path = CGROUPS) -> None:
         self._bytes = limit_bytes
         self.group: Path | None = None
-        """Its folder, which exists while processes are in it; None without the rights or a limit."""
+        """Folder of the control group, which `take` makes; None without control groups or without a limit."""
         parent, self._file = _parent_of(root)
         if limit_bytes and parent is not None:
             self.group = parent / f"{PREFIX}{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{os.getpid()}"
@@ -38,7 +39,7 @@ class MemoryLimit:
             self.release()
 
     def take_tree(self, pid: int) -> None:
-        """Limit a process with all its descendants, also those that they start meanwhile."""
+        """Limit a process with all its descendants, including those that start meanwhile."""
         taken: set[int] = set()
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(pid)
@@ -63,7 +64,9 @@ def _sweep(parent: Path) -> None:
 
 
 def _parent_of(root: Path) -> tuple[Path | None, str]:
-    """Return the memory group of this process and the file name of its limit (cgroups version 1 or 2).
+    """Return the memory group of this process and the name of its limit's file (cgroups version 1 or 2).
+
+    The group is None when the kernel offers no control groups.
 
     In a container the mount point itself may be the group of this process.
     """

@@ -14,7 +14,10 @@ MODULES = {"Xlib": "python-xlib", "mss": "mss"}
 
 
 def missing_for_desktops(applications: bool = True) -> list[str]:
-    """Describe each program or package that is missing; empty when local desktops can be played."""
+    """Describe each program or package that is missing; empty when nothing is.
+
+    applications   whether to check the applications of the tasks, too
+    """
     programs = PROGRAMS | APPLICATIONS if applications else PROGRAMS
     lacking = [name for name in programs if shutil.which(name) is None]
     modules = [name for name in MODULES if find_spec(name) is None]

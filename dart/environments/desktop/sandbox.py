@@ -60,12 +60,15 @@ def sandbox_command(
 ) -> list[str]:
     """Return the command line that runs ``command`` in a new sandbox.
 
-    readable         folders outside the system that the command needs: the interpreter, the package
+    readable         folders and files outside of the system that the command needs: the interpreter, the
+                     package
     passwd           a file that replaces the machine's /etc/passwd
     shares_network   whether the sandbox shares this computer's network, so that its ports can be reached
-    tmp_bytes        size of its /tmp; without one, half of the machine's memory
-    as_uid           user of the command, for callers that are root: the kernel does not limit the processes
-                     of root, also where root has another number inside of the sandbox
+    environment      environment variables in addition to `ENVIRONMENT`
+    tmp_bytes        size of the sandbox's /tmp; None for half of the machine's memory
+    as_uid           uid that runs the command, for a caller that is root and wants limits of resources: the
+                     kernel does not limit root, not even under another uid in a user namespace. None for a
+                     user namespace with the uid `UID`
     """
     variables = ENVIRONMENT | dict(environment or {})
     own_user = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
@@ -91,7 +94,9 @@ def sandbox_command(
 
 
 def _readable(path: Path) -> tuple[str, ...]:
-    """Bind a folder or a file. Without ``--dir``, bubblewrap makes folders above it for root alone."""
+    """Return the arguments that make a folder or a file readable in the sandbox.
+
+    ``--dir`` makes its parent folder for all users; bubblewrap alone would make the parent for root only."""
     return "--dir", str(path.parent), "--ro-bind", str(path), str(path)
 
 
@@ -141,9 +146,9 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
-    """Wait until a sandbox has ended, but no longer than ``within_s``, and read its stdout to the end.
+    """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, just return.
 
-    Returns without an error in both cases. asyncio does not close a stdout that is not read to the end."""
+    asyncio does not close a stdout that is not read to the end."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await process.wait()

@@ -25,7 +25,8 @@ from dart.environments.faults import CallFailed, MachineDied, MachineHung
 GUEST = "dart.environments.desktop.guest"
 
 EXIT_GRACE_S = 0.3
-"""How long a sandbox that closed its pipe has to exit by itself, with its exit code, before it is killed."""
+"""Seconds between the moment a sandbox closes its pipe and its SIGKILL. A sandbox that exits by itself within
+this time reports its own exit code."""
 
 LOG_TAIL_BYTES = 600
 
@@ -69,7 +70,9 @@ class DesktopMachine:
         return machine
 
     async def call(self, name: str, /, *, deadline_s: float, **arguments: Any) -> Any:
-        """Call the guest. Raises MachineDied, MachineHung, or CallFailed when it reports an error."""
+        """Call the method ``name`` of the guest's `GuestDesktop` and return its result.
+
+        Raises MachineDied, MachineHung, or CallFailed when the guest reports an error."""
         packed = msgpack.packb({"call": name, **arguments})
         async with self._one_at_a_time:
             if self._is_over or self._process.stdin is None:

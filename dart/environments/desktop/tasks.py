@@ -1,8 +1,8 @@
 """The tasks of local desktops: applications, an instruction, an evaluator and a scripted solution. Pure.
 
 The seed of a task decides the files of the home, the open applications, the instruction and the evaluator.
-The solution is a list of actions that a policy could take. It is a function of the instruction alone, so the
-oracle engine can play it with no more than a policy sees (`solution_of`).
+The solution is a list of actions that a policy could take. It follows from the instruction alone
+(`solution_of`), so the engine of ``rollout.engine = "oracle"`` can play it with no more than a policy sees.
 """
 
 import operator
@@ -50,7 +50,10 @@ class Application:
 
 
 def _office_application(kind: str, file: str) -> Application:
-    """By the starter of its own package: `soffice --writer` without Writer's package shows no window."""
+    """Return LibreOffice's Calc (``kind="calc"``) or Writer (``"writer"``) with an open file of the home.
+
+    The command, such as `lowriter`, belongs to the package of the program, so a missing package is noticed:
+    `soffice --writer` shows no window without Writer's package."""
     return Application(
         command=(f"lo{kind}", "--norestore", "--nologo", "--nofirststartwizard", f"{HOME}/{file}"),
         window_class=f"libreoffice-{kind}",
@@ -71,7 +74,7 @@ TEXTS = _office_application("writer", LETTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A window: its title, its class, and its place on the screen without the frame."""
+    """A window: title, class, and position and size in pixels without the frame."""
 
     title: str
     window_class: tuple[str, ...]
@@ -115,7 +118,7 @@ class Instance:
 
 
 Asked = Callable[..., str]
-"""Function from the values of a task's placeholders, given by name, to the task's instruction."""
+"""Function that takes the values of a task's placeholders by keyword and returns the instruction."""
 
 Draw = Callable[[random.Random, Asked], Instance]
 Solution = Callable[..., Sequence[Action]]
@@ -126,7 +129,7 @@ class _Task:
     instruction: str
     """The instruction, with placeholders such as ``{text}`` for what the seed decides."""
     solve: Solution | None
-    """Function from the values of the placeholders, by name, to the actions that solve the task.
+    """Function that takes the values of the placeholders by keyword and returns the solving actions.
 
     None when the task cannot be done."""
     draw: Draw
@@ -189,7 +192,10 @@ def solution_of(instruction: str) -> tuple[Action, ...]:
 
 
 def answer_of(instruction: str, history: Sequence[str]) -> str:
-    """Return the text of the action that follows ``history`` in the solution; raises LookupError."""
+    """Return the text of the solution's next action, where ``history`` has the answers so far.
+
+    After the end of the solution, the last action is returned again. Raises LookupError for an instruction
+    that belongs to no task."""
     solution = solution_of(instruction)
     return format_action(solution[min(len(history), len(solution) - 1)])
 

@@ -1,7 +1,7 @@
 """Data sets in ScreenSpot's format as tasks: which sample a seed shows, in training and in evaluations.
 
-The task of a data set is ``grounding/NAME``, where NAME is that of its folder, or of its annotation file
-without the ending. Training and held-out seeds show different samples, and different screenshots too.
+The task of a data set is ``grounding/NAME``, where NAME is the name of its folder, or of its annotation file
+without ``.json``. Training and held-out seeds show different samples, and different screenshots too.
 """
 
 import hashlib
@@ -16,18 +16,20 @@ from dart.core.seeds import is_held_out
 PREFIX = "grounding/"
 
 TRAIN, HELD_OUT = "train", "held-out"
-"""Folders of a data set that has its own split."""
+"""Names of the two folders of a data set that comes with its own split."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """The samples of one task; neither side is empty, and no screenshot is on both."""
+    """The samples of one task, split for training and for held-out seeds.
+
+    Neither part is empty, and no screenshot is in both parts."""
 
     train: tuple[GroundingSample, ...]
     held_out: tuple[GroundingSample, ...]
 
     def sample_of(self, seed: int) -> GroundingSample:
-        """Return the sample that a seed shows. Consecutive seeds show each sample once before any twice."""
+        """Return the sample of a seed. Consecutive seeds show each sample once before any is repeated."""
         side = self.held_out if is_held_out(seed) else self.train
         return side[seed % len(side)]
 
@@ -38,17 +40,19 @@ def tasks_of(config: Config) -> tuple[str, ...]:
 
 
 def task_id(path: Path) -> str:
-    """Return the id of the task of a data set."""
+    """Return the task id of the data set at ``path``, a folder or an annotation file."""
     return PREFIX + (path.stem if path.suffix == ".json" else path.absolute().name)
 
 
 def load_data_set(path: Path, held_out_share: float) -> DataSet:
     """Read a data set and split it.
 
-    A folder with the folders `train` and `held-out` is split already; a training screenshot that is among the
-    held-out ones is left out there. Any other data set is split by screenshot.
+    A folder with the folders `train` and `held-out` is split already; training samples on held-out
+    screenshots are left out. Any other data set is split by screenshot.
 
-    Raises GroundingDataError: see `read_screenspot`; or a side without a sample.
+    held_out_share   share of the screenshots that is held out, for a data set without a split of its own
+
+    Raises GroundingDataError when the data cannot be read (see `read_screenspot`) or a part has no sample.
     """
     if (path / TRAIN).is_dir() and (path / HELD_OUT).is_dir():
         held_out = read_screenspot(path / HELD_OUT)
@@ -60,14 +64,14 @@ def load_data_set(path: Path, held_out_share: float) -> DataSet:
         if not samples:
             raise GroundingDataError(
                 f"{path} has no {side} samples: its {len({one.image for one in (*train, *held_out)})} "
-                "screenshots are all on the other side; add screenshots, or change "
+                "screenshots are all in the other part; add screenshots, or change "
                 "environments.grounding.held_out_share"
             )
     return DataSet(_mixed(train), _mixed(held_out))
 
 
 def _mixed(samples: list[GroundingSample]) -> tuple[GroundingSample, ...]:
-    """Return samples in an order that does not follow screenshots, the same on every machine."""
+    """Return the samples shuffled, to separate those of one screenshot; the same on every machine."""
 
     def rank(sample: GroundingSample) -> bytes:
         return hashlib.sha256(f"{sample.image.name}/{sample.instruction}/{sample.box}".encode()).digest()
@@ -86,6 +90,6 @@ def data_problems(config: Config) -> Iterator[str]:
             continue
         if evaluation.seeds_per_task > len(data.held_out):
             yield (
-                f"{path} has {len(data.held_out)} held-out samples, and evaluation.seeds_per_task is "
-                f"{evaluation.seeds_per_task}: lower it, so that an evaluation shows each sample once"
+                f"{path} has {len(data.held_out)} held-out samples, but evaluation.seeds_per_task is "
+                f"{evaluation.seeds_per_task}: lower it, so that no sample is shown twice"
             )

@@ -1,8 +1,8 @@
-"""Recorded screenshots as an environment: an episode shows one, and its first action ends it.
+"""Recorded screenshots as an environment. An episode shows one screenshot and ends with its first action.
 
-The reward is that of the click: a hit, or GUI-G2's Gaussian (`dart.environments.grounding.rewards`). Any
-other action is worth 0. Episodes on held-out seeds, which are those of evaluations, count hits under either
-reward, so that a success is a hit and runs with different rewards can be compared.
+A click is worth 1 for a hit and else 0, or GUI-G2's Gaussian (`dart.environments.grounding.rewards`). Any
+other action is worth 0. Episodes on held-out seeds, those of evaluations, always count hits. There a success
+is a hit, and runs with different rewards can be compared.
 """
 
 import asyncio
@@ -94,8 +94,9 @@ class GroundingEnvironment(Environment):
 
 
 def _png_of(image: Path) -> bytes:
-    """Return a screenshot as a PNG file; other formats are converted. Raises OSError, SyntaxError,
-    ValueError."""
+    """Return a screenshot as a PNG file; other formats are converted.
+
+    Raises OSError, SyntaxError or ValueError when the file cannot be read."""
     content = image.read_bytes()
     if content.startswith(b"\x89PNG"):
         return content

@@ -1,7 +1,7 @@
 """Demonstrations on MiniWoB++: ``python -m dart.environments.miniwob.demonstrations --out DIR``.
 
-``--tasks miniwob/click-test --episodes 100`` says which tasks and how many successful episodes of each. The
-folder is that of `dart.environments.browser.demonstrations`.
+``--tasks miniwob/click-test --episodes 100`` says which tasks and how many successful episodes of each.
+`dart.environments.browser.demonstrations` describes the files in DIR.
 """
 
 from dart.environments.browser.demonstrations import OracleKind, run_command

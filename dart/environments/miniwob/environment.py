@@ -2,15 +2,14 @@
 
 The pages (Shi et al. 2017, Liu et al. 2018; Farama's MiniWoB++ 1.0) come with the PyPI
 package ``miniwob`` and are loaded from disk. One environment is one browser. The policy sees the task's
-160x210 pixels and the instruction; the earlier rewards and the clock that the page draws below are outside
-the viewport.
+160x210 pixels and the instruction, but not the earlier rewards and the clock that the page draws elsewhere.
 
 The score is the page's *raw* reward, clamped to [0, 1]. The page's other reward decays with
 wall-clock time, so it would depend on the speed of the machine.
 
-To load a page takes 65 to 165 ms of processor time, several times as much as a step. A page of one of the
-tasks of `RESTARTABLE` is therefore kept, and draws the problem of the next seed itself, as it does for a
-person who plays it again.
+Loading a page takes 65 to 165 ms of processor time, several times as much as a step. The page of a task in
+`RESTARTABLE` is therefore kept open. It draws the problem of the next seed itself, as it does for a person
+who plays the task again.
 """
 
 import json
@@ -32,12 +31,13 @@ RESTARTS_MOST = 100
 """Number of episodes that a page plays before it is loaded again."""
 
 RESTART = "window.dartRestart?.({seed})"
-"""JavaScript that starts the episode of a seed in a page, and returns its instruction."""
+"""JavaScript that starts the episode of a seed in a loaded page, and returns the instruction; null if the
+page has to be loaded again."""
 
 
 @dataclass(slots=True)
 class LoadedTask:
-    """What a page shows: the task that it was loaded for, and the episodes that it played since."""
+    """The task for which a page was loaded, and the number of episodes that the page has played since."""
 
     task_id: str
     episodes: int = 1
@@ -45,7 +45,7 @@ class LoadedTask:
 
 @dataclass(frozen=True, slots=True)
 class MiniWobStart:
-    """What an episode starts from."""
+    """The address of the page and the seed of an episode."""
 
     url: str
     seed: int
@@ -54,7 +54,7 @@ class MiniWobStart:
 class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
     """Plays episodes of MiniWoB++ in the pages of one browser.
 
-    restartable   the tasks whose pages play several episodes; with none a page is loaded for every episode
+    restartable   ids of the tasks whose pages play several episodes; other pages are loaded for each episode
     """
 
     pages_kept = 8
@@ -69,9 +69,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT)
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
-        """The pages that can start another episode by themselves."""
+        """The open pages that can start another episode without being loaded."""
         self.loads = 0
-        """How often a page was loaded; for measurements."""
+        """Number of page loads; for measurements."""
 
     def _start_of(self, task_id: str, seed: int) -> MiniWobStart:
         return MiniWobStart(page_url(task_id, seed), seed)
@@ -84,7 +84,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         return await self._load(page, task_id, start) if instruction is None else instruction
 
     async def _restart(self, page: CdpSession, task_id: str, start: MiniWobStart) -> str | None:
-        """Start an episode in a page that has played one of the task. Returns None if the page cannot."""
+        """Start an episode in a page that has played the task before, and return the instruction.
+
+        Returns None if the page has to be loaded instead."""
         loaded = self._loaded.get(page)
         if loaded is None or loaded.task_id != task_id or loaded.episodes >= RESTARTS_MOST:
             return None
@@ -116,7 +118,8 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         await self.inspect(GO_ON)
 
     async def inspect(self, expression: str) -> Any:
-        """Like `BrowserEnvironment.inspect`. The expression may change the page, so it is loaded again."""
+        """Like `BrowserEnvironment.inspect`. The expression may change the page, so the next episode
+        loads the page again."""
         if self._page is not None:
             self._loaded.pop(self._page, None)
         return await super().inspect(expression)

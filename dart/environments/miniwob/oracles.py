@@ -1,9 +1,9 @@
 """Oracles: scripted solvers of MiniWoB++ tasks, for demonstrations and for tests of the environment.
 
 An oracle reads the page's elements to find its targets, but it acts only as a policy can: one `Action` in
-each step, at whole pixels or with keys. Its episodes therefore are pairs of (screenshot, instruction,
-previous actions) and action. Each oracle is an async generator that yields its actions and is resumed after
-each; it stops when the page ends the episode.
+each step, at whole pixels or with keys. An episode of an oracle is therefore training data for a policy: an
+action for each (screenshot, instruction, previous actions). An oracle is an async generator of actions. Each
+action is applied before the generator is resumed. When the page ends the episode, the generator is dropped.
 """
 
 import re
@@ -14,13 +14,13 @@ from dart.environments.browser.dom_queries import click, extract, find
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Action]]
-"""Yields the actions for a page and its instruction; it is resumed after each action was applied."""
+"""Async generator of actions for a page and its instruction; resumed after each action was applied."""
 
 
 def one_click(selector: str, text: str | None = None, *, name: str = "") -> Oracle:
     """Return an oracle that clicks one element.
 
-    name   a pattern: what its first group matches in the instruction replaces {} in the selector and the text
+    name   regular expression; the instruction's match of its first group replaces {} in selector and text
     """
 
     async def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
@@ -33,7 +33,8 @@ def one_click(selector: str, text: str | None = None, *, name: str = "") -> Orac
 def form(*fields: tuple[str, str]) -> Oracle:
     """Return an oracle that fills in a form and submits it.
 
-    A field is a pair: its selector, and a pattern whose first group matches its text in the instruction.
+    A field is a pair: a CSS selector, and a regular expression whose first group is the text to type, as it
+    is found in the instruction.
     """
 
     def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:

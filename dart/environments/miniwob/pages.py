@@ -25,13 +25,13 @@ typeof dartEpisode === 'undefined' ? [true, 0, null]
     : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL,
        window.length || document.querySelector(':is(select, input):open') ? null : dartInputCounts]
 """
-"""JavaScript for whether the episode is over, the raw reward, and the input events that arrived so far.
+"""JavaScript that returns a list: whether the episode is over, the raw reward, the counts of input events.
 
-An episode that leaves the page (by a submitted form) has failed. The events are null where they cannot be
-counted: in another document, and when some go to frames inside the page or to the list of an open menu."""
+An episode that leaves the page (by a submitted form) is over with reward 0. The counts are null where events
+cannot be counted: in another document, and when some events go to iframes or to the list of an open menu."""
 
 GO_ON = "core.endEpisode = () => {}"
-"""JavaScript by which no action ends the episode: most pages end it at the first wrong one."""
+"""JavaScript after which no action ends the episode. Otherwise, most pages end it at a wrong action."""
 
 
 def miniwob_html_dir() -> Path:
@@ -50,7 +50,7 @@ def miniwob_html_dir() -> Path:
 
 @cache
 def task_ids() -> tuple[str, ...]:
-    """Return the ids of all installed tasks, sorted: ``miniwob/click-test`` and so on."""
+    """Return the ids of all installed tasks, sorted, such as ``miniwob/click-test``. Raises PagesMissing."""
     return tuple(sorted(f"miniwob/{page.stem}" for page in miniwob_html_dir().glob("*.html")))
 
 

@@ -1,8 +1,8 @@
 """The MiniWoB++ tasks whose pages can play another episode without being loaded again.
 
-After an episode of any actions, such a page shows for every seed that was tried what a freshly loaded page
-shows, to the last bit, and goes on like it. `python -m benchmarks.miniwob_restarts` tries all tasks. The list
-has those that have an oracle and were equal for at least twelve seeds.
+Such a page equals a freshly loaded page, whatever actions its earlier episodes had: for the same seed it
+shows the same pixels and behaves in the same way. `python -m benchmarks.miniwob_restarts` tries this for all
+tasks. The list has the tasks that have an oracle and passed for at least twelve seeds.
 """
 
 RESTARTABLE = frozenset(

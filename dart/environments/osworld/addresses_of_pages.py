@@ -1,4 +1,4 @@
-"""When two addresses of web pages are the same page. Pure."""
+"""Compares and encodes addresses of web pages. Pure."""
 
 import re
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -7,7 +7,10 @@ _HAS_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def same_page(one: str | None, other: str | None) -> bool:
-    """Apart from upper case in the host, ``www.``, a lone slash at the end and a scheme that is left out."""
+    """Return whether two addresses name the same page.
+
+    The case of the host, a leading ``www.`` and a path of only ``/`` do not matter; a missing scheme counts
+    as ``http``. None equals only None."""
     if one is None or other is None:
         return one is other
     return _plain(one) == _plain(other)
@@ -21,5 +24,5 @@ def _plain(address: str) -> str:
 
 
 def as_query(address: str) -> str:
-    """An address as the query of another one; the browser's debugging port undoes it."""
+    """Return an address percent-encoded, for the query of a URL of the browser's debugging port."""
     return quote(address, safe="/:?=&,+;@!$'()*")

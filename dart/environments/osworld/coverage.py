@@ -1,4 +1,4 @@
-"""A report of which OSWorld tasks of a folder can be played here, and what the others need.
+"""Reports which OSWorld tasks of a folder can be played on this system, and what the others need.
 
 ::
 
@@ -40,20 +40,20 @@ class Found:
     task: OSWorldTask | None
     """None for a file that is not a task."""
     needs: Sequence[str]
-    """What keeps it from being played; empty for nothing."""
+    """What is missing to play the task; empty when it can be played."""
 
 
 def find(task_id: str, tasks: Path, scoring: ScoringEnvironment) -> Found:
-    """Return what can be said of one task."""
+    """Read one task file and find what is missing to play the task."""
     try:
         task = load_task(task_id, tasks)
     except TaskUnsupported as error:
-        return Found(None, [f"another file: {error}"])
+        return Found(None, [f"a valid task file: {error}"])
     return Found(task, not_known(task, scoring))
 
 
 def reaches(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:
-    """Yield what a task, or its evaluation, reaches beyond the guest's own files and programs."""
+    """Yield what a task or its evaluation uses besides the guest's files and programs, such as an account."""
     steps = {step.type for step in task.steps()}
     looks = {f"get_{look.get('type')}" for look in task.looks()}
     if steps & set(ACCOUNT_STEPS):
@@ -65,9 +65,9 @@ def reaches(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:
 
 
 def report(found: Mapping[str, Found]) -> Iterator[str]:
-    """Yield a line for each area, a line for all tasks, and a line for each thing that is missing.
+    """Yield a line for each area (such as `chrome`), one for all tasks, and one for each missing thing.
 
-    The things that most tasks need come first.
+    The missing things that most tasks need come first.
 
     found   the result of `find` for each task, by task id
     """
@@ -88,8 +88,8 @@ def page(found: Mapping[str, Found], scoring: ScoringEnvironment) -> Iterator[st
     for title, counted in (
         ("Beyond the guest", Counter(one for task in tasks.values() for one in reaches(task, scoring))),
         ("Setup steps", Counter(step.type for task in tasks.values() for step in task.steps())),
-        ("Looks", Counter(str(look["type"]) for task in tasks.values() for look in task.looks())),
-        ("Functions", Counter(check.function for task in tasks.values() for check in task.checks)),
+        ("Getters", Counter(str(look["type"]) for task in tasks.values() for look in task.looks())),
+        ("Metrics", Counter(check.function for task in tasks.values() for check in task.checks)),
     ):
         yield from ("", f"### {title}", "", "| name | number |", "|---|---:|")
         yield from (f"| {name} | {count} |" for name, count in counted.most_common())

@@ -1,7 +1,7 @@
 """Downloads of files that tasks need: from public addresses only, up to a limit.
 
-Task files are not trusted. A URL must not reach a service of this computer or of its private networks, also
-not through a redirection or a name that resolves to another address each time. Every address is therefore
+Task files are not trusted. A URL must not reach a service of this computer or of its private networks, even
+through a redirection or through a name that resolves to another address each time. Every address is therefore
 checked right before a connection, and the connection goes to exactly this address.
 """
 
@@ -152,8 +152,8 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
 def is_public(address: str) -> bool:
     """Whether an address belongs to the public network.
 
-    Not public are addresses of this computer and of private networks, link-local addresses (where clouds
-    serve their metadata), reserved addresses, and IPv6 addresses that contain such an IPv4 address.
+    False for addresses of this computer and of private networks, link-local addresses (where clouds serve
+    their metadata), multicast and reserved addresses, and IPv6 addresses that contain such an IPv4 address.
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):

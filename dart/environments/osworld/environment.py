@@ -1,8 +1,8 @@
 """A desktop in a virtual machine that serves OSWorld's guest protocol.
 
 A machine is used only after checks: it takes screenshots, a window manager runs, a window has the keyboard
-focus, and nothing of another episode is left on it. Actions are sent once. An action that was not confirmed
-and a screenshot that is missing are faults, never a reward.
+focus, and nothing of another episode is left on it. Each action is sent once. An action that was not
+confirmed and a screenshot that is missing are faults and never lead to a reward.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ WINDOW_WITHIN_S = 60.0
 """How long to wait for the window of a program that a task starts, before the next setup step runs anyway."""
 
 STABILITY_CHECKS = 5
-"""How often the state of a machine is read again until it is stable and equals a clean machine."""
+"""Largest number of times that a machine's state is read again until it is stable and clean."""
 
 DISTURB_DEADLINE_S = 30.0
 
@@ -92,7 +92,7 @@ class _Episode:
 
 
 class OSWorldEnvironment(Breakable):
-    """An environment of one machine at a time.
+    """Plays OSWorld tasks, on one machine at a time.
 
     Parking does nothing: the guest protocol cannot stop a machine's clock.
     """
@@ -122,9 +122,12 @@ class OSWorldEnvironment(Breakable):
         self._guest: Guest | None = None
         self._episode: _Episode | None = None
         self._clean: GuestState | None = None
-        """State of a clean machine: that of the first machine, or of two new machines in a row that agree."""
+        """State of a clean machine, for comparison at each reset; None before the first reset.
+
+        It is first the state of the first machine. With ``renew = "recreate"`` it is replaced when two new
+        machines in a row have the same state; with ``"keep"``, at each reset."""
         self._last: GuestState | None = None
-        """State of the machine of the last reset, before its setup steps."""
+        """State of the machine at the last reset, before the setup steps; None before the first reset."""
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
@@ -164,7 +167,8 @@ class OSWorldEnvironment(Breakable):
         return StepResult(terminated=False)
 
     async def run_command(self, command: str, *, deadline_s: float) -> None:
-        """Run a command in a shell of the episode's machine, for a script that plays its task.
+        """Run a command in a shell of the episode's machine, for the scripts of
+        `dart.environments.osworld.oracles`.
 
         Raises CallFailed when the command fails."""
         episode = require_episode(self._episode, "run_command")
@@ -208,7 +212,7 @@ class OSWorldEnvironment(Breakable):
             self._guest.simulated_failure = "died" if number is signal.SIGKILL else "hung"
 
     async def disturb(self, kind: InjectedFault) -> None:
-        """Break something inside the guest, for `dart.environments.fault_injection`."""
+        """Cause an injected fault inside the guest (`dart.environments.fault_injection`)."""
         if self._guest is not None:
             await break_guest(self._guest, kind.value, deadline_s=DISTURB_DEADLINE_S)
 
@@ -220,7 +224,7 @@ class OSWorldEnvironment(Breakable):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _scoring(self) -> ScoringEnvironment:
-        """Return the environment with the evaluators. Raises EvaluatorsMissing."""
+        """Return the Python environment with the evaluators. Raises EvaluatorsMissing."""
         return find_evaluators(self._settings.evaluators)
 
     # ---- a clean and ready machine ----
@@ -228,8 +232,8 @@ class OSWorldEnvironment(Breakable):
     async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> Guest:
         """Return a clean machine. The setting ``renew`` decides how it is made.
 
-        `recreate` asks for a new machine, `revert` reverts the present one to a snapshot, `keep` changes
-        nothing."""
+        `recreate` asks for a new machine, `revert` reverts the present one to the task's snapshot, and `keep`
+        changes nothing. Raises DirtyStart when the machine differs from a clean one."""
         renew = self._settings.renew
         if renew == "recreate":
             await self.close()
@@ -263,7 +267,7 @@ class OSWorldEnvironment(Breakable):
                 await self._await_window(setting.guest, before, left_s)
 
     async def _await_window(self, guest: Guest, before: GuestState, left_s: LeftS) -> None:
-        """Wait up to `WINDOW_WITHIN_S` for a window that is not in ``before``."""
+        """Wait for a window that is not in ``before``; return without an error after `WINDOW_WITHIN_S`."""
         patience_s = counting_down(min(WINDOW_WITHIN_S, left_s()))
         while patience_s() > ASK_EVERY_S:
             state = await read_guest_state(guest, deadline_s=left_s())
@@ -277,7 +281,7 @@ class OSWorldEnvironment(Breakable):
         """Wait until the guest takes screenshots, its window manager runs and a window has the keyboard
         focus.
 
-        before    the state before the task opened its windows: wait also for a new window; None: do not
+        before    the state before the task opened its windows, to wait for a new window, too; else None
         retries   whether to try again until the deadline
 
         Raises MachineNotReady with what is still missing, or the fault of the last call.
@@ -361,7 +365,9 @@ class OSWorldEnvironment(Breakable):
         return png
 
     async def _refuse_frozen(self, episode: _Episode, left_s: LeftS) -> None:
-        """Raise FrozenFrame when the screenshots do not show the pointer move, although they include it."""
+        """Raise FrozenFrame when the screenshots of a suspicious episode do not change as the pointer moves.
+
+        The screenshots of a guest include the pointer, so the moved pointer serves as the mark."""
         back = ""
 
         async def move_pointer(away: bool) -> None:

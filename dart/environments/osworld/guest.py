@@ -1,8 +1,8 @@
 """A client of OSWorld's guest server: one method per route, each with a deadline.
 
 The client never repeats a request by itself. A missing or broken response is a fault, never None and never an
-empty value. Guests are not trusted: the client reads responses up to a limit, decompresses none, and takes
-text as UTF-8.
+empty value. Guests are not trusted: the client reads responses up to a limit, decompresses none, and
+decodes text as UTF-8.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ RESPONSE_MOST_BYTES = 16 * 2**20
 """Limit of a response that is no file or screenshot, such as an accessibility tree or a command's output."""
 
 RESPONSE_MOST_PARTS = 2_000_000
-"""Limit of brackets and commas in a response's JSON: each is one byte sent, and about 100 in memory."""
+"""Limit of brackets and commas in a response's JSON: each is one byte on the wire, and about 100
+bytes in memory once it is parsed."""
 
 QUOTED_CHARACTERS = 300
 """Number of characters of an error's text that a message quotes."""
@@ -92,7 +93,7 @@ class Guest:
         )
         self._one_at_a_time = asyncio.Lock()
         self.simulated_failure = ""
-        """With ``died`` or ``hung``, all further calls fail as if the machine had died or hung."""
+        """``died`` or ``hung`` makes all further calls fail as if the machine had; empty for no failure."""
 
     @property
     def is_busy(self) -> bool:
@@ -167,7 +168,7 @@ class Guest:
     # ---- acting ----
 
     async def execute(self, command: Command, *, shell: bool = False, deadline_s: float) -> Executed:
-        """Run a command in the guest and wait until it ends."""
+        """Run a command in the guest, with ``shell`` through a shell, and wait until it ends."""
         body = {"command": command if isinstance(command, str) else list(command), "shell": shell}
         return await self._json("POST", "/execute", deadline_s, Executed, json=body)
 
@@ -234,8 +235,11 @@ class Guest:
     ) -> GuestResponse:
         """Send a request once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed.
 
-        accepts   statuses besides 200 with which the response is returned instead of CallFailed
-        call      name of the call in an error about the status; by default the path
+        url          full URL, for another port than the guest server's
+        accepts      statuses besides 200 with which the response is returned instead of CallFailed
+        most_bytes   limit of the response; by default `RESPONSE_MOST_BYTES`
+        call         name of the call in an error about the status; by default the path
+        content      keyword arguments for the HTTP client, such as ``json``
         """
         async with self._one_at_a_time:
             try:
@@ -296,5 +300,5 @@ class Guest:
     def _parsed(self, response: GuestResponse, call: str) -> Any:
         """Parse the JSON of a response. Raises AnswerTooLarge, ValueError or RecursionError."""
         if sum(map(response.content.count, (b"[", b"{", b","))) > RESPONSE_MOST_PARTS:
-            raise AnswerTooLarge(self.name, call, f"its response has more than {RESPONSE_MOST_PARTS} parts")
+            raise AnswerTooLarge(self.name, call, f"its JSON has more than {RESPONSE_MOST_PARTS} parts")
         return json.loads(response.content)

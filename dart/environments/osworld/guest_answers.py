@@ -1,8 +1,10 @@
-"""What the child that judges asks, answered by the guest, by the cache of files, or by what was kept.
+"""Answers the questions of the process that runs OSWorld's evaluators
+(`dart.environments.osworld.scoring_child`).
 
-Each call goes to the guest once, with what is left of the evaluation's deadline. A fault of the machine is
-raised here, in this process, where no ``except`` of an evaluator takes it. What the guest does not have is
-noted in ``lacks``: a metric that then breaks has found a failure of the policy.
+That process is the *child*. The answers come from the guest, or from the cache folder of the task. Each call
+goes to the guest once, with what is left of the evaluation's deadline. A fault of the machine is raised here,
+in the environment's own process, where no ``except`` of an evaluator can catch it. What the guest does not
+have is noted in ``lacks``: if a metric then raises an error, the policy has failed, and not the evaluator.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,35 +22,35 @@ from dart.environments.osworld.tasks import OSWorldTask
 T = TypeVar("T")
 
 NO_TEXT = "codec can't decode"
-"""With these words the guest breaks when a command prints bytes that are no UTF-8."""
+"""Part of the guest's error when a command prints bytes that are not UTF-8."""
 
 LOOK = "look"
-"""The question whether the machine is well."""
+"""Name of the question whether the machine still works."""
 
 FILE = "file of the cache"
-"""Stands for a file that lay in the evaluators' cache folder at the beginning; no question of the child."""
+"""Recorded in place of a question, for a file that was in the evaluators' cache folder from the beginning."""
 
 
 class Answers(Protocol):
     """Answers the questions of one evaluation."""
 
     lacks: list[str]
-    """What was asked for and is not there."""
+    """Descriptions of what the child asked for and the guest does not have."""
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the files that the evaluation expects in its cache folder, beside those that it fetches."""
+        """Yield name and content of the files that the evaluators' cache folder has at the beginning."""
         ...
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         """Return the answer to a question of the child.
 
-        Raises a fault of the machine, TaskUnsupported, or EvaluatorFailed for what is no question.
+        Raises a fault of the machine, TaskUnsupported, or EvaluatorFailed for an invalid question.
         """
         ...
 
 
 class GuestAnswers:
-    """Answers of the machine as it is."""
+    """Answers from the guest in its present state."""
 
     def __init__(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
         self.lacks: list[str] = []
@@ -59,9 +61,9 @@ class GuestAnswers:
         self._cached = [look["path"] for look in task.looks() if look.get("type") == "cache_file"]
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield files that a step of this episode has made, or that lie in the cache folder of the task.
+        """Yield name and content of files from this episode's steps or from the task's cache folder.
 
-        A missing one breaks the evaluator."""
+        A file that is in neither place is left out, and the evaluator then raises an error."""
         for name in self._cached:
             for path in (self._setting.made(name), self._setting.cached(name)):
                 if path.is_file():
@@ -76,7 +78,7 @@ class GuestAnswers:
                 raise TypeError(f"its arguments are {sorted(arguments)}")
             checked = {name: msgspec.convert(arguments[name], kind) for name, kind in types.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            why = f"its evaluator asked what is no question ({question!r}): {error}"
+            why = f"its evaluator sent an unknown question or wrong arguments ({question!r}): {error}"
             raise EvaluatorFailed(self._setting.task_id, why) from error
         try:
             return await reply(**checked)
@@ -119,7 +121,7 @@ class GuestAnswers:
         return self._found(await self._guest.directory(path, deadline_s=self._left_s()), path)
 
     async def _on_execute(self, command: str | list[str], shell: bool) -> dict[str, Any]:
-        """Run a command; output that is no text is one that the guest cannot send."""
+        """Run a command. Output that is not UTF-8, which the guest cannot send, is noted in ``lacks``."""
         try:
             ended = await self._guest.execute(command, shell=shell, deadline_s=self._left_s())
         except AnswerTooLarge:
@@ -139,12 +141,12 @@ class GuestAnswers:
         return {"status": 200, "body": said.encode()}
 
     async def _on_player(self, password: str) -> dict[str, Any] | None:
-        """The status of VLC; its port refuses connections when it does not run."""
+        """Return the status of VLC; None when VLC does not run."""
         content = await self._guest.player(password, deadline_s=self._left_s())
         return None if self._found(content, "VLC") is None else {"status": 200, "body": content}
 
     async def _on_fetch(self, url: str) -> dict[str, Any] | None:
-        """A file that the task names; nothing else is fetched."""
+        """Return a file whose URL the task names; None for any other URL."""
         if url not in self._names_by_url:
             return None
         content = await fetched(self._setting, url, self._names_by_url[url], self._left_s)

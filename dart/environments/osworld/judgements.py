@@ -1,8 +1,8 @@
-"""What is kept of each evaluation in a run: its score, who gave it, and all that it read.
+"""Keeps each judgement of a run: the score, the version of the evaluators, and all answers that they read.
 
 ``judgements/<environment>.jsonl`` of the run directory has a line for each score, with the version of the
-evaluators, the hash of the task's file and the episode. What was read lies beside it by its hash, so that the
-same episode can be judged again by another version (`RecordedAnswers`).
+evaluators, the hash of the task's file and the episode. The folder ``judgements/read`` has the answers as
+blobs. With them, another version of the evaluators can judge the same episode again (`RecordedAnswers`).
 """
 
 import time
@@ -78,7 +78,9 @@ class JudgementLog:
         self._blobs = FolderBlobs(self._folder / READ, READINGS)
 
     def add(self, judged: Judged) -> None:
-        """Write a judgement, what it read first. Raises StoreUnavailable or OSError when the disk refuses."""
+        """Write the answers that a judgement is based on, then its line.
+
+        Raises StoreUnavailable or OSError when the disk refuses."""
         judgement = judged.judgement
         kept = KeptJudgement(
             unix_s=self._unix_s(),
@@ -114,10 +116,11 @@ def read_judgements(run_dir: Path) -> Iterator[KeptJudgement]:
 
 
 class RecordedAnswers:
-    """The answers that an evaluation got, for another evaluation of the same episode.
+    """The recorded answers of an evaluation, for another evaluation of the same episode.
 
-    The same question gets the answers in their order, and the last one again. Another version may ask what
-    this one did not: such an episode cannot be judged again."""
+    A question that was asked several times gets its answers in their order; after that, the last answer is
+    repeated. If another version of the evaluators asks a question that was not recorded, `answer` raises
+    EvaluatorFailed."""
 
     def __init__(self, run_dir: Path, kept: KeptJudgement) -> None:
         self.lacks: list[str] = []
@@ -129,7 +132,7 @@ class RecordedAnswers:
             self._answers[_key(one.question, one.arguments)].append(one.sha256)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the files that lay in the cache folder of the evaluators."""
+        """Yield name and content of the files that the evaluators' cache folder had at the beginning."""
         for name, sha256 in self._files.items():
             yield name, msgspec.msgpack.decode(self._blobs.read(sha256))
 
@@ -138,7 +141,7 @@ class RecordedAnswers:
             return None
         answers = self._answers.get(_key(question, arguments))
         if not answers:
-            why = f"the evaluator asks what was not read when the episode was played: {question} {arguments}"
+            why = f"the evaluators ask what was not recorded while the episode ran: {question} {arguments}"
             raise EvaluatorFailed(self._task_id, why)
         sha256 = answers.popleft() if len(answers) > 1 else answers[0]
         answer = msgspec.msgpack.decode(self._blobs.read(sha256))

@@ -1,14 +1,15 @@
-"""The evaluation of an OSWorld task by OSWorld's own evaluators, which run in a process of their own.
+"""Evaluates an OSWorld task with OSWorld's own evaluators, which run in a child process.
 
-Their getters turn every failure into None, and None often into a score of 0. Therefore each call of the guest
-is made here: a machine that died, hangs or refuses ends the evaluation with its fault, whatever an evaluator
-would make of it. Then:
+OSWorld's getters turn every failure into None, and its metrics often turn None into a score of 0. The
+evaluators therefore never call the guest themselves: they ask this process, which makes the call. If the
+machine died, hangs or refuses, this process ends the evaluation with the machine's fault. Otherwise:
 
-* a score is a score, once the machine was seen to work after each metric;
-* an evaluator that breaks although the guest lacks something that it asked for is a 0, as in OSWorld's own
-  runs: a policy that fails by leaving no file has failed, and left out of the sample it would look better;
-* an evaluator that breaks otherwise, or takes too long or too much memory, is a failure of the evaluator. It
-  is counted and never a reward.
+* A score counts if the machine was seen to work after each metric.
+* If an evaluator raises an error and the guest lacks something that the evaluator asked for, the score is 0,
+  as in OSWorld's own runs. A policy that left no file has failed; without the 0, the policy would look better
+  than it is.
+* If an evaluator raises an error otherwise, or takes too long or too much memory, the evaluator has failed.
+  This is a counted fault (EvaluatorFailed) and never a reward.
 """
 
 import asyncio
@@ -37,7 +38,8 @@ BROWSER = "playwright"
 
 RESERVE_S = 5.0
 RESERVE_SHARE = 0.2
-"""Of the deadline, at most `RESERVE_S` seconds, are kept for a look at the machine when the child is late."""
+"""Share of the evaluation's deadline, at most `RESERVE_S` seconds, that the child does not get. In this time
+the machine is checked after the child was too late."""
 
 NAMED = ("dest", "path")
 
@@ -53,7 +55,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A score, and what it came from."""
+    """A score, with the evaluators that gave it and everything that they read."""
 
     score: float
     evaluator: str
@@ -65,10 +67,10 @@ class Judgement:
 
 
 async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment, left_s: LeftS) -> Judgement:
-    """Return the score of the machine's final state, which should be in [0, 1].
+    """Judge the final state of the machine. The score should be in [0, 1], which is not checked here.
 
-    An infeasible task scores 0: what the policy declared decides that, not the machine
-    (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
+    An infeasible task scores 0 here, because its reward depends on what the policy declared and not on the
+    machine (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
     answers = GuestAnswers(task, setting, left_s)
     return await judged(task, scoring, answers, left_s, setting.guest)
@@ -81,9 +83,10 @@ async def judged(
     left_s: LeftS,
     guest: Guest | None = None,
 ) -> Judgement:
-    """Return the score that follows from these answers; see `judge`.
+    """Return the judgement that follows from ``answers``; see `judge`.
 
-    guest   whose browser the evaluation may read; without one such a task raises EvaluatorFailed
+    guest   the guest whose browser the evaluation may read; with None, a task that reads pages of a browser
+            raises EvaluatorFailed
     """
     refuse_unscorable(task, scoring)
     readings: list[Reading] = []
@@ -91,7 +94,9 @@ async def judged(
     if not task.is_infeasible:
         browses = any(BROWSER in scoring.functions[f"get_{look['type']}"] for look in task.looks())
         if browses and guest is None:
-            raise EvaluatorFailed(task.task_id, "its evaluation reads pages of a browser, which are not kept")
+            raise EvaluatorFailed(
+                task.task_id, "its evaluation reads pages of a browser, which are not recorded"
+            )
         files = dict(answers.files())
         readings += [Reading(question=FILE, arguments={"name": name}, answer=files[name]) for name in files]
         async with scoring_process(scoring, guest if browses else None) as process:
@@ -109,9 +114,9 @@ class ChildEvaluation:
         self._task, self._process, self._answers, self._readings = task, process, answers, readings
 
     async def score(self, files: Mapping[str, bytes], left_s: LeftS) -> float:
-        """Return the score; see `judge` for what is raised.
+        """Return the score. Raises the same faults as `judge`.
 
-        files   what lies in the evaluators' cache folder at the beginning
+        files   contents by name of the files in the evaluators' cache folder at the beginning
         """
         within_s = left_s() - min(RESERVE_S, RESERVE_SHARE * left_s())
         try:
@@ -158,7 +163,8 @@ class ChildEvaluation:
 
 
 def refuse_unscorable(task: OSWorldTask, scoring: ScoringEnvironment) -> None:
-    """Raise TaskUnsupported for a task that the evaluators cannot judge, or that names a file elsewhere."""
+    """Raise TaskUnsupported if the evaluators cannot judge the task, or if its evaluation names a file
+    outside of the cache folder."""
     for need in needs(task, scoring):
         raise TaskUnsupported(task.task_id, f"its evaluation needs {need}")
     for look in task.looks():
@@ -173,7 +179,7 @@ def refuse_unscorable(task: OSWorldTask, scoring: ScoringEnvironment) -> None:
 
 
 def needs(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:
-    """Yield what an evaluation needs and is not there: functions of the evaluators, libraries, a sandbox."""
+    """Yield what a task's evaluation needs and this system lacks: functions, libraries, a sandbox."""
     functions = [check.function for check in task.checks if check.function != INFEASIBLE]
     functions += [f"get_{look.get('type')}" for look in task.looks()]
     for name in dict.fromkeys(functions):
@@ -189,6 +195,6 @@ def needs(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:
 
 
 def not_known(task: OSWorldTask, scoring: ScoringEnvironment) -> list[str]:
-    """Return what keeps a task from being played: steps that are not supported, and `needs`."""
+    """Return what is missing to play a task: unsupported setup steps, and `needs`; empty for nothing."""
     steps = {step.type for step in task.steps()} - STEPS.keys()
     return [*(f"the step {name!r}" for name in sorted(steps)), *dict.fromkeys(needs(task, scoring))]

@@ -1,8 +1,8 @@
 """Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
-The lines of one action are sent as one program. Before it does anything, the program creates a file with the
-number of the action; a program that arrives a second time finds the file and ends. The last line that the
-program prints is the number of executed lines.
+The lines of one action are sent as one program. Before it does anything, the program creates a file whose
+name is the number of the action; a program that arrives a second time finds the file and ends. The last line
+that the program prints is the number of executed lines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,8 +34,8 @@ KEY_PAUSE_S = 0.02
 PASTE_PAUSE_S = 0.3
 
 OWNED_WITHIN_S = 10.0
-"""Longest wait until a copied text is in the clipboard. Copying returns earlier, and an immediate paste would
-paste the old text."""
+"""Longest wait until a copied text is in the clipboard. The function that copies returns earlier, and an
+immediate paste would paste the old text."""
 
 KEY_NAMES = {"meta": "win"}
 """pyautogui's names of keys, where they differ from the names in the action grammar."""
@@ -71,8 +71,9 @@ done = 0
 {lines}
 print({done_prefix!r}, done)
 """
-"""The program that the guest runs. The process that owns the clipboard (xclip) outlives the program. It must
-not inherit the program's output, because the guest would wait for its end before it responds."""
+"""Template of the program that the guest runs. The process that owns the clipboard (xclip) outlives the
+program. This process must not inherit the program's output, or the guest would respond only after the
+end of this process."""
 
 CLAIMS = "~/.cache/dartrl-actions"
 """Folder in the guest with one empty file for each action that arrived."""
@@ -91,7 +92,8 @@ def program(lines: Iterable[str], number: str) -> str:
 
 
 def copying_line(text: str) -> str:
-    """Return the line that copies a text, and fails unless the clipboard then has it."""
+    """Return a line for `program` that copies a text, and raises an error if the clipboard does not get
+    it."""
     return f"copied({text!r})"
 
 
@@ -137,13 +139,13 @@ def keyboard_lines(action: Action) -> Iterator[str]:
 
 
 def _turn(direction: str) -> tuple[str, int]:
-    """Return pyautogui's function that turns the wheel, and by how many notches."""
+    """Return the name of pyautogui's function that turns the wheel, and the signed number of notches."""
     turn = "scroll" if direction in ("up", "down") else "hscroll"
     return turn, NOTCHES if direction in ("up", "right") else -NOTCHES
 
 
 def _typed(content: str) -> Iterator[str]:
-    """Yield one line for each run of characters that are typed or pasted.
+    """Yield the lines that enter a text: runs of ASCII characters are typed, runs of others are pasted.
 
     A newline and '<', which pyautogui types as '>', have lines of their own."""
     for kind, run in groupby(content, _kind):

@@ -1,9 +1,8 @@
-"""Published tasks that OSWorld's evaluators judge plainly wrongly: training leaves them out, scores keep
-them.
+"""Published tasks that OSWorld's evaluators judge plainly wrongly. Training leaves these tasks out.
 
-Nothing is reinterpreted: a score of all tasks is the published judgement, these included. A policy that
-trains on one of them would learn what its judge pays, which is not the task. Each reason can be checked in
-the source of the evaluator that it names (version 1.0.2).
+Evaluations keep them, with the published judgement, so that a score of all tasks can be compared with
+published scores. A policy that trained on one of these tasks would learn what its evaluator rewards, and not
+the task. Each reason can be checked in the source of the evaluators (desktop-env 1.0.2).
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,9 @@ SECOND_COLOUR = (
     "`check_triangle_position` takes the second rarest colour, which in a picture of two colours is the "
     "background, whose centre is always near the middle"
 )
-PAYS_ITSELF = "its evaluation runs what the policy wrote beside the judge, so a policy can set its own score"
+PAYS_ITSELF = (
+    "its evaluation runs code of the policy in the evaluator's process, so a policy can set its own score"
+)
 
 MISJUDGED: Mapping[str, str] = {
     "osworld/gimp/f4aec372-4fb0-4df5-a52b-79e0e2a5d6ce": SECOND_COLOUR,

@@ -1,8 +1,8 @@
 """Scripts that play published OSWorld tasks, for a preflight of machines and for tests.
 
-Each runs in a shell of the machine and leaves what its task asks for, mostly in a settings file. That shows
-that the machine and the evaluators work. It says nothing about how a person would do the task, or whether a
-policy can.
+Each script runs in a shell of the guest and leaves what its task asks for, mostly in a settings file. If the
+script's episode is a success, the machine and the evaluators work. A script shows neither how a person would
+do the task nor whether a policy can.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,8 @@ ENDS = """
 pkill {name}
 for _ in $(seq 50); do pgrep {name} >/dev/null || break; sleep 0.2; done
 """
-"""Ends a program that writes its settings when it ends, which would undo those of the script."""
+"""Shell commands that end a program and wait up to 10 seconds for its end. A program that still ran would
+later write its own settings over those of the script."""
 
 SETS_PREFERENCE = """
 python3 - <<'END'
@@ -47,7 +48,7 @@ def _setting(schema: str, key: str, value: str) -> str:
 
 
 def _gimp(file: str, line: str) -> str:
-    """Return a script that adds a line to one of GIMP's files."""
+    """Return a script that adds a line to one of GIMP's settings files."""
     adds = f"for folder in ~/.config/GIMP/*/; do printf '%s\\n' '{line}' >> \"${{folder}}{file}\"; done"
     return ENDS.format(name="gimp") + adds
 
@@ -123,4 +124,4 @@ def _of_areas() -> Iterator[tuple[str, str, str]]:
 
 
 ORACLES: Mapping[str, str] = {f"{PREFIX}{area}/{id_}": script for area, id_, script in _of_areas()}
-"""The scripts by task id. Of each application a preflight plays the first one."""
+"""The scripts by task id. A preflight plays the first script of each application."""

@@ -1,9 +1,9 @@
-"""Virtual machines from a server of DART's environment protocol, under a token with a quota.
+"""Virtual machines from a server that speaks DART's environment protocol, under a token with a quota.
 
 The server may take minutes to start a machine. After a request for a machine has timed out, the machine may
 still start, unknown to the run, and use up the quota. Every environment therefore writes the machine that it
-holds to a file. With a token that only this run uses, machines of the token that are in no such file and
-older than any request are stopped.
+holds to a file. If only this run uses the token, machines of the token that are in no such file and older
+than `LEAKED_AFTER_MINUTES` are stopped.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
 
 LEAKED_AFTER_MINUTES = 2
-"""Age from which a machine that is in no environment's file counts as leaked, and is stopped.
+"""Age in minutes from which a machine that is in no environment's file counts as leaked, and is stopped.
 
 An environment writes its file within a second after the machine has started."""
 
@@ -107,13 +107,13 @@ class PoolProvider(Provider):
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
-        """Stop the machine that the file of this environment names, possibly since before a restart."""
+        """Stop the machine that the file of this environment names; the file may be from before a restart."""
         emulator = _held(self._own)
         if emulator and await self._stop(emulator):
             self._own.unlink(missing_ok=True)
 
     async def _stop_leaked(self) -> None:
-        """Stop machines of the run's own token that no environment of the run holds."""
+        """Stop leaked machines of the run's own token; with a shared token, do nothing."""
         if not self._settings.own_token:
             return
         response = await self._quietly("GET", f"/emulators?token={self._token}")
@@ -137,7 +137,7 @@ class PoolProvider(Provider):
         written.replace(self._own)
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
-        """Send a request that can be repeated later; None when the server does not reply."""
+        """Send a request and return the response; None when the server does not reply."""
         try:
             return await self._ask(method, path, CALL_DEADLINE_S, **content)
         except (MachineDied, MachineHung):

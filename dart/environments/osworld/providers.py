@@ -1,5 +1,5 @@
-"""Providers of virtual machines: their interface, and machines at fixed addresses, in docker's containers and
-in sandboxes of this computer. `dart.environments.osworld.pool` asks a server for machines.
+"""Providers of virtual machines: their interface, and providers for machines at fixed addresses, in docker's
+containers and in sandboxes of this computer. `dart.environments.osworld.pool` asks a server for machines.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ KVM = Path("/dev/kvm")
 REMOVE_DEADLINE_S = 30.0
 
 AUTHORITY = r"\001\000\000\007nowhere\000\000\000\022MIT-MAGIC-COOKIE-1\000\0200000000000000000"
-"""An entry of ~/.Xauthority, for printf, that matches no display: the X server admits every client.
+"""An entry of ~/.Xauthority, written for printf. It matches no display: the X server admits every client.
 
-Without an entry python-xlib prints a warning into the output of each program of the evaluators. They take it
-for a part of a path, find no file, and judge 0."""
+Without an entry, python-xlib prints a warning into the output of each program that an evaluator runs in the
+guest. The evaluators would take the warning for a part of a path, find no file, and give the score 0."""
 
 START = """
 printf '{authority}' > "$HOME/.Xauthority"
@@ -50,7 +50,7 @@ export DISPLAY=:$(cat /tmp/display)
 openbox --sm-disable --config-file /tmp/openbox-rc.xml &
 exec {server}
 """
-"""The shell script that runs in the sandbox."""
+"""Template of the shell script that `LocalProvider` runs in its sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,9 @@ class DockerProvider(Provider):
     """Starts a container for each episode and removes it afterwards.
 
     Docker publishes a container's ports to free ports of the loopback interface, so that two environments
-    never compete for one. A label of each container names its run and its environment. With it the
-    provider finds a container that a killed environment left behind, and removes it before the next one
-    starts.
+    never compete for one. A label of each container names its run and its environment. By this label
+    the provider finds a container that a killed environment left behind, and removes the container before the
+    next one starts.
     """
 
     def __init__(self, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None) -> None:
@@ -243,7 +243,9 @@ def free_port() -> int:
 async def run(command: Sequence[str], what: str, *, deadline_s: float) -> str:
     """Run a command and return its output.
 
-    Raises CallFailed when it fails, MachineHung when it does not end in time.
+    what   name of the call in messages
+
+    Raises CallFailed when the command fails, and MachineHung when it does not end in time.
     """
     try:
         process = await asyncio.create_subprocess_exec(

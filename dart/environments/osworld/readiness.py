@@ -14,11 +14,11 @@ from dart.environments.faults import ApplicationDied, CallFailed, WindowManagerD
 from dart.environments.osworld.guest import Guest
 
 MOST_FILES = 2000
-"""Largest number of files of the home that are read; a guest has some hundred."""
+"""Largest number of files of the home that are read; a guest has a few hundred."""
 
 USER_FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Public", "Templates", "Videos")
-"""Folders of the home with the user's files. The system writes to other folders: the guest server stores its
-screenshots in one, packaged applications their state in another."""
+"""Folders of the home with the user's files. The system writes to other folders, for instance the screenshots
+of the guest server and the state of packaged applications."""
 
 WINDOWS_MODULE = files("dart.environments.desktop").joinpath("windows.py").read_text()
 """Source of `dart.environments.desktop.windows`, whose functions read windows and focus in the guest."""
@@ -89,7 +89,7 @@ class GuestWindow:
     kind: str
     """Type of the window in lower case, such as ``normal`` or ``dock``; empty when it has none."""
     state: str
-    """State of the window's process as in /proc, one letter."""
+    """State letter of the window's process in /proc; ``gone`` if it has ended, empty if `pid` is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

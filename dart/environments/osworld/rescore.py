@@ -1,9 +1,9 @@
 """Judges stored episodes again, by the evaluators that are installed now (`dartrl eval rescore`).
 
-Nothing of the run is changed and no machine is needed: the evaluators get the answers that were kept
-(`dart.environments.osworld.judgements`). An episode that cannot be judged again has the reason in place of a
-score: the new version asks what was not read, pages of a browser were read, rules of the task name days from
-today, the task's file has changed, or what was read is lost.
+The run is not changed and no machine is needed: the evaluators get the answers that were recorded
+(`dart.environments.osworld.judgements`). An episode that cannot be judged again gets a reason instead of a
+score: the new version asks a question whose answer was not recorded, the evaluation reads pages of a browser,
+rules of the task name days relative to today, the task's file has changed, or recorded answers are lost.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -20,7 +20,7 @@ from dart.environments.osworld.tasks import load_task, task_ids
 from dart.store.errors import BlobDamage
 
 DEADLINE_S = 300.0
-"""Of the evaluation of one episode."""
+"""Deadline of the evaluation of one episode."""
 
 TODAY = "rule_relativeTime"
 
@@ -37,17 +37,17 @@ class Rescored:
     environment: str
     evaluator: str
     score: float
-    """The score that counted."""
+    """The score that the run recorded."""
     new_evaluator: str
     new_score: float | None
     reason: str = ""
-    """Why there is no new score."""
+    """Why there is no new score; empty if there is one."""
 
 
 def judgements_of(run_dir: Path, environment_kind: str) -> tuple[KeptJudgement, ...]:
     """Return the judgements of a run. Raises UsageError when there are none.
 
-    environment_kind   of the run's configuration, for the message
+    environment_kind   ``environments.kind`` of the run, for the message
     """
     if kept := tuple(read_judgements(run_dir)):
         return kept
@@ -66,15 +66,16 @@ def require_tasks(tasks: Path) -> None:
     """Raise UsageError when there is no task file."""
     if not task_ids(tasks):
         raise UsageError(
-            f"there is no task file in {tasks}, and an episode is judged by its task's file: name the folder "
-            "with the files, or the set, that the run had in environments.osworld.tasks with --tasks"
+            f"there is no task file in {tasks}, but an episode is judged by the file of its task: "
+            "pass with --tasks the folder or the set of tasks that the run had in environments.osworld.tasks"
         )
 
 
 async def rescore(
     run_dir: Path, judgements: Sequence[KeptJudgement], tasks: Path, scoring: ScoringEnvironment
 ) -> AsyncIterator[Rescored]:
-    """Yield each judgement with the score that these evaluators give the same episode."""
+    """Yield each judgement with the score that the evaluators ``scoring`` give the same episode, or the
+    reason why they give none."""
     for kept in judgements:
         new_score, reason = None, ""
         try:
@@ -102,6 +103,6 @@ async def _score(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: Scori
     if task.sha256 != kept.task_sha256:
         return "the task's file has changed"
     if any(look.get("type") == TODAY for look in task.looks()):
-        return "its rules name days from today"
+        return "rules of the task name days relative to today"
     answers = RecordedAnswers(run_dir, kept)
     return (await judged(task, scoring, answers, counting_down(DEADLINE_S))).score

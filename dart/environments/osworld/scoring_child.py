@@ -1,13 +1,16 @@
 """The program that runs OSWorld's own evaluators: under another Python, in a sandbox without a network.
 
 It imports the standard library, msgpack, and the package ``desktop_env``, and nothing of this project. It
-reads orders from stdin and writes messages to stdout, each an unsigned 32-bit length and a msgpack map:
+reads orders from stdin and writes messages to stdout, each a length (4 bytes, big endian) and a msgpack map.
+An order has the ``evaluator`` of a task's file, and the ``files`` that the cache folder has at the beginning.
+The messages are:
 
-* ``ask`` with ``arguments``: a call of the guest, or a look at it; the parent answers with ``answer``
-* ``score``: the end; or ``raised`` with ``needs``, the libraries that an evaluator called and that are absent
+* ``ask`` with ``arguments``: a question about the guest; the parent replies with ``answer``
+* ``score``, or ``raised`` with the error of an evaluator: the end of the evaluation, with ``needs``, the
+  missing libraries that evaluators called
 
-The parent decides what an answer that is missing means, and it alone knows whether the machine failed
-(`dart.environments.osworld.judging`). Nothing that this program says is trusted.
+The parent decides what a missing answer means, and only the parent knows whether the machine failed
+(`dart.environments.osworld.judging`). The parent trusts nothing that this program writes.
 """
 
 import ast
@@ -37,11 +40,11 @@ EVALUATORS = f"{PACKAGE}.evaluators"
 PARTS = ("metrics", "getters")
 
 OPTIONAL = ("acoustid", "borb", "easyocr", "fastdtw", "fitz", "librosa", "playwright", "pydrive")
-"""Libraries that only some evaluators call. Without one, its module is one whose functions say that it is
-absent, so that the others beside it can be used."""
+"""Libraries that only some evaluators call. In place of a library that is not installed, a module is imported
+whose functions raise `LibraryAbsent`, so that other evaluators that import the library can still be used."""
 
 LATE = ("pandas",)
-"""Libraries that modules import and few of their functions call: they are loaded at their first use."""
+"""Libraries that modules of the evaluators import and few functions call: loaded at their first use."""
 
 MOST_MEMORY_BYTES = 4 * 2**30
 MOST_FILE_BYTES = 2**30
@@ -49,14 +52,17 @@ MOST_PROCESSES = 256
 RELAY_BYTES = 2**16
 
 HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT = "127.0.0.1", 5000, 9222, 8080
-"""The guest as evaluators see it. Only the browser's port is one: this program relays it."""
+"""Address and ports of the guest, as evaluators see them. Only the browser's port is open: `relay_browser`
+serves it. Requests to the other ports become questions to the parent (`Requests`)."""
 
 IMPORTS = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
-"""What OSWorld's controller puts before a Python program for the guest."""
+"""Statements that OSWorld's controller puts before each Python program for the guest."""
 
 
 class LibraryAbsent(BaseException):
-    """An evaluator called a library that is not installed. No ``except Exception`` of theirs takes it."""
+    """An evaluator called a library that is not installed.
+
+    It derives from BaseException, so that no ``except Exception`` of an evaluator catches it."""
 
 
 # ---- the evaluators ----
@@ -65,7 +71,7 @@ class LibraryAbsent(BaseException):
 def exported(folder: Path) -> dict[str, str]:
     """Map the names that a package's ``__init__.py`` exports to the modules that define them.
 
-    Nothing is imported, so that it costs nothing to know what there is."""
+    The source is parsed; nothing is imported."""
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     return {
         alias.asname or alias.name: node.module
@@ -79,7 +85,10 @@ class Evaluators:
     """The getters and metrics of the installed package; each module is imported when it is first needed."""
 
     def __init__(self, root: Path, patch: Callable[[types.ModuleType], None]) -> None:
-        """Take them from ``root/desktop_env``; ``patch`` is called with each module of theirs."""
+        """Prepare the imports from ``root/desktop_env``.
+
+        patch   called with each imported module of the evaluators, possibly more than once
+        """
         self.needs: list[str] = []
         self._patch = patch
         sys.meta_path.insert(0, _LateFinder())
@@ -91,7 +100,9 @@ class Evaluators:
         self._names = {part: exported(root.joinpath(*EVALUATORS.split("."), part)) for part in PARTS}
 
     def named(self, part: str, name: str) -> Any:
-        """Return a getter or metric. Raises AttributeError when the package has none of this name."""
+        """Return the getter (``part="getters"``) or the metric (``"metrics"``) of this name.
+
+        Raises AttributeError when the package has none."""
         module = self._names[part].get(name)
         if module is None:
             raise AttributeError(f"there is no {name!r} in {EVALUATORS}.{part}")
@@ -102,7 +113,7 @@ class Evaluators:
 
 
 class _LateFinder(importlib.abc.MetaPathFinder):
-    """Finds the libraries of `LATE`, to load them late."""
+    """Finds the libraries of `LATE` and loads them at their first use."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         spec = importlib.machinery.PathFinder.find_spec(name, path) if name in LATE else None
@@ -112,7 +123,7 @@ class _LateFinder(importlib.abc.MetaPathFinder):
 
 
 class _AbsentFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the `OPTIONAL` libraries that nothing else finds."""
+    """Makes a stand-in for each of the `OPTIONAL` libraries that is not installed (see `_Absent`)."""
 
     def __init__(self, needs: list[str]) -> None:
         self._needs = needs
@@ -134,7 +145,7 @@ class _AbsentFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Absent:
-    """A name of a library that is not installed."""
+    """Any name in a library that is not installed. A call or the use of an attribute raises LibraryAbsent."""
 
     def __init__(self, library: str, needs: list[str]) -> None:
         self._library, self._needs = library, needs
@@ -153,10 +164,11 @@ class _Absent:
 
 
 def evaluated(evaluator: Mapping[str, Any], machine: "AskedGuest", evaluators: Evaluators) -> Any:
-    """Return what ``DesktopEnv.evaluate`` of OSWorld returns for a task's ``evaluator``.
+    """Return the score that ``DesktopEnv.evaluate`` of OSWorld gives for the ``evaluator`` of a task's file.
 
-    As there, a list of functions needs every score to be above 0 (``and``) or one to be 1 (``or``), and only
-    a missing file of a *result* is caught. After each metric the machine is looked at (`AskedGuest.look`)."""
+    A list of functions with ``conj`` "and" gives 0 as soon as one score is 0, else the mean; with "or" it
+    gives 1 as soon as one score is 1, else the maximum. Of the errors, only a FileNotFoundError while reading
+    a ``result`` is caught. After each metric the parent checks the machine (`AskedGuest.look`)."""
     function = evaluator["func"]
     if not isinstance(function, list):
         columns = {key: [evaluator.get(key)] for key in ("result", "expected", "options")}
@@ -208,7 +220,7 @@ def _entry(column: Any, index: int) -> Any:
 
 
 class AskedGuest:
-    """What getters call ``env`` and ``env.controller``. Each call of the guest is the parent's."""
+    """What getters use as ``env`` and ``env.controller``. Each call becomes a question to the parent."""
 
     vm_ip, server_port, chromium_port, vlc_port = HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT
     vm_platform, vm_machine, current_use_proxy = "Linux", "x86_64", False
@@ -219,7 +231,7 @@ class AskedGuest:
         self.controller = self
 
     def look(self) -> None:
-        """Let the parent look whether the machine is well."""
+        """Ask the parent to check that the machine still works."""
         self._ask("look")
 
     @property
@@ -258,7 +270,8 @@ class AskedGuest:
 
 
 class Requests(types.ModuleType):
-    """In place of the library ``requests`` in the evaluators: what they ask the guest and the network for."""
+    """Replaces the library ``requests`` in evaluators. Requests to the guest and to the network become
+    questions to the parent."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
         super().__init__("requests")
@@ -314,7 +327,7 @@ def _json_of(data: Any) -> Any:
 
 
 def relay_browser(path: str) -> None:
-    """Serve the browser's debugging port on the sandbox's own loopback, from the parent's socket."""
+    """Relay connections to `CHROMIUM_PORT` of the sandbox's loopback to the parent's Unix socket ``path``."""
     listener = socket.create_server((HOST, CHROMIUM_PORT))
 
     def serve() -> None:
@@ -365,10 +378,12 @@ ERRORS = "surrogatepass"
 
 
 def limit_memory(browses: bool) -> None:
-    """Limit what this process may take, and let the kernel end it first when the machine has none left.
+    """Limit memory, size of files and number of processes. When the machine runs out of memory, the kernel
+    kills this process first.
 
-    A browser's driver reserves addresses that it never uses, so where one runs the limit is on what is
-    written to."""
+    browses   whether a browser's driver runs here. A driver reserves addresses that it never uses, so the
+              limit is then on data (RLIMIT_DATA) and not on the address space (RLIMIT_AS)
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     memory = resource.RLIMIT_DATA if browses else resource.RLIMIT_AS
@@ -382,9 +397,10 @@ def limit_memory(browses: bool) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate orders until there are no more; an evaluation of an episode sends one.
+    """Carry out orders until stdin ends. To evaluate an episode, the parent sends one order.
 
-    arguments   the folder with ``desktop_env``, the cache folder, and the browser's socket if there is one
+    arguments   the folder with ``desktop_env``, the cache folder, and the path of the browser's socket (empty
+                for none)
     """
     root, cache, browser = Path(arguments[0]), Path(arguments[1]), arguments[2]
     pipes = Pipes(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
@@ -409,7 +425,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fill(cache: Path, files: Mapping[str, bytes]) -> None:
-    """Leave nothing in the cache folder but these files."""
+    """Empty the cache folder and write these files into it."""
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
     for name, content in files.items():

@@ -1,7 +1,7 @@
-"""The environment with OSWorld's own evaluators: where it is, its version, and what its functions need.
+"""The Python environment with OSWorld's own evaluators: its folder, its version, and what its functions need.
 
 What a function needs is read from the source of the installed package. Nothing of the package is imported, so
-that a report about hundreds of tasks takes a second, and another version needs no table.
+a report about hundreds of tasks takes a second. No table has to be kept for each version.
 """
 
 import ast
@@ -17,10 +17,11 @@ from dart.environments.osworld.scoring_child import EVALUATORS, OPTIONAL, PACKAG
 DISTRIBUTION = "desktop-env"
 
 RUNS_CODE = "runs code"
-"""Stands for a function that runs code which the guest, and so the policy, has written."""
+"""Need of a function that runs code from the guest, which the policy may have written (see
+`ScoringEnvironment.functions`)."""
 
 RUNNERS = ("eval", "exec", "exec_module")
-"""Calls that run code."""
+"""Names of the calls that run code."""
 
 LEFT_OUT = {
     "fitz": "PyMuPDF, which is licensed under the AGPL: run `scripts/setup-osworld-score.sh pymupdf`",
@@ -30,7 +31,8 @@ LEFT_OUT = {
     "pydrive": "a Google account",
     RUNS_CODE: "bubblewrap, because its evaluation runs code that the policy wrote: install bubblewrap",
 }
-"""What a task needs when something is missing, as the rest of a sentence."""
+"""For each missing library, and for `RUNS_CODE`: what a task needs and how to install it. The texts end a
+sentence such as "its evaluation needs ..."."""
 
 
 class EvaluatorsMissing(InstallationIncomplete):
@@ -45,7 +47,7 @@ class EvaluatorsMissing(InstallationIncomplete):
 
 @dataclass(frozen=True, slots=True)
 class ScoringEnvironment:
-    """An environment of Python with the package ``desktop-env``."""
+    """A virtual environment of Python with the package ``desktop-env``."""
 
     folder: Path
     packages: Path
@@ -53,7 +55,7 @@ class ScoringEnvironment:
     version: str
     """Version of ``desktop-env``."""
     base: Path
-    """The installation of Python that it was made from."""
+    """Folder of the installation of Python from which the environment was made."""
     functions: Mapping[str, frozenset[str]] = field(repr=False)
     """What each metric and each getter (``get_…``) needs: libraries of `OPTIONAL`, or `RUNS_CODE`."""
 
@@ -79,7 +81,7 @@ def find_evaluators(folder: Path) -> ScoringEnvironment:
 def _found(folder: Path) -> ScoringEnvironment:
     packages = next(iter(folder.glob("lib/python3*/site-packages")), None)
     if packages is None or not (folder / "bin" / "python").exists():
-        raise EvaluatorsMissing(folder, "it is no virtual environment")
+        raise EvaluatorsMissing(folder, "it is not a virtual environment")
     root = packages.joinpath(*EVALUATORS.split("."))
     versions = [path.stem.partition("-")[2] for path in packages.glob(f"{PACKAGE}-*.dist-info")]
     if not versions or not root.is_dir():
@@ -91,7 +93,7 @@ def _found(folder: Path) -> ScoringEnvironment:
 
 
 def _base_of(folder: Path) -> Path:
-    """Return the installation that a virtual environment was made from."""
+    """Return the folder of the installation of Python from which a virtual environment was made."""
     parser = configparser.ConfigParser()
     try:
         parser.read_string(f"[venv]\n{(folder / 'pyvenv.cfg').read_text()}")
@@ -113,7 +115,9 @@ def _functions(folder: Path) -> dict[str, frozenset[str]]:
 
 
 def needs_of_functions(source: str) -> Mapping[str, frozenset[str]]:
-    """Map the functions of a module to what they need, also through other functions of the module."""
+    """Map each function of a module to what it needs, itself or through other functions of the module.
+
+    The needs are libraries of `OPTIONAL` and `RUNS_CODE`."""
     tree = ast.parse(source)
     libraries = dict(_imported(tree))
     names = {
@@ -134,7 +138,7 @@ def needs_of_functions(source: str) -> Mapping[str, frozenset[str]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names under which a module imports something of `OPTIONAL`, with the library."""
+    """Yield each name under which a module imports something of an `OPTIONAL` library, with the library."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in OPTIONAL:
             library = (node.module or "").partition(".")[0]
@@ -146,7 +150,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node reads; of attributes only the one that runs a module."""
+    """Yield the name that a syntax node uses. Of attributes, only ``exec_module`` counts: it runs code."""
     if isinstance(node, ast.Name):
         yield node.id
     elif isinstance(node, ast.Attribute) and node.attr == "exec_module":

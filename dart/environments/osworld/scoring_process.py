@@ -25,15 +25,15 @@ from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
 
 MOST_MESSAGE_BYTES = 2**20
-"""Limit of a message of the child: a question or a score."""
+"""Limit of a message of the child, which is a question or the end with a score."""
 
 MOST_TMP_BYTES = 2**30
 MOST_SANDBOX_BYTES = scoring_child.MOST_MEMORY_BYTES + MOST_TMP_BYTES
-"""Limit of all processes of a sandbox with its /tmp, where the kernel permits control groups: one process at
-its own limit, and a full /tmp."""
+"""Limit of the memory of a sandbox, all processes and /tmp together, where the kernel permits control groups.
+One process at its own limit and a full /tmp fit in."""
 
 FIRST_UID = 2**20
-"""Where this process is root, its children have a user of their own, with a number from here on."""
+"""If this process is root, its children run under another uid: this number plus the pid of this process."""
 
 CHILD = Path(scoring_child.__file__)
 CACHE = "/tmp/cache"
@@ -49,7 +49,7 @@ ENVIRONMENT = {
 
 
 class ChildBroke(Exception):
-    """The child ended or broke the protocol; the message is the rest of a sentence about it."""
+    """The child ended or broke the protocol. The message follows the words "its evaluation"."""
 
 
 def has_sandbox() -> bool:
@@ -64,10 +64,10 @@ class ScoringProcess:
         self._limit: MemoryLimit | None = limit
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message; does nothing when the child has ended, which the next `receive` reports.
+        """Write a message. If the child has ended, do nothing; the next `receive` then raises ChildBroke.
 
-        The first one is the order. Until it has come the child reads nothing that a guest said, so that its
-        memory is limited early enough."""
+        The first message is the order. This method limits the child's memory just before, which is early
+        enough: until the order arrives, the child has read nothing that comes from a guest."""
         assert self._process.stdin is not None
         if self._limit is not None:
             self._limit.take_tree(self._process.pid)
@@ -93,7 +93,7 @@ class ScoringProcess:
             why = "its pipe is closed" if code is None else exit_reason_of(code)
             raise ChildBroke(f"crashed ({why}), or exceeded its memory") from None
         except (ValueError, msgpack.UnpackException) as error:
-            raise ChildBroke(f"sent what is no message: {error}") from error
+            raise ChildBroke(f"sent something that is not a message: {error}") from error
         if not isinstance(found, dict):
             raise ChildBroke(f"sent {type(found).__name__} in place of a message")
         return found
@@ -103,7 +103,7 @@ class ScoringProcess:
 async def scoring_process(scoring: ScoringEnvironment, guest: Guest | None) -> AsyncIterator[ScoringProcess]:
     """Start a child and kill it at the end.
 
-    guest   whose browser the evaluation talks to; its port is relayed to the child
+    guest   the guest whose browser the evaluation reads, for which the child gets a relay; None to read none
     """
     with tempfile.TemporaryDirectory(prefix="dartrl-score-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -152,8 +152,8 @@ async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) 
 async def _browser(guest: Guest, path: Path) -> AsyncIterator[None]:
     """Serve the debugging port of the guest's browser on a Unix socket.
 
-    Where no browser listens, or the guest does not answer, a connection ends at once; whether the machine is
-    well is looked at after the metric."""
+    When no browser listens, or the guest does not answer, a connection ends at once. Whether the machine
+    still works is checked after the metric."""
     relays: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -41,7 +41,7 @@ HISTORY_URL = (
     "https://huggingface.co/datasets/xlangai/ubuntu_osworld_file_cache/resolve/main/"
     "chrome/44ee5668-ecd5-4366-a6ce-c1c9b8d4e938/history_empty.sqlite?download=true"
 )
-"""URL of an empty browser history. For tasks that need a history, visits are added to it."""
+"""URL of an empty browser history, to which visits are added for tasks that need a history."""
 
 HISTORY_PATH = "~/.config/google-chrome/Default/History"
 BEFORE_UNIX_S = 11_644_473_600
@@ -148,7 +148,7 @@ async def _upload(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
     for file in given["files"]:
         local = setting.cached(file["local_path"])
         if not local.is_file():
-            raise TaskUnsupported(setting.task_id, f"its file {local} does not exist; put it there")
+            raise TaskUnsupported(setting.task_id, f"its file {local} does not exist; put the file there")
         await setting.guest.upload(file["path"], local.read_bytes(), deadline_s=left_s())
 
 
@@ -161,7 +161,9 @@ async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 
 @contextlib.contextmanager
 def needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
-    """Raise TaskUnsupported, instead of a fault that is tried again, when the guest lacks a program."""
+    """Raise TaskUnsupported instead of CallFailed when the block fails because the guest lacks a program.
+
+    An attempt with CallFailed would be repeated, and would fail in the same way each time."""
     try:
         yield
     except CallFailed as error:
@@ -186,7 +188,8 @@ async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> No
 async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
     """Run a command once, or again and again until its result matches ``until``.
 
-    With ``stdout`` or ``stderr`` the output is stored in a file of this name, for the evaluation."""
+    The parameters ``stdout`` and ``stderr`` name files of the episode's folder in which the output is stored,
+    for the evaluation."""
     until = given.get("until") or {}
     while True:
         with needs_program(setting, given["command"]):
@@ -239,7 +242,7 @@ _route_step("change_wallpaper", lambda given: {"path": given["path"]})
 
 @_step("chrome_open_tabs")
 async def _open_tabs(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Open tabs, and close the browser's first tab once the first of these is open."""
+    """Open the tabs of the task. Once the first of them is open, close the first tab that was open before."""
     before = await browser_tabs(setting, left_s)
     for number, url in enumerate(given["urls_to_open"]):
         await setting.guest.chromium("PUT", f"/json/new?{as_query(url)}", deadline_s=left_s())
@@ -275,7 +278,7 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
 
 
 def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
-    """Return those targets of a browser's debugging port that are pages with an id and a URL."""
+    """Return the pages with an id and a URL from the list of targets of a browser's debugging port."""
     return [
         tab
         for tab in (tabs if isinstance(tabs, list) else ())
@@ -295,7 +298,11 @@ async def _browsed(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
 
 
 def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: float) -> bytes:
-    """Return a Chromium history with these visits: ``url``, ``title``, ``visit_time_from_now_in_seconds``."""
+    """Return a Chromium history (an SQLite file) with these visits added.
+
+    visits   maps with ``url``, ``title`` and ``visit_time_from_now_in_seconds``, the age of the visit
+    now_s    the unix time from which the ages count
+    """
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
         Path(file.name).write_bytes(history)
         with contextlib.closing(sqlite3.connect(file.name)) as connection, connection:
@@ -318,8 +325,9 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
 async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes:
     """Return a file of the task from its cache folder, or download it into the folder.
 
-    In the folder the file has its own name, or the name that OSWorld's client and this function give to a
-    download. Raises TaskUnsupported when the file is not there and cannot be downloaded.
+    In the folder the file is called ``name``, or ``<uuid of the URL>_<name>``: OSWorld's client and this
+    function give this name to a download. Raises TaskUnsupported when the file is not there and cannot be
+    downloaded.
     """
     known = setting.cached(name)
     kept = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")

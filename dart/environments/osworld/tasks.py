@@ -23,7 +23,7 @@ COLUMNS = ("result", "expected", "options")
 """Keys of an evaluator that hold one value, or one for each function."""
 
 INFEASIBLE = "infeasible"
-"""The evaluation function of a task that cannot be done."""
+"""Name of the evaluation function of a task that cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,19 @@ class OSWorldTask:
     evaluator: Mapping[str, Any]
     """How the task is judged, as its file says it; the evaluators read it."""
     sha256: str = ""
-    """Of the file. A score names it, because published tasks change."""
+    """Hash of the task's file. Each judgement records this hash, because published tasks change."""
 
     @property
     def is_infeasible(self) -> bool:
         return any(check.function == INFEASIBLE for check in self.checks)
 
     def steps(self) -> tuple[SetupStep, ...]:
-        """Return all steps, those before the evaluation included."""
+        """Return all steps: those before the first action, then those before the evaluation."""
         return (*self.setup, *self.before_checks)
 
     def looks(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what the evaluation reads: the results and the expected values of all checks."""
+        """Yield the parameters of each getter that the evaluation calls: for the results and the expected
+        values of all checks."""
         for check in self.checks:
             yield from (one for one in (check.result, check.expected) if one)
 
@@ -104,7 +105,8 @@ def load_task(task_id: str, tasks: Path) -> OSWorldTask:
 
 
 def names(config: Mapping[str, Any], key: str) -> list[str]:
-    """Return the name, or with ``multi`` the names, that a look has under a key."""
+    """Return the names under a key of a getter's parameters (see `OSWorldTask.looks`): several with
+    ``multi``, else one."""
     given = config[key]
     return list(given) if config.get("multi") and not isinstance(given, str) else [given]
 

@@ -32,7 +32,7 @@ from dart.environments.sites.words import TOPICS, Words
 MONTHS = (("May", 31), ("June", 30), ("July", 31))
 DAYS = tuple(f"{day} {month}" for month, days in MONTHS for day in range(1, days + 1))
 WEEKDAYS = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
-"""Weekdays, beginning with that of the first day."""
+"""Weekdays, beginning with the weekday of the calendar's first day, 1 May."""
 
 EVENTS, PEOPLE = 10, 6
 ANSWERS = {"yes": "Accepted", "no": "Declined", "": "No answer yet"}

@@ -1,4 +1,4 @@
-"""All sites by name, each with a function that makes it from seeded words."""
+"""All sites by name, each with the function that makes its definition from seeded words."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -24,5 +24,5 @@ SITES: Mapping[str, Callable[[Words], SiteDefinition]] = {
 
 @lru_cache(maxsize=64)
 def site_of(name: str, seed: int) -> SiteDefinition:
-    """Return the site of a seed: its texts follow from the seed, its screens and transitions do not."""
+    """Return the site ``name``. Its texts depend on ``seed``; its screens and transitions do not."""
     return SITES[name](Words(seed, name))

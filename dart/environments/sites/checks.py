@@ -16,7 +16,7 @@ from dart.environments.sites.machine import (
 from dart.environments.sites.site import SiteDefinition, SiteScreen
 
 LEAST_SCREENS, MOST_SCREENS = 50, 200
-"""How many screens a site has."""
+"""Smallest and largest number of screens of a site."""
 
 
 class SiteInvalid(ValueError):
@@ -66,27 +66,27 @@ def _broken_elements(site: SiteDefinition, screen: SiteScreen) -> Iterator[str]:
     for element, count in Counter(elements).items():
         place = f"{element.kind} {element.label!r} of screen {screen.id}"
         if count > 1:
-            yield f"{place} is there {count} times"
+            yield f"{place} is defined {count} times"
         yield from (f"{place} {mistake}" for mistake in _mistakes_of_element(site, element))
 
 
 def _mistakes_of_element(site: SiteDefinition, element: Element) -> Iterator[str]:
     if not element.label.strip():
-        yield "has no label, so no one can find it"
+        yield "has no label, so a user cannot find it"
     for target in (element.target, *(screen for _, screen in element.destinations)):
         if target and target not in site.by_id:
             yield f"leads to the screen {target!r}, which is not defined"
     if not (element.target or element.effects or element.destinations or element.kind is Kind.MENU):
-        yield "neither leads on nor changes a record"
+        yield "neither leads to a screen nor changes a record"
     records = site.machine_records
     for guard in element.guards:
         if guard.record not in records:
-            yield f"is shown by the record {guard.record!r}, which is not defined"
+            yield f"has a guard on the record {guard.record!r}, which is not defined"
     fields = {one.name for one in element.fields}
     for effect in element.effects:
         if isinstance(effect, Restore):
             if not any(name.startswith(effect.prefix) for name in records):
-                yield f"restores records {effect.prefix!r}, and none begins so"
+                yield f"restores the records that begin with {effect.prefix!r}, but there are none"
         elif effect.record not in records:
             yield f"changes the record {effect.record!r}, which is not defined"
         if (
@@ -102,11 +102,11 @@ def _mistakes_of_element(site: SiteDefinition, element: Element) -> Iterator[str
         ):
             yield f"stores the text of the field {effect.value.field!r}, which it does not have"
     if (element.kind is Kind.FORM) != bool(element.fields):
-        yield "has no fields" if element.kind is Kind.FORM else "has fields and is no form"
+        yield "has no fields" if element.kind is Kind.FORM else "has fields but is not a form"
 
 
 def _unconnected(machine: Machine) -> Iterator[str]:
-    """Yield the screens that the first one does not lead to, and those that do not lead back to it."""
+    """Yield a mistake for each screen that the first screen does not lead to, or that does not lead back."""
     free = machine.freely_reachable(machine.start.screen)
     for screen in machine.states():
         if screen not in free and machine.shortest_path(machine.start, Goal(screen, is_strict=False)) is None:

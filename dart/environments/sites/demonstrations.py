@@ -1,7 +1,7 @@
 """Demonstrations on sites: ``python -m dart.environments.sites.demonstrations --out DIR``.
 
-``--tasks sites/mail/easy --episodes 100`` says which tasks and how many successful episodes of each. The
-folder is that of `dart.environments.browser.demonstrations`.
+``--tasks sites/mail/easy --episodes 100`` says which tasks and how many successful episodes of each.
+`dart.environments.browser.demonstrations` describes the files in DIR.
 """
 
 from dart.environments.browser.demonstrations import OracleKind, run_command

@@ -1,9 +1,9 @@
 """Sites in a real browser: web applications of many screens, generated from finite state machines.
 
-The environment serves the pages itself: the browser's requests are intercepted, and what is no page of the
-site is blocked, so no request leaves the browser. A click or a sent form is noted by the page
-(``page.js``), the machine makes the transition, and the page shows the next state. The machine's state, not
-the look of the page, decides the score.
+The environment serves the pages itself: it intercepts the browser's requests and blocks all that are not for
+a page of the site, so no request leaves the browser. The page (``page.js``) notes each click and each sent
+form, the site's machine makes the transition, and the page shows the next state. The state of the machine,
+not the look of the page, decides the score.
 """
 
 import json
@@ -22,7 +22,7 @@ from dart.environments.sites.machine import Act, SiteState
 from dart.environments.sites.tasks import Task, task_of
 
 SIZE = (504, 392)
-"""Width and height of a page in pixels by default: whole patches of 28 pixels, 18 by 14 of them."""
+"""Default width and height of a page in pixels: 18 by 14 whole patches of 28 pixels."""
 
 OFFLINE_FLAGS = (
     "--proxy-server=127.0.0.1:9",
@@ -30,8 +30,8 @@ OFFLINE_FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-"""Flags that leave the browser no way out, whatever a page tries: every connection, even to this machine,
-goes to a proxy that does not exist, and no name is resolved."""
+"""Flags that cut the browser off from every network, whatever a page tries: every connection, even to this
+machine, goes to a proxy that does not exist, and no name is resolved."""
 
 PAGE_SCRIPT = (Path(__file__).parent / "page.js").read_text()
 
@@ -65,12 +65,12 @@ class SitesEnvironment(BrowserEnvironment[Task]):
 
     @property
     def true_state(self) -> SiteState:
-        """The machine's state; for oracles, tests and measurements such as true coverage, not for
-        policies."""
+        """The present state of the site's machine; for oracles, tests and measurements such as true coverage,
+        not for policies."""
         return require_episode(self._state, "true_state")
 
     async def show(self, state: SiteState, *, deadline_s: float) -> Observation:
-        """Show a state of the site without playing to it; for data and measurements, not for policies."""
+        """Show a state of the site directly, without actions; for data and measurements, not for policies."""
         page, episode = self._playing("show")
         async with self._operation("show", deadline_s):
             await self._show(page, state)
@@ -90,7 +90,7 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         ready = page.next_binding_call()
         navigated = await page.post("Page.navigate", {"url": url})
         if "errorText" in navigated:
-            raise ResetFailed(task_id, f"{url} did not answer: {navigated['errorText']}")
+            raise ResetFailed(task_id, f"the browser could not load {url}: {navigated['errorText']}")
         await ready
         return start.instruction
 
@@ -103,7 +103,10 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         return PageState(terminated=reached, raw_score=float(reached), arrived=InputCounts(counted))
 
     async def _use(self, page: CdpSession, used: dict[str, Any]) -> None:
-        """Make the transition of the element that was used, and show the state after it."""
+        """Make the transition of the element that the user clicked or sent, and show the state after it.
+
+        used   the index of the element (``element``) and the pairs of field name and text (``texts``)
+        """
         texts = tuple((name, text) for name, text in used["texts"])
         act = Act(self.true_state.screen, used["element"], texts)
         await self._show(page, self.task.site.machine.fire(self.true_state, act))

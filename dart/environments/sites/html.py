@@ -1,7 +1,7 @@
-"""Pages of a site as HTML: what a state shows, in the look of the site. Pure.
+"""Draws the states of a site as HTML pages in the look of the site. Pure.
 
-Every element carries its index in the machine as ``data-element``, so that the browser can say which one was
-used. A page is whole in itself: it refers to nothing that would have to be fetched.
+Every element carries its index in the machine as ``data-element``, so that the page can report which element
+was used. A page is self-contained: the browser has to fetch nothing else.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ from dart.environments.sites.style import Style, classes_of, css_of
 
 
 def document_html(site: SiteDefinition, style: Style, state: SiteState) -> str:
-    """Return the whole document of a state."""
+    """Return the whole HTML document of a state."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(site.brand)}</title>'
         f"<style>{css_of(style)}</style></head>"
@@ -37,12 +37,12 @@ def document_html(site: SiteDefinition, style: Style, state: SiteState) -> str:
 
 
 def body_html(site: SiteDefinition, state: SiteState) -> str:
-    """Return the body of a state's document; the rest of the document is the same for all states."""
+    """Return the body of a state's HTML document. The rest of the document is the same for all states."""
     return _Drawing(site, state).body()
 
 
 class _Drawing:
-    """One state while it is drawn."""
+    """Draws one state of a site."""
 
     def __init__(self, site: SiteDefinition, state: SiteState) -> None:
         self._site = site
@@ -129,7 +129,7 @@ class _Drawing:
             yield f"<span>{escape(label)}</span>" if element is None else self._element(element)
 
     def _element(self, element: Element) -> str:
-        """Return an element; empty while it is not shown."""
+        """Return the HTML of an element; empty when the state does not show the element."""
         index = self._shown.get(element)
         if index is None:
             return ""
@@ -175,7 +175,12 @@ _ROLES = {Kind.TAB: "tab", Kind.MENU: "button", Kind.MENU_ITEM: "menuitem", Kind
 
 
 def _tag(tag: str, element: Element, index: int, inner: str, classes: str = "", more: str = "") -> str:
-    """Return the tag of an element that is clicked."""
+    """Return the HTML of an element that a user clicks.
+
+    inner     HTML between the tags
+    classes   CSS classes
+    more      further attributes, each with a space before it
+    """
     role = f' role="{_ROLES[element.kind]}"' if element.kind in _ROLES else ""
     address = f' href="/{escape(element.target)}"' if tag == "a" else ' type="button"'
     look = f' class="{classes}"' if classes else ""

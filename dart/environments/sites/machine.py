@@ -1,8 +1,9 @@
-"""A web application as a finite state machine: screens, elements that lead on, and records that they change.
+"""A web application as a finite state machine of screens, elements and records. Pure.
 
-A state is a screen together with the records, such as the quantity of a product in the cart. An element of a
-screen, once it is clicked or its form is sent, is a transition: it shows another screen, changes records, or
-both. Because the machine is known, tasks have shortest solutions, and exploration has a true coverage. Pure.
+A state is a screen together with the values of the records, such as the quantity of a product in the cart. To
+click an element, or to send its form, makes a transition: the site shows another screen, changes records, or
+both. Because the machine is known, the shortest solution of a task and the true coverage of an exploration
+can be computed.
 """
 
 import heapq
@@ -16,24 +17,25 @@ from typing import Literal
 Value = str | int
 
 Texts = tuple[tuple[str, str], ...]
-"""What is typed into the fields of a form: pairs of a field's name and its text."""
+"""The texts that are typed into the fields of a form: pairs of a field's name and its text."""
 
 MOST_STATES = 50_000
-"""How many states a search looks at. Without it, a search for a goal that cannot be reached might not end."""
+"""How many states a search looks at before it gives up. Without a limit, a search for a goal that cannot be
+reached might not end."""
 
 SAMPLE_TEXT = "hello"
-"""What a path types into a field whose text does not matter for its goal."""
+"""The text that a solution types into a field whose text does not matter for the goal."""
 
 
 class Scope(StrEnum):
     """How long a record keeps its value, and whether a task may change it on the way."""
 
     KEPT = "kept"
-    """It lasts. A task that does not name the record must leave it as it was."""
+    """The value lasts. A task whose goal does not name the record must leave the value unchanged."""
     INCIDENTAL = "incidental"
-    """It lasts, and a task may change it on the way, such as the mark that a mail was read."""
+    """The value lasts, and any task may change it on the way, such as the mark that a mail was read."""
     TRANSIENT = "transient"
-    """It returns to its first value with the next transition, such as an open menu."""
+    """The record returns to its first value with the next transition, such as an open menu."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +131,13 @@ class Field:
 class Element:
     """Something on a screen that a user can click, or a form to fill in and send.
 
-    label          what it shows; for a form, the text of its button
-    target         id of the screen that it leads to; empty to stay
+    label          text of the element; for a form, the text of its button
+    target         id of the screen that the element leads to; empty to stay on its screen
     effects        changes of records, in order
     guards         the element is shown while all of them hold
     fields         text fields of a form, in order
-    destinations   pairs of a text and a screen: where a form leads whose first field has that text, without
-                   regard to case; any other text leads to ``target``
+    destinations   pairs of a text and a screen id: with this text in its first field, ignoring case, the form
+                   leads to this screen; with any other text, to ``target``
     """
 
     kind: Kind
@@ -148,11 +150,11 @@ class Element:
 
     @property
     def num_actions(self) -> int:
-        """Number of actions that it takes: a click, and for each field a click and its text."""
+        """Number of actions to use the element: a click, and for each field a click and its text."""
         return 1 + 2 * len(self.fields)
 
     def target_of(self, texts: Texts) -> str:
-        """Return the screen that the element leads to; empty to stay."""
+        """Return the id of the screen that the element leads to with these texts; empty to stay."""
         if self.destinations and texts:
             wanted = texts[0][1].strip().casefold()
             return {text.casefold(): screen for text, screen in self.destinations}.get(wanted, self.target)
@@ -169,7 +171,7 @@ class SiteState:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A set of states: those with the screen, if one is named, and with the values of the records.
+    """The set of states that are on ``screen`` (any screen, if empty) and have the values of ``records``.
 
     is_strict   whether all other records that are `Scope.KEPT` must be as they were at the start
     """
@@ -181,7 +183,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The use of one element: its index on its screen, and the texts of its form."""
+    """The use of one element: its screen, its index on the screen, and the texts of its form."""
 
     screen: str
     element: int
@@ -228,7 +230,7 @@ class Machine:
         return {name: record.first for name, record in self.records.items()} | dict(state.changes)
 
     def failed_guard(self, state: SiteState, element: Element) -> RecordGuard | None:
-        """Return the first guard of an element that does not hold, if any."""
+        """Return the first guard of an element that does not hold; None when all hold."""
         return next((one for one in element.guards if not one.holds(self.value(state, one.record))), None)
 
     def shown(self, state: SiteState) -> list[int]:
@@ -251,7 +253,8 @@ class Machine:
         return SiteState(element.target_of(act.texts) or state.screen, tuple(sorted(kept.items())))
 
     def successors(self, state: SiteState) -> Iterator[tuple[Act, SiteState]]:
-        """Return each act of a state with the state after it; forms are sent with sample texts."""
+        """Yield each act of a state with the state after it. Forms are sent with `SAMPLE_TEXT` and, where
+        they have destinations, with each of their texts."""
         return _acts_for(self, state, {})
 
     def num_actions(self, path: Iterable[Act]) -> int:
@@ -259,7 +262,9 @@ class Machine:
         return sum(self.elements[act.screen][act.element].num_actions for act in path)
 
     def freely_reachable(self, start: str) -> set[str]:
-        """Return the screens that a screen leads to whatever the lasting records are, itself included."""
+        """Return the ids of the screens that can be reached from ``start`` whatever values the records have.
+
+        Only `Scope.TRANSIENT` records may hide an element on the way. Includes ``start``."""
         found, waiting = {start}, [start]
         while waiting:
             new = self._free_targets[waiting.pop()] - found
@@ -269,7 +274,8 @@ class Machine:
 
     @cached_property
     def _free_targets(self) -> dict[str, set[str]]:
-        """The screens that each screen leads to through elements that no lasting record hides."""
+        """For each screen, the screens that its elements lead to. Elements that may be hidden by a record,
+        other than a `Scope.TRANSIENT` one, do not count."""
         return {
             screen: {
                 target
@@ -281,9 +287,9 @@ class Machine:
         }
 
     def distances(self) -> dict[str, int]:
-        """Return the number of actions from the start to each screen, if no lasting record hid an element.
+        """Return the number of actions from the start to each screen, if only transient records hid elements.
 
-        Records can make the way longer, never shorter.
+        Other records can only make the way longer.
         """
         free = _reduced(self, self._transient)
         found: dict[str, int] = {}
@@ -292,8 +298,8 @@ class Machine:
         return found
 
     def coverage(self, visited: Collection[str]) -> float:
-        """Return the share of all screens that was visited, in [0, 1]. Raises ValueError for a screen that is
-        none."""
+        """Return the share of all screens that was visited, in [0, 1]. Raises ValueError for an id that
+        is not a screen of the site."""
         if unknown := set(visited) - set(self.elements):
             raise ValueError(f"expected screens of the site, got: {', '.join(sorted(unknown))}")
         return len(set(visited)) / len(self.elements)
@@ -303,7 +309,9 @@ class Machine:
         return (not goal.screen or state.screen == goal.screen) and not self.wrong_records(goal, state)
 
     def wrong_records(self, goal: Goal, state: SiteState) -> set[str]:
-        """Return the records that do not have the value that the goal wants."""
+        """Return the names of the records that do not have the value that the goal wants.
+
+        For a strict goal, these include all other `Scope.KEPT` records that do not have their first value."""
         wanted = dict(goal.records)
         wrong = {name for name, value in wanted.items() if self.value(state, name) != value}
         if not goal.is_strict:
@@ -314,9 +322,9 @@ class Machine:
     def shortest_path(self, start: SiteState, goal: Goal) -> tuple[Act, ...] | None:
         """Return a path with the fewest actions from a state to a goal; None when there is none.
 
-        The search ignores all records but a few. A path that it finds is tried on the machine. If a guard
-        fails there, or a record ends with a wrong value, that record counts in the next search. A search that
-        ignores records has more paths than the machine, never fewer, so a path that passes is a shortest one.
+        The first search ignores all records except those of the goal. The path that it finds is tried on the
+        machine. If a guard fails there, or a record ends with a wrong value, the next search includes this
+        record. Ignoring records can add paths but never removes one, so a path that passes is a shortest one.
         Raises SearchTooLarge.
         """
         counted = {name for name, _ in goal.records}
@@ -331,7 +339,7 @@ class Machine:
             counted |= missed
 
     def _missed(self, state: SiteState, path: Iterable[Act], goal: Goal) -> set[str]:
-        """Return the records that make a path fail; empty when it reaches the goal."""
+        """Return the records that make a path from ``state`` fail; empty when the path reaches the goal."""
         for act in path:
             guard = self.failed_guard(state, self.elements[act.screen][act.element])
             if guard is not None:
@@ -355,9 +363,9 @@ class Machine:
 
 
 def texts_of(element: Element, wanted: Mapping[str, Value]) -> Iterator[Texts]:
-    """Yield the texts that are worth typing into a form; one empty tuple for an element without fields.
+    """Yield the texts with which a search sends a form; one empty tuple for an element without fields.
 
-    wanted   values that records should get, by name
+    wanted   values that records should get, by name of the record
     """
     if not element.fields:
         yield ()
@@ -378,7 +386,7 @@ _CameFrom = dict[SiteState, tuple[SiteState, Act] | None]
 
 
 def _search(machine: Machine, start: SiteState, goal: Goal) -> tuple[Act, ...] | None:
-    """Return a path with the fewest actions; None when there is none."""
+    """Return a path with the fewest actions; None when there is none. Raises SearchTooLarge."""
     came_from: _CameFrom = {}
     for state, _ in _in_order(machine, start, dict(goal.records), came_from):
         if machine.is_reached(goal, state):
@@ -391,7 +399,10 @@ def _search(machine: Machine, start: SiteState, goal: Goal) -> tuple[Act, ...] |
 def _in_order(
     machine: Machine, start: SiteState, wanted: Mapping[str, Value], came_from: _CameFrom
 ) -> Iterator[tuple[SiteState, int]]:
-    """Yield states with their numbers of actions from the start, the fewest first (Dijkstra's algorithm)."""
+    """Yield states with their numbers of actions from the start, the fewest first (Dijkstra's algorithm).
+
+    came_from   is filled with the states that were yielded
+    """
     numbers = itertools.count()
     queue: list[tuple[int, int, SiteState, tuple[SiteState, Act] | None]] = [(0, next(numbers), start, None)]
     while queue:
@@ -409,8 +420,7 @@ def _in_order(
 def _acts_for(
     machine: Machine, state: SiteState, wanted: Mapping[str, Value]
 ) -> Iterator[tuple[Act, SiteState]]:
-    """Yield each act of a state, with the texts that give records their wanted values, and the state after
-    it."""
+    """Yield each act of a state and the state after the act. Forms are sent with the texts of `texts_of`."""
     for index in machine.shown(state):
         for texts in texts_of(machine.elements[state.screen][index], wanted):
             act = Act(state.screen, index, texts)
@@ -418,7 +428,7 @@ def _acts_for(
 
 
 def _reduced(machine: Machine, counted: set[str]) -> Machine:
-    """Return the machine without all records that are not counted, and without guards and effects on them."""
+    """Return a machine with only the records ``counted``, and only the guards and effects on them."""
     elements = {
         screen: tuple(_without_records(one, counted) for one in elements)
         for screen, elements in machine.elements.items()

@@ -93,7 +93,7 @@ def _line(number: int, subject: str, sender: str, date: str) -> Item:
 
 
 def _in_folder(lines: list[Item], folder: str) -> list[Item]:
-    """Return the messages that can be in a folder, each shown while it is there."""
+    """Return all messages for the list of a folder, each with a guard that hides it in other folders."""
     return [
         Item(line.title, line.details, line.actions, (RecordGuard(f"folder/{number}", "is", folder),))
         for number, line in enumerate(lines)

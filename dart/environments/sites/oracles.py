@@ -1,4 +1,4 @@
-"""Oracles of sites: the shortest solution of a task as actions at pixels."""
+"""The oracle of sites, which plays the shortest solution of a task with clicks and keys."""
 
 from collections.abc import AsyncIterator
 
@@ -9,9 +9,9 @@ from dart.environments.sites.machine import Act
 
 
 async def solution(environment: SitesEnvironment, instruction: str) -> AsyncIterator[Action]:
-    """Yield the actions that solve the task of the episode; it is resumed after each action was applied.
+    """Yield the actions that solve the task of the episode. Apply each before you resume the generator.
 
-    The elements' boxes are read from the page. Raises TargetNotFound when the page hides an element.
+    The boxes of the elements are read from the page. Raises TargetNotFound when the page hides an element.
     """
     for act in environment.task.solution:
         async for action in _actions_of(environment, act):

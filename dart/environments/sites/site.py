@@ -32,8 +32,10 @@ UI_RECORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A text with the value of a record. ``words`` gives the texts of values that are not shown as they
-    are."""
+    """A text that shows the value of a record between ``before`` and ``after``.
+
+    words   pairs of a value and the text that is shown in its place
+    """
 
     record: str
     before: str = ""
@@ -41,7 +43,7 @@ class Shown:
     words: tuple[tuple[Value, str], ...] = ()
 
     def text(self, values: Mapping[str, Value]) -> str:
-        """Return the text for the values of all records."""
+        """Return the text; ``values`` has the values of all records by name."""
         value = values[self.record]
         return f"{self.before}{dict(self.words).get(value, value)}{self.after}"
 
@@ -81,7 +83,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Items in rows, a table or cards. ``empty`` is shown when no item is.
+    """Items in rows, a table or cards. ``empty`` is the text that is shown when there is no item to show.
 
     columns   number of columns of a grid of cells, such as the days of a month; 0 for no grid
     """
@@ -100,8 +102,9 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Tabs:
-    """Views of one thing by their labels, and the screen of each. The view of the screen itself is no
-    element."""
+    """Tabs that switch between views of one thing: pairs of a label and a screen id.
+
+    The tab of the screen that is shown is plain text and not an element."""
 
     views: tuple[tuple[str, str], ...]
 
@@ -113,8 +116,9 @@ Block = Paragraph | Facts | Listing | Actions | Tabs
 class SiteScreen:
     """One page of a site.
 
-    name     the page in an instruction, such as `the order history`; different for each screen of a site
-    title    its heading
+    name     how an instruction names the page, such as `the order history`; different for each screen of a
+             site
+    title    heading of the page
     """
 
     id: str
@@ -125,7 +129,11 @@ class SiteScreen:
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A change of records that a task can ask for: instructions that say the same, and the wanted values."""
+    """A change of records that a task can ask for.
+
+    instructions   sentences with the same meaning, of which a task draws one
+    records        pairs of a record's name and the wanted value
+    """
 
     instructions: tuple[str, ...]
     records: tuple[tuple[str, Value], ...]
@@ -136,9 +144,10 @@ class SiteDefinition:
     """A whole web application.
 
     name        name of the site in task ids
-    brand       its name on its pages
-    navigation  labels and screens of the links that every page has
-    menu        label of the menu that every page has, and its items: labels and screens
+    brand       name of the site on its pages
+    navigation  pairs of label and screen id: the links that every page has
+    menu        label of the menu that every page has, and its items: pairs of label and screen id
+    changes     the changes of records that tasks can ask for
     search      the form that every page has, if any
     start       id of the first screen
     """
@@ -166,11 +175,11 @@ class SiteDefinition:
 
     @cached_property
     def machine_records(self) -> dict[str, SiteRecord]:
-        """The records of the definition and those that every site has."""
+        """The records of the definition and those that every site has, by name."""
         return UI_RECORDS | dict(self.records)
 
     def elements_of(self, screen: SiteScreen) -> Iterator[Element]:
-        """Yield the elements of a screen in the order in which it is read."""
+        """Yield the elements of a screen in reading order."""
         yield from self.links_of(screen)
         yield from self.menu_of(screen)
         if self.search is not None:
@@ -179,13 +188,13 @@ class SiteDefinition:
             yield from block_elements(block, screen.id)
 
     def links_of(self, screen: SiteScreen) -> Iterator[Element]:
-        """Yield the links of the navigation; the screen itself is no link."""
+        """Yield the links of the navigation, without a link to the screen itself."""
         for label, target in self.navigation:
             if target != screen.id:
                 yield Element(Kind.LINK, label, target)
 
     def menu_of(self, screen: SiteScreen) -> Iterator[Element]:
-        """Yield what opens the menu, what closes it, and its items."""
+        """Yield the element that opens the menu, the one that closes it, and the menu's items."""
         label, items = self.menu
         is_closed, is_open = RecordGuard(MENU_RECORD, "is", 0), RecordGuard(MENU_RECORD, "is", 1)
         yield Element(Kind.MENU, label, effects=(Assign(MENU_RECORD, 1),), guards=(is_closed,))
@@ -196,7 +205,7 @@ class SiteDefinition:
 
 
 def block_elements(block: Block, screen: str) -> Iterator[Element]:
-    """Yield the elements of a block of a screen in the order in which they are read."""
+    """Yield the elements of a block of a screen in reading order."""
     match block:
         case Listing(items):
             for item in items:
@@ -210,13 +219,13 @@ def block_elements(block: Block, screen: str) -> Iterator[Element]:
 
 
 def item_elements(item: Item) -> tuple[Element, ...]:
-    """Return the elements of an item, its title first, with the item's guards."""
+    """Return the elements of an item, its title first. Each element gets the guards of the item, too."""
     elements = (item.title, *item.actions) if isinstance(item.title, Element) else item.actions
     return tuple(replace(element, guards=item.guards + element.guards) for element in elements)
 
 
 def tab_elements(tabs: Tabs, screen: str) -> Iterator[Element]:
-    """Yield an element for each view but that of the screen itself."""
+    """Yield an element for each tab, except for the tab of the screen itself."""
     for label, target in tabs.views:
         if target != screen:
             yield Element(Kind.TAB, label, target)
@@ -226,7 +235,7 @@ def tab_elements(tabs: Tabs, screen: str) -> Iterator[Element]:
 
 
 def notice(text: str) -> Assign:
-    """Return the effect that shows a message on the next screen."""
+    """Return the effect that shows a message after the transition, until the next transition."""
     return Assign(NOTICE_RECORD, text)
 
 
@@ -236,15 +245,15 @@ def link(label: str, target: str) -> Element:
 
 
 def button(label: str, effects: tuple[Effect, ...], guards: tuple[RecordGuard, ...] = ()) -> Element:
-    """Return a button that stays on its screen."""
+    """Return a button that changes records and leads to no other screen."""
     return Element(Kind.BUTTON, label, effects=effects, guards=guards)
 
 
 def check_box(label: str, record: str) -> Element:
-    """Return a check box that shows and toggles a record."""
+    """Return a check box that shows and toggles a record with the values 0 and 1."""
     return Element(Kind.CHECK_BOX, label, effects=(Toggle(record),))
 
 
 def pages(items: list[Item], per_page: int) -> list[tuple[Item, ...]]:
-    """Return the items in pages of ``per_page``."""
+    """Split the items into pages of ``per_page`` items; the last page may have fewer."""
     return [tuple(items[first : first + per_page]) for first in range(0, len(items), per_page)]

@@ -14,7 +14,7 @@ FONTS = (
     "'Liberation Serif', 'Times New Roman', serif",
     "'DejaVu Sans Mono', monospace",
 )
-"""Families with fallbacks: a machine without one of them draws the next, and always the same."""
+"""CSS font families with fallbacks. A machine that lacks a font uses the next one of the same entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Style:
     """Look of tabs: `line`, `boxes` or `pills`."""
     radius_px: int
     is_upper: bool
-    """Whether buttons and tabs are in capitals."""
+    """Whether the labels of buttons and tabs are in capitals."""
 
 
 def style_of(seed: int, site: str) -> Style:
@@ -76,7 +76,7 @@ def css_of(style: Style) -> str:
 
 
 def classes_of(style: Style) -> str:
-    """Return the classes of the body, which choose the look of each kind of element."""
+    """Return the CSS classes of the page's body, which choose the look of each kind of element."""
     looks = [
         f"navigation-{style.navigation}",
         f"links-{style.links}",

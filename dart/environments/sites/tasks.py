@@ -1,7 +1,7 @@
 """Tasks on sites: reach a screen or change records, drawn from a seed, with a shortest solution. Pure.
 
-A task id is ``sites/SITE`` or ``sites/SITE/KIND``. There are as many tasks as seeds: the seed decides the
-texts of the site, its look and the goal.
+A task id is ``sites/SITE`` or ``sites/SITE/KIND``. Each seed gives another task of this id: the seed decides
+the texts of the site, its look and the goal. Without a KIND, the goal is a screen or a change.
 """
 
 import random
@@ -23,12 +23,12 @@ EXPLORE = "explore"
 EXPLORE_INSTRUCTION = "Explore the site."
 
 LENGTHS = {"easy": range(1, 3), "medium": range(3, 6), "hard": range(6, 31)}
-"""Number of actions of a shortest solution, by kind."""
+"""By kind of a task, the numbers of actions that its shortest solution may have."""
 
 KINDS = ("reach", "change", *LENGTHS, EXPLORE)
 
 DRAWS = 200
-"""How many goals are drawn at most to find one of the wanted length."""
+"""Largest number of goals that are drawn to find one whose shortest solution has a wanted length."""
 
 REACH_SENTENCES = ("Open {}.", "Go to {}.", "Show {}.", "Find {}.")
 
@@ -79,16 +79,16 @@ def task_of(task_id: str, seed: int, look: int | None = None) -> Task:
 
 
 def _drawn_task(task_id: str, kind: str, site: SiteDefinition, style: Style, choose: random.Random) -> Task:
-    """Draw goals until the shortest solution of one has a wanted length.
+    """Draw goals until the shortest solution of a goal has a wanted length.
 
-    Raises LookupError when none has, which is a mistake in the definition of the site.
+    Raises LookupError when no goal has one, which is a mistake in the definition of the site.
     """
     lengths = LENGTHS.get(kind, range(1, 31))
     for instruction, goal in _goals(site, kind, choose):
         solution = site.machine.shortest_path(site.machine.start, goal)
         if solution and site.machine.num_actions(solution) in lengths:
             return Task(task_id, site, style, instruction, goal, solution)
-    raise LookupError(f"the site {site.name} has no task of the kind {kind!r} among {DRAWS} drawn ones")
+    raise LookupError(f"the site {site.name} has no task of the kind {kind!r} among {DRAWS} drawn goals")
 
 
 def _goals(site: SiteDefinition, kind: str, choose: random.Random) -> Iterator[tuple[str, Goal]]:
@@ -104,7 +104,8 @@ def _goals(site: SiteDefinition, kind: str, choose: random.Random) -> Iterator[t
 
 
 def _change_goal(site: SiteDefinition, choose: random.Random, *, is_double: bool) -> tuple[str, Goal]:
-    """Return a change of the site, or two of them that do not touch the same records."""
+    """Return the instruction and the goal of one change of the site or, with ``is_double``, of two changes
+    that have no record in common."""
     first = choose.choice(site.changes)
     taken = {name for name, _ in first.records}
     others = [one for one in site.changes if not taken & {name for name, _ in one.records}]

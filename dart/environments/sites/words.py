@@ -30,17 +30,17 @@ TOPICS = (
 
 
 class Words:
-    """Draws names for one site from its seed; a name is drawn once only."""
+    """Draws names, numbers, prices and dates for one site from its seed."""
 
     def __init__(self, seed: int, site: str) -> None:
         self.random = random.Random(f"words of {site}/{seed}")
 
     def some(self, words: tuple[str, ...], count: int) -> list[str]:
-        """Return ``count`` different words. Raises ValueError if there are not as many."""
+        """Return ``count`` different words of ``words``. Raises ValueError if ``words`` has fewer."""
         return self.random.sample(words, count)
 
     def people(self, count: int) -> list[str]:
-        """Return full names whose first names differ."""
+        """Return ``count`` full names, whose first names all differ."""
         return [
             f"{first} {last}"
             for first, last in zip(
@@ -49,7 +49,7 @@ class Words:
         ]
 
     def shuffled(self, words: tuple[str, ...], count: int) -> list[str]:
-        """Return ``count`` words, which may repeat."""
+        """Return ``count`` words of ``words``, which may repeat."""
         return self.random.choices(words, k=count)
 
     def things(self, nouns: tuple[str, ...]) -> list[str]:
@@ -64,7 +64,7 @@ class Words:
         return self.random.randint(least, most)
 
     def numbers(self, count: int) -> list[int]:
-        """Return different numbers of four digits."""
+        """Return ``count`` different numbers of four digits."""
         return self.random.sample(range(1000, 10_000), count)
 
     def city(self) -> str:
@@ -72,7 +72,7 @@ class Words:
         return self.random.choice(CITIES)
 
     def airline(self) -> str:
-        """Return the two letters of an airline."""
+        """Return the two-letter code of an airline."""
         return self.random.choice(AIRLINES)
 
     def price(self) -> str:

@@ -1,4 +1,4 @@
-"""Grounding by attention over image patches: the head, its labels, its loss, its samples and its regions.
+"""Grounding by attention over image patches: heads, labels, loss, sampled patches and regions.
 
 One token `<pointer>` stands for a position. Its last hidden state is a query; the patches of the newest
 screenshot, as they enter the language model, give the keys; the softmax over patches is the answer
@@ -7,7 +7,7 @@ attention of the language model itself (GUI-AIMA, arXiv 2511.00810).
 
 What other packages use:
 
-- `patches`: `PatchGrid`, and the labels of a box (`overlap_labels`, `gaussian_labels`). Pure, NumPy only.
+- `patches`: `PatchGrid`, and the labels of a box (`patch_labels`). Pure, NumPy only.
 - `regions`: `Region` and `decode_regions`, from an attention map to centres with scores. Pure, NumPy only.
 - `head`: `PointerHead`, with the names of GUI-Actor's published weights (`HEAD_NAME`); `pointer_kl`, its
   loss; `sample_patches`, which draws patches for reinforcement learning, and `score_patches`, which gives the
@@ -15,6 +15,6 @@ What other packages use:
 
 Patches are numbered row by row from the top left; a patch index is `row * columns + column` everywhere.
 Points and centres are fractions of the screen's width and height in [0, 1] until an environment needs
-pixels. Sampled patches are for training and greedy regions for evaluation: the weighted centre of a region is
+pixels. Training uses sampled patches and evaluation uses the best region: the weighted centre of a region is
 no sample, so it has no log-prob.
 """

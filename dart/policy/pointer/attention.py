@@ -1,8 +1,9 @@
 """Grounding by the language model's own attention, without new weights (GUI-AIMA, arXiv 2511.00810).
 
-In every layer and head, the anchor token attends to the patches. Heads count by how much the *visual-sink*
-tokens attend to the patches in them: those query tokens whose hidden states are the most similar to the
-patches' over all layers. Imports torch.
+The attention map is the attention of the *anchor*, the last token of the prompt, to the patches: a weighted
+mean over all heads of all layers. The weight of a head grows with the attention that the *visual-sink* tokens
+pay to the patches in this head. Visual-sink tokens are the tokens of the instruction whose hidden states are
+most similar to those of the patches, over all layers. Imports torch.
 
 Shapes: L layers, H heads, T tokens, m patches.
 """
@@ -17,7 +18,7 @@ SINKS = 1
 """Number of visual-sink tokens."""
 
 SMALLEST = 1e-12
-"""Attention below which a log would be minus infinity; no label is that small."""
+"""Smaller attention is raised to this value, so that its log stays finite; no label is that small."""
 
 
 @torch.no_grad()
@@ -40,11 +41,11 @@ def sink_tokens(states: Sequence[Tensor], queries: Tensor, patches: Tensor, sink
 
 
 def merged_attention(attentions: Sequence[Tensor], anchor: int, patches: Tensor, sinks: Tensor) -> Tensor:
-    """Return the log of the merged distribution over patches [m], float32, as logits of the patches.
+    """Return float32 logits [m] of the patches: the log of the anchor's attention, merged over all heads.
 
-    attentions   [H, T, T] of every layer, rows attend to columns
-    anchor       position of the token that stands for the place
-    patches      positions [m]
+    attentions   attention [H, T, T] of every layer, rows attend to columns
+    anchor       position of the anchor
+    patches      positions [m] of the patches
     sinks        positions [k] of the visual-sink tokens
     """
     heads = torch.cat([layer.float() for layer in attentions])

@@ -1,9 +1,10 @@
-"""The pointer head of GUI-Actor, its loss, and its patches as samples. Imports torch.
+"""The pointer head of GUI-Actor, its loss, and the sampling of patches from it. Imports torch.
 
-Source: Wu et al. 2025, arXiv 2506.03143, section 3.2. The names of the weights are those of the published
-checkpoints, so that theirs load into this head and ours into theirs. For reinforcement learning a position is
-a sample of the categorical distribution softmax(logits / temperature) over patches: its index and log-prob
-are recorded, and training scores the same index with the same function.
+Source: Wu et al. 2025, arXiv 2506.03143, section 3.2. The weights have the names of the published
+checkpoints, so published weights load into this head, and weights of this head load into GUI-Actor's code.
+For reinforcement learning a position is a sample of the categorical distribution softmax(logits /
+temperature) over patches: the patch's index and log-prob are recorded, and training scores the same index
+with the same function.
 
 Shapes: B samples, n pointers of a sample, m patches of the largest grid, d width of the language model.
 """
@@ -30,7 +31,7 @@ NEVER = -1e9
 
 
 class HeadMismatch(ValueError):
-    """Weights of a head do not fit the model; the message says which and what was expected."""
+    """Weights of a pointer head do not fit the model; the message names the first wrong weight."""
 
 
 class PointerHead(nn.Module):
@@ -62,7 +63,7 @@ class PointerHead(nn.Module):
         return self.scores(self.keys(patches, mask), queries, mask)
 
     def scores(self, keys: Tensor, queries: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the logits of `forward` from keys [B, m, d] that were computed before."""
+        """Return the logits of `forward` from keys [B, m, d] that `keys` has returned before."""
         logits: Tensor = self.projection_dec(queries) @ keys.transpose(1, 2)
         logits = logits.float() / math.sqrt(self.size)
         return logits if mask is None else logits.masked_fill(~mask[:, None, :], NEVER)
@@ -71,7 +72,8 @@ class PointerHead(nn.Module):
         """Return the keys [B, m, d] of patches; they do not depend on the query.
 
         mask      bool [B, m], true at patches and false at padding; None: no padding
-        context   [B, c, d] without padding, what the patches attend to; None: to one another, as GUI-Actor's
+        context   [B, c, d], vectors to which the patches attend, without padding; None: the patches attend to
+                  one another, as in GUI-Actor
         """
         padding = None if mask is None or context is not None else ~mask
         context = patches if context is None else context
@@ -85,15 +87,19 @@ def _mlp(size: int) -> nn.Sequential:
 
 
 def head_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of the head among those of a checkpoint, without HEAD_NAME; empty without a head."""
+    """Return the head's weights from those of a checkpoint; empty without a head.
+
+    The names of the result lack the prefix HEAD_NAME.
+    """
     first = f"{HEAD_NAME}."
     return {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
 
 
 def load_head(weights: Mapping[str, Tensor], size: int, dropout: float = DROPOUT) -> PointerHead:
-    """Make a head from published or own weights.
+    """Make a head from published weights or from weights that this project saved.
 
-    weights   as `head_weights` returns them
+    weights   the head's weights as `head_weights` returns them
+    size      width d of the language model
 
     Raises HeadMismatch when a weight is missing, unknown, or has another shape.
     """
@@ -105,7 +111,8 @@ def load_head(weights: Mapping[str, Tensor], size: int, dropout: float = DROPOUT
         name = wrong[0]
         raise HeadMismatch(
             f"{len(wrong)} weights of {HEAD_NAME} do not fit a model of width {size}; the first is {name}: "
-            f"expected {expected.get(name, 'no such weight')}, got {found.get(name, 'no such weight')}"
+            f"expected {expected.get(name, 'no such weight')}, got {found.get(name, 'no such weight')}; "
+            "use a head that was made for this model"
         )
     head.load_state_dict(dict(weights))
     return head
@@ -119,8 +126,8 @@ def pointer_kl(logits: Tensor, targets: Tensor, pointers: Tensor | None = None) 
 
     logits     [B, n, m]
     targets    [B, n, m], distributions over patches (`dart.policy.pointer.patches.patch_labels`)
-    pointers   bool [B, n], true where a sample has a pointer; None: everywhere. A sample without one counts
-               nothing, and its gradient is 0
+    pointers   bool [B, n], true where a sample has a pointer; None: everywhere. A sample without a pointer
+               is left out of the mean and gets no gradient
     """
     divergence = _divergence(logits, targets)
     if pointers is None:
@@ -131,7 +138,7 @@ def pointer_kl(logits: Tensor, targets: Tensor, pointers: Tensor | None = None) 
 
 
 def _divergence(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return KL(target || softmax(logits)) [B, n]; where the target is 0, a patch counts nothing."""
+    """Return KL(target || softmax(logits)) [B, n] in nats; patches whose target is 0 add nothing."""
     surprise = torch.xlogy(targets, targets) - targets * F.log_softmax(logits.float(), -1)
     return surprise.sum(-1)
 
@@ -144,13 +151,13 @@ class PatchSamples:
     """Drawn or scored patches; every field is [B]."""
 
     index: Tensor
-    """int64, the patch."""
+    """int64, the number of the patch."""
     logprob: Tensor
-    """Natural log of its probability in the sampling distribution; 0 for a greedy patch."""
+    """Natural log of the patch's probability in the sampling distribution; 0 for a greedy patch."""
     entropy: Tensor
     """Entropy of the sampling distribution in nats; 0 for a greedy patch. No gradients."""
     normalised_entropy: Tensor
-    """Entropy divided by the log of the number of patches, in [0, 1], so that it compares with tokens'."""
+    """Entropy divided by the log of the number of patches, in [0, 1], so that grids of any size compare."""
 
 
 def sample_patches(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> PatchSamples:

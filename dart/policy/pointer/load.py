@@ -35,11 +35,16 @@ def load_grounding(
 
 
 def of_small_policy(policy: SmallPolicy, folder: Path, settings: HeadSettings) -> GroundingModel:
-    """Return a grounding model of a small policy. Raises UnsupportedCheckpoint."""
+    """Return a grounding model of a small policy.
+
+    folder   the policy's checkpoint, from which a trained coordinate head is read
+
+    Raises UnsupportedCheckpoint for a policy without the token `<pointer>`.
+    """
     if policy.codec.coordinates != "pointer":
         raise UnsupportedCheckpoint(
-            f"{folder} is a small policy without <pointer>, which all its heads for grounding read; train "
-            "one with `dartrl ground train`"
+            f"{folder} is a small policy without <pointer>, a token that every head for grounding needs; "
+            "train a policy with `dartrl ground train`"
         )
     if settings.head == "pointer":
         return SmallPointer(policy, settings)
@@ -64,8 +69,8 @@ def _of_vlm(policy: VisionLanguagePolicy, folder: Path, settings: HeadSettings) 
         return VlmAttention(policy, folder, settings)
     if settings.head == "coordinates":
         raise UnsupportedCheckpoint(
-            f"{folder} is a vision-language checkpoint, which has no head of coordinates: it writes them as "
-            "text; use the head pointer or attention"
+            f"{folder} is a vision-language checkpoint, which writes coordinates as text and has no head "
+            "`coordinates`; use the head `pointer` or `attention`"
         )
     if policy.codec.pointer is None:
         raise UnsupportedCheckpoint(

@@ -1,8 +1,8 @@
 """Grounding models: a policy and the head by which it points, behind one interface. Imports torch.
 
-A model makes logits over the patches of a screenshot for an instruction, with gradients. What differs between
-heads, the pointer head of GUI-Actor and the attention of GUI-AIMA, ends there: labels, loss, regions and
-points are the same. A coordinate head is the baseline: it gives a point and no map.
+A model makes logits over the patches of a screenshot for an instruction, with gradients. The two heads, the
+pointer head of GUI-Actor and the attention of GUI-AIMA, differ only in how they make these logits: labels,
+loss, regions and points are the same. A coordinate head is the baseline: it gives a point and no map.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from dart.policy.pointer.settings import HeadSettings
 from dart.policy.protocols import Pixels
 
 INSTRUCTION = "{instruction}"
-"""Stands for the instruction in the text of a prompt."""
+"""Placeholder of the instruction in the text of a prompt."""
 
 Point = tuple[float, float]
 """A point as fractions (x, y) of the screen's width and height."""
@@ -34,11 +34,11 @@ class AttentionMap:
     """A distribution over the patches of one screenshot."""
 
     attention: Weights
-    """[rows * columns]"""
+    """Probability of each patch, float32 [rows * columns]."""
     grid: PatchGrid
 
     def regions(self, k: int | None = None) -> list[Region]:
-        """Return the regions of the map, the best first, at most k."""
+        """Return at most k regions of the map, the best first; None: all regions."""
         return decode_regions(self.attention, self.grid, k)
 
     def candidates(self) -> list[Point]:
@@ -58,7 +58,7 @@ class GroundingModel(ABC):
 
     @abstractmethod
     def ground(self, image: Pixels, instruction: str, k: int) -> list[Region]:
-        """Return at most k regions, the best first; at least one.
+        """Return one to k regions of the screenshot where the instruction's element may be, the best first.
 
         image   uint8 [H, W, 3]
         """
@@ -71,7 +71,9 @@ class GroundingModel(ABC):
     def loss(self, images: Sequence[Pixels], instructions: Sequence[str], boxes: Sequence[Box]) -> Tensor:
         """Return the mean loss of a batch in nats, with gradients.
 
-        boxes   the elements, in fractions of each screen
+        images         uint8 [H, W, 3] each
+        instructions   one for each image
+        boxes          box of the element that each instruction means, in fractions of its screen
         """
 
     @abstractmethod
@@ -80,7 +82,7 @@ class GroundingModel(ABC):
 
     @abstractmethod
     def shown_size(self, image: Pixels) -> tuple[int, int]:
-        """Return width and height in pixels of the image that the model is shown for this screenshot."""
+        """Return width and height in pixels of the image that the model sees for this screenshot."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -89,7 +91,7 @@ class GroundingModel(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """The weights of the warm-up stage."""
+    """The weights that the warm-up stage trains."""
 
     weights: tuple[nn.Parameter, ...]
     """Weights that are trained whole."""
@@ -98,7 +100,7 @@ class WarmUp:
 
 
 class MapModel(GroundingModel):
-    """A grounding model whose head is a distribution over patches."""
+    """A grounding model whose head gives a distribution over patches."""
 
     @abstractmethod
     def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
@@ -106,7 +108,7 @@ class MapModel(GroundingModel):
 
     @torch.no_grad()
     def attend(self, image: Pixels, instruction: str) -> AttentionMap:
-        """Return where the head points."""
+        """Return the attention map of one screenshot, uint8 [H, W, 3], for one instruction."""
         logits, (grid,) = self.logits([image], [instruction])
         attention = logits[0, : grid.patches].float().softmax(-1)
         return AttentionMap(attention.cpu().numpy().astype(np.float32), grid)

@@ -20,15 +20,15 @@ GAUSSIAN_SPREAD = 0.8
 """Standard deviation of the Gaussian labels, as a share of the box's width and height."""
 
 TOUCH = 1e-9
-"""Largest overlap, as a share of a patch's side, that rounding makes where a box only touches a patch."""
+"""Overlaps of at most this share of a patch's side count as 0: they are rounding errors of a touching box."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchGrid:
     """The patches of one screenshot, numbered row by row from the top left.
 
-    All patches have the same size, so the grid covers the screen exactly; where a model pads its image, the
-    grid covers the padding too and `covered` says how much of it is screen.
+    All patches have the same size. The grid covers the screen exactly, unless a model pads its image. Then
+    the grid covers the padding, too; `covered_width` and `covered_height` say how much of the grid is screen.
     """
 
     rows: int
@@ -43,7 +43,7 @@ class PatchGrid:
             raise ValueError(f"expected at least one patch, got {self.rows} rows and {self.columns} columns")
         if not (0 < self.covered_width <= 1 and 0 < self.covered_height <= 1):
             raise ValueError(
-                "expected a screen that covers more than nothing and at most the whole grid, got the shares "
+                "expected covered_width and covered_height to be above 0 and at most 1, got "
                 f"{self.covered_width} and {self.covered_height}"
             )
 
@@ -53,14 +53,14 @@ class PatchGrid:
         return self.rows * self.columns
 
     def centre(self, patch: int) -> tuple[float, float]:
-        """Return the centre of a patch as fractions (x, y) of the screen; on its border if it lies beyond."""
+        """Return the centre of a patch as fractions (x, y) of the screen; beyond the screen counts as 1."""
         row, column = divmod(patch, self.columns)
         x = (column + 0.5) / self.columns / self.covered_width
         y = (row + 0.5) / self.rows / self.covered_height
         return min(x, 1.0), min(y, 1.0)
 
     def patch_at(self, x: float, y: float) -> int:
-        """Return the patch that holds a point, given as fractions of the screen."""
+        """Return the number of the patch that contains a point, given as fractions of the screen."""
         column = min(int(x * self.covered_width * self.columns), self.columns - 1)
         row = min(int(y * self.covered_height * self.rows), self.rows - 1)
         return row * self.columns + column
@@ -70,7 +70,8 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
     """Return the target distribution over patches [rows * columns] for a box, summing to 1.
 
     box    in fractions of the screen, as `Box.scaled` makes it
-    kind   `overlap`: all patches that share area with the box alike; `gaussian`: GUI-AIMA's weights
+    kind   `overlap`: the same weight for all patches that share area with the box; `gaussian`: the weights
+           of GUI-AIMA
 
     Raises ValueError for a box that is not inside the screen.
     """
@@ -97,9 +98,9 @@ def _overlaps(low: float, high: float, cells: int) -> npt.NDArray[np.float64]:
 
 
 def _gaussian(box: Box, grid: PatchGrid) -> npt.NDArray[np.float64]:
-    """Return exp(-(dx^2 / sx^2 + dy^2 / sy^2) / 2) [rows, columns] of the patches' centres.
+    """Return exp(-(dx^2 / sx^2 + dy^2 / sy^2) / 2) [rows, columns] of the patches' centres, up to a factor.
 
-    sx and sy are GAUSSIAN_SPREAD times the box's width and height.
+    dx and dy are distances from the box's centre; sx and sy are GAUSSIAN_SPREAD times the box's sides.
     """
     (x, y), spread = box.centre, GAUSSIAN_SPREAD
     dx = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width - x

@@ -16,7 +16,8 @@ KEPT_SHARE = 0.3
 """Share of the largest attention that a patch must exceed to belong to a region."""
 
 CANDIDATE_SHARE, CANDIDATE_PATCHES = 0.2, 20
-"""The same share, and the largest number of patches, of the candidates for a verifier."""
+"""For the candidates of a verifier: share of the largest attention that a patch must exceed, and the largest
+number of patches."""
 
 Attention = npt.NDArray[np.floating]
 """A distribution over the patches of a grid [rows * columns]."""
@@ -24,7 +25,7 @@ Attention = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One place that the map points to."""
+    """One place that an attention map points to: neighbouring patches with much attention."""
 
     centre: tuple[float, float]
     """Mean of the patches' centres weighted by their attention, as fractions (x, y) of the screen."""
@@ -42,7 +43,7 @@ def decode_regions(
     attention    [rows * columns], not negative, at least one entry positive
     k            largest number of regions; None: all
 
-    Raises ValueError for a map that does not fit the grid, or that points nowhere.
+    Raises ValueError for a map that does not fit the grid, or has wrong values.
     """
     values = _checked(attention, grid)
     return _regions(values, grid, np.flatnonzero(values > kept_share * values.max()).tolist())[:k]
@@ -70,8 +71,8 @@ def _checked(attention: Attention, grid: PatchGrid) -> npt.NDArray[np.float64]:
         )
     if not np.isfinite(values).all() or values.min() < 0 or values.max() <= 0:
         raise ValueError(
-            f"expected finite, non-negative attention that points somewhere, got values from {values.min()} "
-            f"to {values.max()}"
+            "expected finite, non-negative attention with at least one positive value, got values from "
+            f"{values.min()} to {values.max()}"
         )
     return values
 

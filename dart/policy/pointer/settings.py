@@ -16,7 +16,8 @@ from dart.policy.pointer.patches import LabelKind
 FILE = "grounding.json"
 
 HeadKind = Literal["pointer", "attention", "coordinates"]
-"""GUI-Actor's head, GUI-AIMA's attention, or a head that writes coordinates (the baseline)."""
+"""`pointer`: GUI-Actor's head; `attention`: GUI-AIMA's attention; `coordinates`: a head that predicts bins of
+x and y (the baseline)."""
 
 LABEL_KINDS: tuple[LabelKind, ...] = ("overlap", "gaussian")
 
@@ -31,18 +32,18 @@ class HeadSettings:
 
     head: HeadKind = "pointer"
     labels: LabelKind = "overlap"
-    """Labels with which the head was trained."""
+    """Kind of labels with which the head was trained (`dart.policy.pointer.patches.patch_labels`)."""
     system: str = SYSTEM
     """System message of a vision-language model's prompt; empty: none."""
     answer: str = ANSWER
-    """Begin of the model's answer, up to the token that points; the pointer token itself is not written here.
+    """Beginning of the model's answer, up to the token that points, but without the pointer token.
 
-    It replaces the line end after which the chat template lets an answer begin, so that it can also continue
-    the header of the turn, as GUI-Actor's `<|recipient|>os` does."""
+    This text replaces the line break at the end of the chat template's header of an answer. Therefore it can
+    also continue this header, as GUI-Actor's `<|recipient|>os` does."""
 
 
 class BadSettings(UnavailableError):
-    """The file `grounding.json` of a checkpoint is wrong."""
+    """The file `grounding.json` of a checkpoint cannot be read, or has unknown keys or values."""
 
 
 def read_settings(folder: Path) -> HeadSettings:
@@ -56,13 +57,19 @@ def read_settings(folder: Path) -> HeadSettings:
         raise BadSettings(f"{path} cannot be read as JSON: {error}; correct or remove it") from error
     known = {field.name for field in fields(HeadSettings)}
     if not isinstance(found, dict) or not set(found) <= known:
-        raise BadSettings(f"{path}: expected an object with some of the keys {sorted(known)}, got {found!r}")
+        raise BadSettings(
+            f"{path}: expected an object with some of the keys {sorted(known)}, got {found!r}; correct or "
+            "remove the file"
+        )
     for key, values in (("head", get_args(HeadKind)), ("labels", LABEL_KINDS)):
         if found.get(key, values[0]) not in values:
-            raise BadSettings(f"{path}: expected {key} to be one of {', '.join(values)}, got {found[key]!r}")
+            raise BadSettings(
+                f"{path}: expected {key} to be one of {', '.join(values)}, got {found[key]!r}; correct or "
+                "remove the key"
+            )
     return HeadSettings(**found)
 
 
 def write_settings(folder: Path, settings: HeadSettings) -> None:
-    """Write the settings into the folder of a checkpoint."""
+    """Write the settings into `grounding.json` in the folder of a checkpoint."""
     (folder / FILE).write_text(json.dumps(asdict(settings), indent=1) + "\n", encoding="utf-8")

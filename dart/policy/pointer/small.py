@@ -1,8 +1,8 @@
 """Grounding with the small policy: its pointer head, its own attention, or a head of coordinates.
 
-The prompt is that of the policy's first step, followed by the begin of an answer, `<click> <pointer>`; the
-hidden state at `<pointer>` points. A screenshot of another size is resized to the policy's frame: points are
-fractions of the screen, so its shape does not matter. Imports torch.
+The prompt is that of the policy's first step, followed by the beginning of an answer, `<click> <pointer>`.
+All heads read the model at `<pointer>`. A screenshot of another size is resized to the policy's frame of
+160x210 pixels. Points are fractions of the screen, so they do not depend on its size. Imports torch.
 
 Shapes: B samples, T tokens, D width, m patches.
 """
@@ -49,11 +49,11 @@ AFTER_INSTRUCTION = 4
 """Number of tokens after the instruction: the step counter, `<answer>`, `<click>`, `<pointer>`."""
 
 TOKEN_HEIGHT_PX = 16
-"""Height of the part of the screen that one image token covers."""
+"""Height, in pixels of the policy's frame, that one image token covers."""
 
 
 class SmallGrounding(GroundingModel):
-    """What the heads of the small policy share."""
+    """Base class of the grounding models of the small policy."""
 
     module: GuiPolicyForImageTextToText
 
@@ -88,7 +88,7 @@ class SmallGrounding(GroundingModel):
 
 
 class SmallPointer(SmallGrounding, MapModel):
-    """GUI-Actor's head on patches of 8 px."""
+    """The small policy with GUI-Actor's head on patches of 8 px."""
 
     def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
         ids, valid, pixels = self.inputs(images, instructions)
@@ -100,7 +100,7 @@ class SmallPointer(SmallGrounding, MapModel):
 
 
 class SmallAttention(SmallGrounding, MapModel):
-    """GUI-AIMA's attention over the image tokens, each of 16 px in height and 32 px in width."""
+    """The small policy with GUI-AIMA's attention over image tokens, each 16 px high and 32 px wide."""
 
     def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
         ids, valid, pixels = self.inputs(images, instructions)
@@ -114,9 +114,12 @@ class SmallAttention(SmallGrounding, MapModel):
         return torch.stack(rows), [self._grid()] * len(images)
 
     def _merged(self, ids: Tensor, length: int, attentions: list[Tensor], states: list[Tensor]) -> Tensor:
-        """Return the log of the merged attention [m] of one sample.
+        """Return the log of the merged attention [m] of one sample (`merged_attention`).
 
-        length   number of its tokens, without padding
+        ids          the sample's tokens [T], padding first
+        length       number of the sample's tokens without padding
+        attentions   attention [H, T, T] of each layer
+        states       outputs [T, D] of each layer
         """
         patches = (ids == self.module.config.image_token_id).nonzero().flatten()
         instruction = length - self.module.config.image_tokens - AFTER_INSTRUCTION
@@ -133,7 +136,7 @@ class SmallAttention(SmallGrounding, MapModel):
 
 
 class RecordedLayers:
-    """What the layers of one pass computed."""
+    """What the model's layers computed in one forward pass."""
 
     def __init__(self, heads: int) -> None:
         self._heads = heads
@@ -163,7 +166,7 @@ class RecordedLayers:
 
 @contextmanager
 def recorded_layers(module: GuiPolicyForImageTextToText) -> Iterator[RecordedLayers]:
-    """Record what the layers compute within the block; meant for one pass."""
+    """Record what the model's layers compute within the block, which makes one forward pass."""
     layers = RecordedLayers(module.config.num_attention_heads)
     hooks: list[RemovableHandle] = []
     for layer in module.layers:
@@ -178,7 +181,8 @@ def recorded_layers(module: GuiPolicyForImageTextToText) -> Iterator[RecordedLay
 
 
 def _seen(valid: Tensor, answer_tokens: int) -> Tensor:
-    """Return bool [B, 1, T, T]: a prompt sees itself, answer tokens see all before them, padding itself."""
+    """Return which tokens attend to which, bool [B, 1, T, T]: prompt tokens to the whole prompt, answer
+    tokens to all earlier tokens, and each token, also padding, to itself."""
     length = valid.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool).tril()
     causal[: length - answer_tokens, : length - answer_tokens] = True
@@ -187,7 +191,7 @@ def _seen(valid: Tensor, answer_tokens: int) -> Tensor:
 
 
 class CoordinateHead(nn.Module):
-    """A bin for x, then one for y that knows the bin of x, both read from one hidden state."""
+    """Predicts a bin for x, and a bin for y given the bin of x, both from one hidden state."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -207,7 +211,7 @@ class CoordinateHead(nn.Module):
 
 
 class SmallCoordinates(SmallGrounding):
-    """The baseline: coordinates in bins of 4 px, from the hidden state with which the pointer head points."""
+    """The baseline: coordinates in bins of 4 px, predicted from the hidden state at `<pointer>`."""
 
     NAME = "coordinate_head"
 
@@ -217,7 +221,7 @@ class SmallCoordinates(SmallGrounding):
         self._head = head
 
     def ground(self, image: Pixels, instruction: str, k: int) -> list[Region]:
-        """Return one region: the most likely bins, with their probability."""
+        """Return one region: the cell of the most likely bins, with its probability as the score."""
         with torch.no_grad():
             of_x, of_y = (
                 logits[0].softmax(-1) for logits in self._head(self._hidden([image], [instruction]))
@@ -227,7 +231,11 @@ class SmallCoordinates(SmallGrounding):
         return [Region(cell, float(of_x[x] * of_y[y]), (y * X_BINS + x,))]
 
     def loss(self, images: Sequence[Pixels], instructions: Sequence[str], boxes: Sequence[Box]) -> Tensor:
-        """Return the mean KL of the bins that a box covers, of x and of y given the x of its centre."""
+        """Return the mean of KL(label || prediction) in nats, summed over x and y.
+
+        The labels are uniform over the bins that a box covers. y is predicted given the x of the box's
+        centre.
+        """
         wide = torch.stack([_bins(box.left, box.right, X_BINS) for box in boxes])
         high = torch.stack([_bins(box.top, box.bottom, Y_BINS) for box in boxes])
         centre = torch.tensor([min(int(box.centre[0] * X_BINS), X_BINS - 1) for box in boxes])
@@ -249,7 +257,7 @@ class SmallCoordinates(SmallGrounding):
 
 
 def _bins(low: float, high: float, bins: int) -> Tensor:
-    """Return the uniform distribution over the bins that [low, high] shares length with."""
+    """Return the uniform distribution over those of `bins` equal parts of [0, 1] that overlap [low, high]."""
     edges = torch.arange(bins + 1) / bins
     covered = ((edges[1:] > low) & (edges[:-1] < high)).float()
     return covered / covered.sum()

@@ -1,7 +1,7 @@
 """Grounding with a vision-language checkpoint: GUI-Actor's head on it, or its own attention (GUI-AIMA).
 
 The prompt is a system message, the screenshot and the instruction in the checkpoint's chat template, and the
-begin of an answer, whose last token points (GUI-Actor's *placeholder* mode: one pass, no decoding). The
+beginning of an answer. Its last token points (GUI-Actor's *placeholder* mode: one pass, no decoding). The
 instruction is inserted as plain text, in which special tokens have no effect. Imports torch.
 
 Shapes: B samples, T tokens, d width of the language model, m patches.
@@ -30,7 +30,7 @@ from dart.policy.vlm_processor import load_config, load_processor, template_of
 
 
 class ImagePrompts:
-    """Prompts of one checkpoint that consist of one screenshot, a question about it and an answer's begin."""
+    """Makes prompts of one checkpoint: a screenshot, a question about it, and the beginning of an answer."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class ImagePrompts:
     ) -> None:
         """question   text of the user, with INSTRUCTION in place of the instruction
         system     system message; empty: none
-        answer     begin of the answer; it replaces the line end after which the template lets one begin
+        answer     beginning of the answer, which replaces the line break at the end of the template's header
+                   of an answer; empty: none
         last       id of a token that ends the prompt; None: none
 
         Raises UnsupportedCheckpoint for a chat template that does not write image and instruction once each.
@@ -80,14 +81,14 @@ class ImagePrompts:
         return text.removesuffix("\n") + answer if answer else text
 
     def screen(self, image: Pixels) -> Screen:
-        """Return a screenshot as the checkpoint is shown it. Raises PixelFrameError."""
+        """Return a screenshot, uint8 [H, W, 3], resized for the checkpoint. Raises PixelFrameError."""
         png = BytesIO()
         Image.fromarray(image).save(png, "PNG", compress_level=0)
         content = png.getvalue()
         return self._codec.screen(hashlib.sha256(content).hexdigest(), content)
 
     def rows(self, screens: Sequence[Screen], instructions: Sequence[str]) -> list[ImageTokens]:
-        """Return the prompts of a batch, with their images as tokens."""
+        """Return the prompts of a batch, with each image placeholder replaced by the image's tokens."""
         return [
             self._codec.expand_images(
                 [*self._before, *self._instruction(instruction), *self._after], [screen]
@@ -96,7 +97,7 @@ class ImagePrompts:
         ]
 
     def instruction_span(self, instruction: str) -> tuple[int, int]:
-        """Return where the instruction's tokens are, as first and last-plus-one position from the end."""
+        """Return the range [start, stop) of the instruction's tokens, as negative positions from the end."""
         last = -len(self._after)
         return last - len(self._instruction(instruction)), last
 
@@ -108,14 +109,14 @@ class ImagePrompts:
 
 
 class VlmGrounding(MapModel):
-    """What the two heads share. The checkpoint's images must be one grid of image tokens."""
+    """Base class of both heads' models. The checkpoint must turn an image into one grid of image tokens."""
 
     def __init__(self, policy: VisionLanguagePolicy, folder: Path, settings: HeadSettings) -> None:
-        """Raises UnsupportedCheckpoint."""
+        """Raises UnsupportedCheckpoint for images without one grid of tokens, or an unsuitable template."""
         if policy.codec.rule is None:
             raise UnsupportedCheckpoint(
-                f"the image processor of {folder} makes no grid of patches but tiles, or one size for all "
-                "images; grounding needs a checkpoint of the Qwen-VL family"
+                f"the image processor of {folder} does not make one grid of patches: it cuts images into "
+                "tiles or gives all images one size; grounding needs a checkpoint of the Qwen-VL family"
             )
         self.policy = policy
         self.module = policy.module
@@ -142,7 +143,7 @@ class VlmGrounding(MapModel):
         return PatchGrid(height_px // side_px, width_px // side_px)
 
     def _patch_positions(self, rows: Sequence[ImageTokens]) -> list[list[int]]:
-        """Return the positions of each row's patches in a batch that is padded on the left."""
+        """Return the positions of each row's image tokens in a batch that is padded on the left."""
         length = max(len(row.token_ids) for row in rows)
         image = self.policy.codec.image_encoder.placeholder_id
         return [
@@ -161,7 +162,7 @@ class VlmGrounding(MapModel):
 
 
 class VlmPointer(VlmGrounding):
-    """GUI-Actor's head; the last token of the prompt is the pointer token."""
+    """A checkpoint with GUI-Actor's head; the last token of the prompt is the pointer token."""
 
     def logits(self, images: Sequence[Pixels], instructions: Sequence[str]) -> tuple[Tensor, list[PatchGrid]]:
         screens = [self.prompts.screen(image) for image in images]
@@ -182,7 +183,7 @@ class VlmPointer(VlmGrounding):
 
 
 class VlmAttention(VlmGrounding):
-    """GUI-AIMA's attention; the last token of the prompt is its anchor."""
+    """A checkpoint with GUI-AIMA's attention; the last token of the prompt is the anchor."""
 
     def __init__(self, policy: VisionLanguagePolicy, folder: Path, settings: HeadSettings) -> None:
         super().__init__(policy, folder, settings)
@@ -197,7 +198,7 @@ class VlmAttention(VlmGrounding):
         return torch.nn.utils.rnn.pad_sequence(found, True, _NOWHERE), [self._grid(one) for one in screens]
 
     def _merged(self, screen: Screen, instruction: str) -> Tensor:
-        """Return the log of the merged attention [m] for one sample; attention of a batch would not fit."""
+        """Return the log of the merged attention [m] for one sample; a batch would need too much memory."""
         rows = self.prompts.rows([screen], [instruction])
         out = self.policy.forward(rows, [screen], output_attentions=True, output_hidden_states=True)
         length = len(rows[0].token_ids)
@@ -212,4 +213,4 @@ class VlmAttention(VlmGrounding):
 
 
 _NOWHERE = -1e9
-"""The logit of padding."""
+"""The logit of padding beyond the grid of a smaller screenshot."""

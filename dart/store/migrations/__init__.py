@@ -1,4 +1,4 @@
-"""Migrations of the record, which run when a store is opened.
+"""Migrations of the record's tables. They run when the record is opened for writing.
 
 Alembic is imported only if there is something to migrate, so that a restarted store actor opens its database
 in milliseconds.
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 FIRST_VERSION = "0009"
-"""The first migration; older records are refused."""
+"""The first migration. A record at an older one is refused."""
 
 SCHEMA_VERSION = "0012"
 """The newest migration."""
 
 
 def is_to_migrate(connection: Connection, address: RecordAddress) -> bool:
-    """Whether a database that is to be written needs `upgrade` first. Raises StoreTooOld, StoreTooNew."""
+    """Whether a database needs `upgrade` before it can be written. Raises StoreTooOld, StoreTooNew."""
     return (
         database_at(address).found_version(connection) is None
         or migration_of(connection, address) != SCHEMA_VERSION
@@ -40,7 +40,8 @@ def upgrade(
 ) -> None:
     """Run the migrations up to `to`, in the caller's transaction.
 
-    steps   returns where the steps of a record go that has them in its rows; not needed for an empty database
+    steps   returns the blob store for the steps of a record that still has them in its rows; not needed for
+            an empty database
     """
     from alembic import command
     from alembic.config import Config
@@ -53,7 +54,7 @@ def upgrade(
 
 
 def migration_of(connection: Connection, address: RecordAddress) -> str:
-    """The migration that a record is at. Migrations are numbered, so their names order them.
+    """The newest migration of a record, such as `0012`. The order of these names is that of the migrations.
 
     Raises StoreUnavailable for a database that is no record, StoreTooOld and StoreTooNew for a record that
     this version of dartrl can neither read nor migrate.
@@ -89,7 +90,7 @@ def require_record(address: RecordAddress) -> None:
 
 
 def check_current(connection: Connection, address: RecordAddress) -> None:
-    """Check that a record is at the newest migration, which a reader cannot run.
+    """Check that a record is at the newest migration. A reader needs this, because it cannot migrate.
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """

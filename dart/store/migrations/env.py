@@ -1,4 +1,4 @@
-"""Run by Alembic: migrate on the connection that the opening store hands over, in its transaction."""
+"""The script that Alembic runs. It migrates on the caller's connection, in the caller's transaction."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""The tables of the first record, frozen, because records have them. Later migrations change the tables."""
+"""The tables as the first migration makes them. Never change them here: write a later migration instead."""
 
 from sqlalchemy import (
     Boolean,

@@ -202,7 +202,7 @@ def test_a_message_nobody_handles_is_refused_with_the_reason(bench: InMemorySyst
     counter = bench.start(Counter, "counter")
     answer = bench.ask("counter", Unknown())
     bench.settle()
-    with pytest.raises(Refused, match="'counter' takes no Unknown"):
+    with pytest.raises(Refused, match="'counter' has no handler for Unknown"):
         answer.result()
     assert bench.board.get(counter.identity.slot, "refused") == 1
 

@@ -347,7 +347,7 @@ def test_a_file_of_another_size_is_no_board(tmp_path: Path, left: bytes) -> None
     path = tmp_path / "board"
     path.write_bytes(left)
     assert rows_of(path) == []
-    with pytest.raises(ActorError, match="no board of actors"):
+    with pytest.raises(ActorError, match="is not a board of actors"):
         Board(path)
 
 

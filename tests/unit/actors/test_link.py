@@ -58,16 +58,19 @@ def test_every_frame_comes_back_as_it_was(body: object) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "no frame"),
-        (b"\xc1", "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["pickle", "x"]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, -1, 1, 1, ["beat"]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 2**63, ["beat"]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", "b" * 65, {}, 0, 0]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", "b", {"gpu": -1}, 0, 0]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", b"\xff", {}, 0, 0]]), "no frame"),
-        (msgspec.msgpack.encode([LINK_VERSION + 1, 1, 1, 1, ["beat"]]), "link version 3; this side speaks 2"),
+        (b"", "not a valid frame"),
+        (b"\xc1", "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1]), "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["pickle", "x"]]), "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION, -1, 1, 1, ["beat"]]), "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 2**63, ["beat"]]), "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", "b" * 65, {}, 0, 0]]), "not a valid frame"),
+        (
+            msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", "b", {"gpu": -1}, 0, 0]]),
+            "not a valid frame",
+        ),
+        (msgspec.msgpack.encode([LINK_VERSION, 1, 1, 1, ["hello", b"\xff", {}, 0, 0]]), "not a valid frame"),
+        (msgspec.msgpack.encode([LINK_VERSION + 1, 1, 1, 1, ["beat"]]), "link version 3, expected 2"),
     ],
 )
 def test_bytes_that_are_no_frame_are_refused_with_the_reason(data: bytes, says: str) -> None:

@@ -53,7 +53,7 @@ def test_results_are_those_of_finished_stages_and_one_can_be_withdrawn(tmp_path:
 def test_a_damaged_result_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "explore.json").write_text("{")
 
-    with pytest.raises(DiskError, match=r"explore\.json is damaged: .*delete it, and --resume begins"):
+    with pytest.raises(DiskError, match=r"explore\.json is damaged: .*delete it, then --resume repeats"):
         AlignmentFolder(tmp_path).results()
 
 

@@ -32,10 +32,10 @@ def begun(root: Path) -> AlignmentFolder:
     ("words", "code", "problem"),
     [
         ((), 2, "name the site, as in `dartrl align sites/shop`"),
-        (("--resume",), 2, "or with --resume the run directory"),
+        (("--resume",), 2, "continue an alignment with --resume --run-dir DIR"),
         (("shop",), 2, "there is no site 'shop': its name begins with one of miniwob, sites"),
         (("sites/shap",), 2, "there is no site 'sites/shap'; did you mean sites/shop or"),
-        (("desktop/calculator-sum",), 2, "cannot be explored: their screens are no pages"),
+        (("desktop/calculator-sum",), 2, "cannot be explored: their screens are not web pages"),
         (("sites/shop", "--set", "grounding.update=3"), 78, "did you mean grounding.updates or"),
         (("sites/shop", "--set", "run.record=postgresql://a@b/c"), 78, "run.record must be empty"),
         (("sites/shop", "--set", "grounding.head=attention"), 78, "grounding.head must be 'pointer'"),

@@ -85,7 +85,9 @@ def test_what_is_missing_is_named_with_what_to_write(tmp_path: Path) -> None:
     assert "run is missing: name a run file" in found
     assert "record is missing: the machines of a cluster share no file; name a database" in found
     assert "blobs is missing: the machines of a cluster share no folder; expected s3://BUCKET" in found
-    assert "engine.address is missing: give it for a Ray cluster that runs, or else engine.ssh or" in found
+    assert (
+        "engine.address is missing: give the address of a running Ray cluster, or else engine.ssh or" in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_blobs_are_object_storage_or_a_shared_folder(tmp_path: Path, blobs: str)
 
 def test_a_cluster_starts_in_one_way(tmp_path: Path) -> None:
     (found,) = problems_of(written(tmp_path, f'{WHOLE}ssh = ["a"]\n'))
-    assert found == "engine.ssh and engine.address are both given; a cluster is started in one way"
+    assert found == "engine.ssh and engine.address are both given; give only one of them"
 
 
 def test_a_machine_is_named_once(tmp_path: Path) -> None:
@@ -129,4 +131,4 @@ def test_a_machine_is_named_once(tmp_path: Path) -> None:
 
 def test_a_name_that_kubernetes_does_not_take_is_refused(tmp_path: Path) -> None:
     (found,) = problems_of(written(tmp_path, f'{WHOLE}[engine.kubernetes]\nnamespace = "My Space"\n'))
-    assert found.startswith("engine.kubernetes.namespace must have only small letters")
+    assert found.startswith("engine.kubernetes.namespace must have at most 63 lower-case letters")

@@ -338,12 +338,12 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
         (
             ["environments.latency.enabled=true"],
             "environments.reset_deadline_s",
-            "more than the 30 s of environments.latency, got 20",
+            "longest wait that environments.latency adds (30 s), got 20",
         ),
         (
             ["environments.latency.enabled=true", "curation.step_cap=30"],
             "curation.lease_s",
-            "more than the 150 s that an episode of 30 steps may wait",
+            "longer than the 150 s that environments.latency may add to an episode of 30 steps",
         ),
     ],
 )

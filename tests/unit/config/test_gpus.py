@@ -72,7 +72,7 @@ def said(config: Config, here: tuple[str, ...] = ()) -> str:
 
 def test_gpus_dealt_twice_are_refused_with_the_arithmetic() -> None:
     found = said(config(count=5, width=2, ranks=8), EIGHT)
-    assert "deals GPU 0 to rollout-0, rollout-4, the trainer" in found
+    assert "assigns GPU 0 to rollout-0, rollout-4, the trainer" in found
     assert "5 engines x 2 + 8 for the trainer = 18 GPUs, and 8 are on this machine" in found
     assert "rollout.vllm.memory of at most 0.33" in found
 
@@ -81,7 +81,7 @@ def test_gpus_that_are_named_twice_are_refused_when_the_file_is_loaded(tmp_path:
     path = tmp_path / "run.toml"
     path.write_text("[rollout]\nengine = 'vllm'\ngpus = [0, 1]\n[training]\ngpus = [1]\n")
     assert load_config(path).rollout.count == 1
-    with pytest.raises(ConfigError, match=r"rollout\.count deals GPU 1 to rollout-1, the trainer"):
+    with pytest.raises(ConfigError, match=r"rollout\.count assigns GPU 1 to rollout-1, the trainer"):
         load_config(path, ["rollout.count=2"])
 
 
@@ -89,7 +89,7 @@ def test_a_gpu_is_shared_on_purpose_when_the_engine_leaves_room() -> None:
     one = config(count=1)
     half = one.rollout.vllm.model_copy(update={"memory": 0.5})
     roomy = one.model_copy(update={"rollout": one.rollout.model_copy(update={"vllm": half})})
-    assert "deals GPU 0 to rollout-0, the trainer" in said(one, ("0",))
+    assert "assigns GPU 0 to rollout-0, the trainer" in said(one, ("0",))
     assert said(roomy, ("0",)) == ""
 
 

@@ -56,11 +56,11 @@ def test_sets_files_and_ids_are_joined_and_each_task_is_named_once(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("osworld-360", None, "is no set of tasks; did you mean osworld-369 or osworld-361?"),
+        ("osworld-360", None, "is not a set of tasks; did you mean osworld-369 or osworld-361?"),
         ("gone.txt", None, "No such file"),
-        ("empty.txt", "# nothing\n", "lists no tasks; write one task id a line"),
-        ("list.json", "[1]", "expected one task id a line, or in a .json file an object"),
-        ("broken.json", "{", "expected one task id a line, or in a .json file an object"),
+        ("empty.txt", "# nothing\n", "lists no tasks; write one task id per line"),
+        ("list.json", "[1]", "expected one task id per line, or in a .json file an object"),
+        ("broken.json", "{", "expected one task id per line, or in a .json file an object"),
     ],
 )
 def test_what_names_no_tasks_is_refused_with_what_would(

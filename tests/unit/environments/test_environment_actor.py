@@ -518,7 +518,7 @@ def test_steps_before_and_after_parking_count_together_against_the_cap(system: S
         ((recorded(0), recorded(2)), "step 2 starts from another screen than recorded"),
         (
             tuple(recorded(number) for number in range(NUM_STEPS)),
-            "step 4 ended the episode, but the recorded one continued",
+            "step 4 ended the episode, but the recorded episode continued",
         ),
     ],
 )

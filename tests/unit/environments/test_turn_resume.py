@@ -42,4 +42,4 @@ def test_a_configuration_refuses_to_replay_screens_that_do_not_follow_from_the_s
     with pytest.raises(ConfigError) as refused:
         load_config(None, [resumes, desktop, "tasks.train=['desktop/a']"])
     assert "environments.turn_resumes" in str(refused.value)
-    assert "must be 0: screens of kind 'desktop'" in str(refused.value)
+    assert "must be 0 because an environment of kind 'desktop'" in str(refused.value)

@@ -21,5 +21,5 @@ def test_a_task_without_an_oracle_is_refused_with_one_that_is_spelt_like_it() ->
 
 
 def test_tasks_of_two_kinds_are_refused() -> None:
-    with pytest.raises(UsageError, match="sites/mail/easy and miniwob/click-tab are of two kinds"):
+    with pytest.raises(UsageError, match="sites/mail/easy and miniwob/click-tab are of different kinds"):
         oracle_kind_of(["sites/mail/easy", "miniwob/click-tab"])

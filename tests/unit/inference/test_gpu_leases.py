@@ -44,6 +44,6 @@ def test_too_few_free_gpus_are_named_and_none_is_kept(
 ) -> None:
     publish_gpus(tmp_path, ("0",))
     monkeypatch.setattr(gpu_leases, "WAIT_S", 0.0)
-    with pytest.raises(UnavailableError, match=r"needs 2 GPUs .* engines of this node may have 0"):
+    with pytest.raises(UnavailableError, match=r"needs 2 GPUs, .* engines of this node may have 0"):
         take_gpus(tmp_path, 2)
     assert take_gpus(tmp_path, 1) == ("0",)

@@ -175,7 +175,7 @@ def test_a_raised_alarm_is_told_with_its_remedy_until_it_is_cleared(
     store.record_event(WORK_HELD, "curator", {"is_held": False, "alarm": ""})
 
     paused, told = raised.notices
-    assert paused.startswith("the run is paused by the alarm kl_runaway since ")
+    assert paused.startswith("the run has been paused by the alarm kl_runaway since ")
     assert told.endswith(": alarm kl_runaway: KL divergence 5. Stop")
     assert (raised.alarms["kl_runaway"], raised.alarms["one_action"]) == (True, False)
     assert 'dartrl_alarm{alarm="kl_runaway"} 1.0' in exposition(raised)
@@ -217,7 +217,7 @@ def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_rem
     (told,) = notices(paths, board)
     assert told == (
         "the checkpoint of version 3 was damaged (model.safetensors is corrupt) and is now a copy of version "
-        "2: what was learned between them is lost. The damaged checkpoint is in "
+        "2: the updates between the two are lost. The damaged checkpoint is in "
         f"{damaged}; remove that folder to end this notice"
     )
     damaged.rmdir()

@@ -351,7 +351,9 @@ def test_a_drain_ends_when_the_run_is_resumed(tree: Tree) -> None:
     tree.bench.advance(1.0)
     tree.answer(Resume())
     tree.bench.advance(1.0)
-    assert waiting == [ControlAnswer(ControlOutcome.REFUSED, "the run was resumed meanwhile")]
+    assert waiting == [
+        ControlAnswer(ControlOutcome.REFUSED, "the drain ended early: the run was resumed in the meantime")
+    ]
 
 
 def test_a_curator_that_hangs_or_a_record_that_takes_nothing_is_said(tree: Tree) -> None:

@@ -42,7 +42,7 @@ def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
 
 
 def test_a_fence_that_was_never_given_out_is_a_conflict(record: Store, batch: Batch) -> None:
-    with pytest.raises(StoreConflict, match="expected a fence of at most 1, its newest, got 2"):
+    with pytest.raises(StoreConflict, match="expected a fence of at most 1, that of its newest lease, got 2"):
         record.commit_update(batch.batch_id, 2, 1, {})
 
 

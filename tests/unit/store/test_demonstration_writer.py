@@ -85,7 +85,7 @@ def test_a_task_shows_its_demonstrations_before_it_had_a_group(record: Store) ->
 @pytest.mark.parametrize(
     ("group_of", "why"),
     [
-        (lambda record: failed_group(record, "login-user"), "which is of login-user"),
+        (lambda record: failed_group(record, "login-user"), "which is of task login-user"),
         (
             lambda record: record.open_group("click-test", 7, 2, 10, 0),
             "2 of its 2 rollouts are not finished yet",

@@ -75,7 +75,7 @@ def test_a_sound_record_has_no_violations(store: Store) -> None:
         ("UPDATE rollouts SET group_id = 77 WHERE rollout_id = 3", "it refers to a missing row of groups"),
         (
             "UPDATE trajectories SET oldest_version = -1 WHERE rollout_id = 1",
-            "rollout 1: played at version -1",
+            "rollout 1: its oldest step is of version -1",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_report_of_steps_that_are_not_stored_whole_is_refused_by_name(
         with pytest.raises(StoreConflict, match=f"{sha256}.steps has 4 bytes with sha256"):
             store.write(finish)
         blobs.delete(sha256)
-        with pytest.raises(StoreConflict, match=f"{sha256}.steps is missing.*before it is reported"):
+        with pytest.raises(StoreConflict, match=f"{sha256}.steps is missing.*before you report them"):
             store.write(finish)
         assert store.conservation().leased == 1
 

@@ -238,7 +238,7 @@ def test_an_unfinished_group_is_not_trained(store: Store) -> None:
 @pytest.mark.parametrize("copies", [0, 2])
 def test_a_batch_names_each_of_its_groups_once(store: Store, copies: int) -> None:
     group_id = ready_group(store)
-    with pytest.raises(StoreConflict, match="a batch needs groups, each once"):
+    with pytest.raises(StoreConflict, match="a batch must have at least one group, and each group once"):
         store.lease_batch([group_id] * copies, 60.0)
 
 

@@ -30,4 +30,6 @@ def test_the_audit_counts_again_what_was_counted(record: Store) -> None:
     record.lease_rollout(record.open_group("click-test", 1, 2, 10, 0), "env-000", 60.0)
     with record._transaction():
         record._bare.execute("UPDATE tallies SET value = 7 WHERE what = 'state' AND name = 'leased'")
-    assert [str(found) for found in record.integrity(0)] == ["tally state of 'leased': kept are 7, counted 1"]
+    assert [str(found) for found in record.integrity(0)] == [
+        "tally state of 'leased': its value is 7, but there are 1 such rows"
+    ]

@@ -169,7 +169,7 @@ def test_what_is_displaced_ends_and_can_be_placed_again(three: Cluster) -> None:
     three.place(traveller(gpu=1))
     gone = three.answer("a", "hosts", Displace(name="job"))
     three.run(1.0)
-    assert gone.reason == "nobody asked to have 'job' placed"
+    assert gone.reason == "no actor 'job' is to be placed; send Place for it first"
     assert three.carried_by("b") == set()
     assert three.place(traveller(gpu=1)).is_up
 
@@ -211,7 +211,7 @@ def test_an_order_of_an_epoch_that_is_over_is_refused(three: Cluster) -> None:
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     child = to_plain(traveller().child)
     late: Carries = three.order("b", StartPlaced(epoch=epoch - 1, number=99, child=child))
-    assert (late.ok, late.reason) == (False, f"epoch {epoch - 1} is over, {epoch} is now")
+    assert (late.ok, late.reason) == (False, f"epoch {epoch - 1} is over; the epoch is {epoch} now")
     assert not three.order("b", StopPlaced(epoch=epoch - 1, number=99, name="job")).ok
     assert three.carried_by("b") == set()
 
@@ -222,7 +222,7 @@ def test_a_placement_number_is_taken_once_and_only_if_it_is_the_highest(three: C
     assert three.order("b", order).ok
     again: Carries = three.order("b", order)
     assert (again.ok, again.last_number) == (False, 7)
-    assert again.reason == "placement 7 of 'job' is late: 7 was here"
+    assert again.reason == "placement 7 of 'job' is late: this host has seen placement 7"
     assert three.benches["b"].row("job").incarnation == 7 * INCARNATIONS_PER_PLACEMENT + 1
 
 
@@ -310,7 +310,7 @@ def test_a_listed_machine_cannot_say_that_another_one_is_lost_or_there(three: Cl
         LinkDown(host="b", epoch=epoch, reason="so they say"),
         LinkUp(host="b", epoch=epoch + 9, capabilities={}),
     ):
-        with pytest.raises(Refused, match="is not taken from another host"):
+        with pytest.raises(Refused, match="is not accepted from another host"):
             three.answer("c", "hosts@a", news)
         told: Managed = three.answer("a", "hosts", news)
         assert (told.ok, "not from 'asker'" in told.reason) == (False, True), "nor can anybody at home"
@@ -325,7 +325,9 @@ def test_a_listed_machine_cannot_have_anything_placed_started_or_stopped(three: 
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     for call in (place_actor(traveller("mine")), Displace(name="job")):
         answer: Whereabouts = three.answer("c", "hosts@a", call)
-        assert answer.reason == "this is taken from actors of its machine only, not from 'asker@c'"
+        assert answer.reason == (
+            "this message is accepted from actors of the same machine only, not from 'asker@c'"
+        )
     assert three.hosts().refused == 2
     start = StartPlaced(epoch=epoch, number=place.number + 1, child=to_plain(traveller("mine").child))
     stop = StopPlaced(epoch=epoch, number=place.number, name="job")

@@ -1,7 +1,8 @@
-"""The first record: its tables, its first counters, and the triggers that count.
+"""The first record: its tables, its first counters, and the triggers that keep the tallies.
 
-It takes the place of migrations 0001 to 0008, which no released version had. A test compares what it makes of
-SQLite with `tests/unit/store/first_record.sql`.
+A tally is a number of rows by state or reason. This migration takes the place of migrations 0001 to 0008,
+which no released version had. A test compares the SQLite schema that it makes with
+`tests/unit/store/first_record.sql`.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ LEFT = "UPDATE tallies SET value = value - 1 WHERE what = 'state' AND task_id = 
 
 
 def count(what: str, name: str, task: str = "''") -> dict[str, str]:
-    """What a tally counts, by the placeholders of `COUNT`."""
+    """What a tally counts, as values for the placeholders of `COUNT`."""
     return {"what": what, "task": task, "name": name}
 
 
@@ -43,8 +44,8 @@ TRIGGERS = (
     ("attempt_spent", "INSERT ON attempts", "", "", FAULT),
     ("group_dropped", "UPDATE OF drop_reason ON groups", "new.drop_reason IS NOT NULL", "", GROUP_DROP),
 )
-"""Name, event, condition, first statement, and what is counted. Triggers count the tallies, so that no writer
-can forget to."""
+"""Of each trigger: name, event, condition, a statement before the counting, and what it counts. The tallies
+are kept by triggers, so that no writer can forget to count."""
 
 
 class Syntax(NamedTuple):
@@ -52,7 +53,7 @@ class Syntax(NamedTuple):
 
     when: str
     value: str
-    """The value of the tally that is there already."""
+    """SQL for the value that an existing tally has."""
     statements: tuple[str, ...]
 
 
@@ -70,11 +71,11 @@ SYNTAX = {
         ),
     ),
 }
-"""By the name of SQLAlchemy's dialect."""
+"""The syntax of each database, by the name of SQLAlchemy's dialect."""
 
 
 def upgrade() -> None:
-    """Make every table and index, the counters at 0, and the triggers."""
+    """Create all tables and indexes, the counters with the value 0, and the triggers."""
     first_tables.metadata.create_all(op.get_bind(), checkfirst=False)
     counters = ("issued", "fenced", "fenced_commits")
     op.bulk_insert(first_tables.counters, [{"name": name, "value": 0} for name in counters])

@@ -1,7 +1,7 @@
-"""Steps become blobs: their rows hold the sha256. Versions no longer name a folder.
+"""Move packed steps from rows into blobs; the rows keep the sha256. Versions no longer name a folder.
 
-The blobs are written, and synced, before their rows change, all in one transaction. An interrupted migration
-leaves the record as it was; the next one finds the blobs that were written, and writes the others.
+The blobs are written and synced before the rows change. All rows change in one transaction. An interrupted
+migration leaves the record as it was; the next try finds the blobs that were written, and writes the others.
 
 A row whose checksum was wrong before keeps that checksum, so that it stays visible as damage.
 """
@@ -22,21 +22,21 @@ branch_labels = None
 depends_on = None
 
 COPIED = ("pool", "parked", "versions")
-"""Tables whose columns change and that SQLite keeps twice (`dart.store.schema`)."""
+"""Tables whose columns change and of which SQLite has a copy in an index (`dart.store.schema`)."""
 
 STEPS = "steps"
-"""The attribute of Alembic's configuration with a function that returns the store of the steps' blobs."""
+"""Name of an attribute of Alembic's configuration: a function that returns the blob store for steps."""
 
 
 class Moved(NamedTuple):
-    """A table whose rows had steps."""
+    """A table whose rows held packed steps before this migration."""
 
     table: str
     key: str
     row: str
-    """Query for one row with its steps, null where they are lost."""
+    """Query for one row with its steps; the steps are null if they were lost."""
     columns: Sequence[str]
-    """The columns of its checksum before; `steps` becomes `steps_sha256`."""
+    """The columns that its checksum covered before; in the new checksum `steps_sha256` replaces `steps`."""
 
 
 MOVED = (
@@ -71,7 +71,7 @@ MOVED = (
 
 
 def upgrade() -> None:
-    """Write every packed steps as a blob, and drop what held them."""
+    """Write all packed steps as blobs, and drop the tables and columns that held them."""
     has_copies = op.get_bind().dialect.name == "sqlite"
     for table in COPIED if has_copies else ():
         op.drop_index(f"copy_of_{table}", table)

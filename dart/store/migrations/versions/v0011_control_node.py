@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table, empty."""
+    """Create the table, empty."""
     op.create_table(
         "control_node",
         sa.Column("one", Number, primary_key=True, autoincrement=False),

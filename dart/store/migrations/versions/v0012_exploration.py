@@ -1,4 +1,4 @@
-"""Tables for exploration graphs: screens, leases and what was tried (`dart.store.exploration_writer`)."""
+"""Tables for exploration graphs: screens, leases and tried actions (`dart.store.exploration_writer`)."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,7 +14,7 @@ SCREEN = "screens.screen_id"
 
 
 def upgrade() -> None:
-    """Make the tables, empty."""
+    """Create the tables, empty."""
     op.create_table(
         "screens",
         sa.Column("screen_id", Number, primary_key=True),

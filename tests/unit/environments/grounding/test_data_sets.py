@@ -72,7 +72,7 @@ def test_a_folder_with_its_own_split_keeps_it_and_loses_shared_screens_from_trai
 def test_a_data_set_with_an_empty_side_is_refused_with_the_remedy(tmp_path: Path) -> None:
     one_screen = written(tmp_path / "one", range(10, 20, 10))
     with pytest.raises(
-        GroundingDataError, match="no held-out samples: its 1 screenshots are all on the other"
+        GroundingDataError, match="no held-out samples: its 1 screenshots are all in the other"
     ):
         load_data_set(one_screen, 0.2)
 
@@ -112,7 +112,7 @@ def test_a_sound_data_set_has_no_problem_and_one_without_enough_held_out_samples
 
     assert checked(folder, "evaluation.seeds_per_task=4", "evaluation.greedy_seeds_per_task=4") == []
     (message,) = checked(folder, "evaluation.seeds_per_task=5", "evaluation.greedy_seeds_per_task=5")
-    assert "has 4 held-out samples, and evaluation.seeds_per_task is 5: lower it" in message
+    assert "has 4 held-out samples, but evaluation.seeds_per_task is 5: lower it" in message
 
 
 def test_a_missing_folder_an_empty_set_and_a_missing_image_are_one_message_each(tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ async def test_what_an_evaluation_read_is_kept_and_judged_again_by_another_versi
     again = await judged(asked, other, RecordedAnswers(tmp_path / "run", kept), left_s)
     assert (again.score, again.evaluator) == (0.25, "desktop-env 0.0.2")
     unread = task("compare_text_file", NOTES, NOTES | {"path": "/home/user/other.txt", "dest": "other"})
-    with pytest.raises(EvaluatorFailed, match="asks what was not read when the episode was played"):
+    with pytest.raises(EvaluatorFailed, match="ask what was not recorded while the episode ran"):
         await judged(unread, scoring, RecordedAnswers(tmp_path / "run", kept), left_s)
 
 

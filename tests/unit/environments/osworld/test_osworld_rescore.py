@@ -96,7 +96,7 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
     }
     assert {found[name]["new_score"] for name in ("changed", "today", "lost")} == {None}
     assert found["changed"]["reason"] == "the task's file has changed"
-    assert found["today"]["reason"] == "its rules name days from today"
+    assert found["today"]["reason"] == "rules of the task name days relative to today"
     assert "is missing: restore it" in found["lost"]["reason"]
     assert "1/4 osworld/x/same: 1 -> 0.25" in err.splitlines()
 
@@ -128,7 +128,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
     assert (code, err) == (
         2,
-        f"error: {tmp_path} is no run directory, it has no config.toml: name the directory of a run\n",
+        f"error: {tmp_path} is not a run directory, because it has no config.toml: name the directory of "
+        "a run\n",
     )
 
 

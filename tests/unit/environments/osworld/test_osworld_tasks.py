@@ -145,7 +145,7 @@ def test_it_is_said_which_tasks_can_be_played_and_what_the_others_need(
         "the step 'login'",
         "librosa and fastdtw: run `scripts/setup-osworld-score.sh audio`",
         "the function 'get_googledrive_file', which desktop-env 0.0.1 does not have",
-        "another file: osworld/vlc/broken cannot be played here: its file has no 'evaluator'",
+        "a valid task file: osworld/vlc/broken cannot be played here: its file has no 'evaluator'",
     ]
     assert {line.split(maxsplit=1)[1] for line in said[3:]} == set(needs)
     assert main([str(tmp_path), *options, "--page"]) == 0

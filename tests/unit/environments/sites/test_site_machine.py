@@ -164,12 +164,12 @@ def test_a_definition_without_mistakes_passes() -> None:
 @pytest.mark.parametrize(
     ("element", "mistake"),
     [
-        (link("", "s1"), "has no label, so no one can find it"),
+        (link("", "s1"), "has no label, so a user cannot find it"),
         (link("Far", "s99"), "leads to the screen 's99', which is not defined"),
-        (link("First", "s0"), "link 'First' of screen home is there 2 times"),
-        (button("Nothing", ()), "neither leads on nor changes a record"),
+        (link("First", "s0"), "link 'First' of screen home is defined 2 times"),
+        (button("Nothing", ()), "neither leads to a screen nor changes a record"),
         (button("Set", (Assign("marc", 1),)), "changes the record 'marc', which is not defined"),
-        (button("Set", (Restore("x/"),)), "restores records 'x/', and none begins so"),
+        (button("Set", (Restore("x/"),)), "restores the records that begin with 'x/', but there are none"),
         (button("Set", (Toggle("mark"),), (RecordGuard("marc", "is", 1),)), "shown by the record 'marc'"),
         (
             button("Set", (Assign("mark", TypedText("name")),)),

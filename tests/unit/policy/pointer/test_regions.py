@@ -83,7 +83,7 @@ def test_a_flat_map_has_at_most_twenty_patches_as_candidates() -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        (np.zeros(20), "points somewhere"),
+        (np.zeros(20), "at least one positive value"),
         (np.ones(19), "shape"),
         (np.array([np.nan] * 20), "finite"),
         (-np.ones(20), "non-negative"),
