@@ -121,7 +121,7 @@ def from_plain(data: Any, cls: type[T]) -> T:
 
 
 class _Frame(Struct, frozen=True, array_like=True):
-    """A frame's body. Fields that a newer version appends are ignored."""
+    """The body of a frame. Fields that a newer version of dartrl appends are ignored."""
 
     version: int
     kind: MessageKind

@@ -172,7 +172,10 @@ class InMemoryRuntime:
             raise ProcessExit
 
     def readable(self, timeout_s: float = 0.0) -> list[int]:
-        """Watched descriptors of the system that are readable; the mailbox in memory has none."""
+        """Return the watched file descriptors that are readable; the mailbox in memory has none.
+
+        timeout_s   how long to wait until one of them is readable
+        """
         return _readable_of(self.watched, timeout_s)
 
 

@@ -65,13 +65,10 @@ def _imitate(folder: Path) -> None:
 
     weights = tuple((f"miniwob/{page}", weight) for page, weight in IMITATED.items())
     config = PretrainConfig(
-        tasks=tuple(task for task, _ in weights),
-        emphasis=weights,
-        episodes_per_task=IMITATED_EPISODES,
-        updates=UPDATES,
+        episodes=tuple((task, IMITATED_EPISODES) for task, _ in weights), emphasis=weights, updates=UPDATES
     )
     with tempfile.TemporaryDirectory(prefix="dartrl-hard-") as seen:
-        _collect(config.tasks, IMITATED_EPISODES, 0, Path(seen))
+        _collect([task for task, _ in weights], IMITATED_EPISODES, 0, Path(seen))
         model, tokenizer = pretrain(config, Path(seen), lambda line: print(line, flush=True))
     save_policy(model, tokenizer, folder)
 

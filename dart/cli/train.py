@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -98,8 +98,8 @@ def pretrain(
         ),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Number of demonstrations of each task.")
-    ] = None,
+        int, typer.Option(min=1, help="Number of demonstrations of each task that --task names.")
+    ] = 140,
     coordinates: Annotated[
         Coordinates,
         typer.Option(help="How the policy writes points: as coordinate bins, or as patches (pointer head)."),
@@ -125,8 +125,8 @@ def pretrain(
     require_installation(Config(), checks=(missing_packages, missing_browser))
     import dart.imitation.pretrain as job
 
-    recipe = job.PretrainConfig(tasks=tuple(task)) if task else job.laptop_base()
-    given: dict[str, Any] = {"episodes_per_task": episodes, "updates": updates}
-    chosen = {name: value for name, value in given.items() if value}
-    config = replace(recipe, seed=seed, coordinates=coordinates, **chosen)
+    recipe = (
+        job.PretrainConfig(episodes=tuple((one, episodes) for one in task)) if task else job.laptop_base()
+    )
+    config = replace(recipe, seed=seed, coordinates=coordinates, updates=updates or recipe.updates)
     job.main_job(config, out, demonstrations, say)

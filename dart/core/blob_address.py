@@ -13,11 +13,12 @@ def check_blob_address(text: str) -> str:
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise ValueError(f"it is no address; {EXPECTED}") from error  # that error may quote a password
+        raise ValueError(f"this is no address; {EXPECTED}") from error  # that error may quote a password
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(
-            "it holds credentials or parameters, which would be kept in config.toml and in logs: leave them "
-            "out, and give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL in the environment"
+            "the address holds credentials or parameters, which would be kept in config.toml and in logs: "
+            "leave them out, and give AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL in the "
+            "environment"
         )
     is_bucket = parts.scheme == "s3" and bool(parts.netloc)
     is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/") != ""

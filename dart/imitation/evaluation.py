@@ -91,14 +91,14 @@ class HeldOutPlayer:
 async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, config: "PretrainConfig", temperature: float
 ) -> dict[str, list[float]]:
-    """Play each task of `config.tasks` on the first `config.held_out_episodes` seeds for model cards.
+    """Play each of `config.measured` on the first `config.held_out_episodes` seeds for model cards.
 
     Returns the rewards of the episodes of each task, by task id.
     """
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
-    jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
-    rewards: dict[str, list[float]] = {task: [] for task in config.tasks}
-    make = oracle_kind_of(config.tasks).make
+    jobs = iter([(task, seed) for seed in seeds for task in config.measured])
+    rewards: dict[str, list[float]] = {task: [] for task in config.measured}
+    make = oracle_kind_of(config.measured).make
     player = HeldOutPlayer(model, codec, config.step_cap, temperature)
 
     async def play_jobs(environment: Environment) -> None:

@@ -42,7 +42,7 @@ step cap {step_cap}). Neither training nor the evaluation of a run plays them:
 {rows}
 | **mean** | **{sampled:.1%}** | **{greedy:.1%}** |"""
 
-IN_WORDS = ("tasks", "other_tasks", "page_tasks", "emphasis")
+IN_WORDS = ("episodes", "measured_tasks", "page_tasks", "emphasis")
 """Settings that the card does not list as they are."""
 
 Rewards = Mapping[str, Sequence[float]]
@@ -67,13 +67,15 @@ def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greed
 
 
 def _data(config: "PretrainConfig") -> str:
-    parts = [f"{config.episodes_per_task} successful episodes of each of these tasks"]
-    if config.other_tasks:
-        names = ", ".join(f"`{task}`" for task in config.other_tasks)
-        parts.append(f"{config.episodes_per_other_task} of each of these others: {names}")
+    by_count: dict[int, list[str]] = {}
+    for task, count in config.episodes:
+        by_count.setdefault(count, []).append(f"`{task}`")
+    parts = [
+        f"{count} successful episodes of each of {', '.join(tasks)}" for count, tasks in by_count.items()
+    ]
     if config.pages:
         parts.append(
-            f"{config.pages} pages of {len(config.page_tasks)} tasks, none of them in the table, with "
+            f"{config.pages} pages of {len(config.page_tasks)} tasks, none of which the table shows, with "
             "instructions that name one element each"
         )
     return "; ".join(parts)
@@ -83,7 +85,8 @@ def _success(config: "PretrainConfig", sampled: Rewards, greedy: Rewards) -> str
     if not config.held_out_episodes:
         return "Success was not measured."
     rows = [
-        f"| `{task}` | {success(sampled[task]):.0%} | {success(greedy[task]):.0%} |" for task in config.tasks
+        f"| `{task}` | {success(sampled[task]):.0%} | {success(greedy[task]):.0%} |"
+        for task in config.measured
     ]
     return SUCCESS.format(
         episodes=config.held_out_episodes,

@@ -57,6 +57,10 @@ UNSEEN_TASKS = tuple(
 )
 """Tasks of which the base policy sees nothing, neither demonstrations nor pages: a second set to train on."""
 
+FORMS = ("miniwob/enter-password", "miniwob/login-user")
+"""Tasks of the laptop job that a policy without any demonstration never solves, so that it would have nothing
+to learn from. The base policy imitates a few."""
+
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
 
@@ -65,14 +69,12 @@ MOVING = ("miniwob/chase-circle",)
 class PretrainConfig:
     """All settings for making a base policy."""
 
-    tasks: tuple[str, ...]
-    """Ids of the tasks to imitate, all of one kind of environment; the model card has the success on them."""
+    episodes: tuple[tuple[str, int], ...]
+    """Number of demonstrations of each task, by task id; all tasks are of one kind of environment."""
+    measured_tasks: tuple[str, ...] = ()
+    """Ids of the tasks whose success the model card shows; empty: those of `episodes`."""
     coordinates: Coordinates = "bins"
     """How the policy writes points: `bins`, as coordinate tokens, or `pointer`, with a pointer head."""
-    episodes_per_task: int = 140
-    other_tasks: tuple[str, ...] = ()
-    """Ids of further tasks to imitate, of the same kind of environment."""
-    episodes_per_other_task: int = 90
     pages: int = 0
     """Number of pages from which pointing is learned: a step is an instruction that names one element, and a
     click on it."""
@@ -98,18 +100,22 @@ class PretrainConfig:
     """Number of episodes per task that measure the success rates of the model card; 0: no measurement."""
     step_cap: int = 8
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Ids of the tasks that are measured for the model card."""
+        return self.measured_tasks or tuple(task for task, _ in self.episodes)
+
 
 def laptop_base() -> PretrainConfig:
     """Return the settings with which the base policy of the laptop job was made."""
     tasks = Config().tasks.train
-    kept = {*tasks, *UNSEEN_TASKS, *MOVING}
+    not_shown = {*tasks, *UNSEEN_TASKS, *MOVING}
     return PretrainConfig(
-        tasks=tasks,
-        episodes_per_task=2,
-        other_tasks=OTHER_TASKS,
+        episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, 3) for task in FORMS]),
+        measured_tasks=tasks,
         pages=4633,
-        page_tasks=tuple(task for task in task_ids() if task not in kept),
-        emphasis=tuple((task, 0.1) for task in tasks),
+        page_tasks=tuple(task for task in task_ids() if task not in not_shown),
+        emphasis=tuple((task, 0.2) for task in FORMS),
         updates=2000,
         batch_size=24,
         warmup_updates=100,
@@ -149,13 +155,12 @@ def collect_data(config: PretrainConfig, folder: Path, report: Report) -> None:
 
     Raises UsageError if the tasks are not of one kind of environments with oracles
     """
-    kind = oracle_kind_of((*config.tasks, *config.other_tasks))
+    kind = oracle_kind_of([task for task, _ in config.episodes])
     folder.mkdir(parents=True)
-    wanted = ((config.tasks, config.episodes_per_task), (config.other_tasks, config.episodes_per_other_task))
-    for tasks, episodes in wanted:
-        if tasks:
-            report(f"collecting {episodes} episodes of each of {len(tasks)} tasks")
-            collect(kind, tasks, episodes, folder, environments=config.environments)
+    for count in sorted({count for _, count in config.episodes}):
+        tasks = [task for task, wanted in config.episodes if wanted == count]
+        report(f"collecting {count} episodes of each of {len(tasks)} tasks")
+        collect(kind, tasks, count, folder, environments=config.environments)
     if config.pages:
         report(f"reading {config.pages} pages of {len(config.page_tasks)} tasks")
         collect_pages(config.page_tasks, config.pages, "train", folder / PAGES, config.environments)
@@ -165,8 +170,7 @@ def pretrain(
     config: PretrainConfig, demonstrations: Path, report: Report
 ) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
     """Train a policy on the data of a folder; the same inputs give the same weights."""
-    episodes = lowest_seeds(demonstrations, config.tasks, config.episodes_per_task)
-    episodes += lowest_seeds(demonstrations, config.other_tasks, config.episodes_per_other_task)
+    episodes = lowest_seeds(demonstrations, dict(config.episodes))
     pages = read_screenspot(demonstrations / PAGES) if config.pages else []
     texts = [one.instruction for one in episodes] + [one.instruction for one in pages]
     tokenizer = train_tokenizer(texts, config.coordinates)

@@ -30,18 +30,20 @@ from dart.training.demonstration_format import BadDemonstrations, DemonstrationE
 from dart.training.demonstration_import import demonstration_of, read_episodes
 
 
-def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[DemonstrationEpisode]:
-    """Return the `per_task` episodes with the lowest seeds of each task, in the order of tasks and seeds.
+def lowest_seeds(folder: Path, counts: Mapping[str, int]) -> list[DemonstrationEpisode]:
+    """Return the episodes with the lowest seeds of each task, in the order of tasks and seeds.
 
-    raises   BadDemonstrations if a task has fewer episodes
+    counts   how many episodes of each task, by task id
+
+    Raises BadDemonstrations if a task has fewer episodes than that.
     """
     episodes = read_episodes(folder, lambda episode: episode)
     chosen: list[DemonstrationEpisode] = []
-    for task in tasks:
+    for task, count in counts.items():
         own = sorted((one for one in episodes if one.task_id == task), key=lambda one: one.seed)
-        if len(own) < per_task:
-            raise BadDemonstrations(f"expected {per_task} episodes of {task} in {folder}, found {len(own)}")
-        chosen += own[:per_task]
+        if len(own) < count:
+            raise BadDemonstrations(f"expected {count} episodes of {task} in {folder}, found {len(own)}")
+        chosen += own[:count]
     return chosen
 
 

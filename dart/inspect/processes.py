@@ -19,7 +19,10 @@ _STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
 
 
 class ProcessState(StrEnum):
-    """The state of a process, which its supervisor may not know yet."""
+    """The state of an actor's process as the operating system reports it.
+
+    The actor's supervisor and the board may not know the end of the process yet.
+    """
 
     ALIVE = "alive"
     SUSPENDED = "suspended"

@@ -42,7 +42,7 @@ RETRY_S = 1.0
 
 
 def receives_every_call(handler: Handler) -> Handler:
-    """Mark a method as the handler of every call of the record."""
+    """Mark a method as the handler of every message that is a call of a method of `Store`."""
     for call in METHODS:
         handler = receives(call)(handler)
     return handler

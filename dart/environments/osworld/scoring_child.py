@@ -316,7 +316,7 @@ class Response:
 
     def raise_for_status(self) -> None:
         if self.status_code >= 400:
-            raise OSError(f"status {self.status_code}")
+            raise OSError(f"the request was answered with HTTP status {self.status_code}")
 
     def iter_content(self, chunk_size: int = 1) -> list[bytes]:
         return [self.content]

@@ -71,18 +71,18 @@ Steps = dict[str, list[Step]]
 
 def samples(model: GuiPolicyForImageTextToText, folder: Path) -> tuple[Steps, dict[str, Screen]]:
     codec = PromptCodec(TOKENIZER.backend_tokenizer, model.config.image_tokens)
-    steps = steps_by_task(lowest_seeds(folder, ("a", "b"), 2), folder, codec)
+    steps = steps_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
     return steps, screens_of(steps["a"] + steps["b"], folder, codec)
 
 
 def test_the_episodes_of_lowest_seed_are_read_whatever_the_order_of_the_file(tmp_path: Path) -> None:
-    episodes = lowest_seeds(demonstrations(tmp_path, episodes=5), ("b", "a"), 2)
+    episodes = lowest_seeds(demonstrations(tmp_path, episodes=5), {"b": 2, "a": 2})
     assert [(one.task_id, one.seed) for one in episodes] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]
 
 
 def test_too_few_episodes_are_an_error_that_names_the_task(tmp_path: Path) -> None:
     with pytest.raises(BadDemonstrations, match=r"expected 9 episodes of a .* found 2"):
-        lowest_seeds(demonstrations(tmp_path), ("a",), 9)
+        lowest_seeds(demonstrations(tmp_path), {"a": 9})
 
 
 def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> No
 
 
 def test_the_learning_rate_warms_up_and_ends_near_zero() -> None:
-    config = PretrainConfig(updates=10, warmup_updates=4)
+    config = PretrainConfig(episodes=(("a", 1),), updates=10, warmup_updates=4)
     factors = [lr_factor(update, config) for update in range(1, 11)]
     assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
     assert factors[4:] == sorted(factors[4:], reverse=True)
