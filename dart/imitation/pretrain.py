@@ -7,6 +7,7 @@ sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
-from dart.core.screenspot import read_screenspot
+from dart.core.screenspot import GroundingSample, read_screenspot
+from dart.core.types import Step
 from dart.environments.browser.demonstrations import collect
 from dart.environments.miniwob.pages import task_ids
 from dart.grounding.pages import collect_pages
@@ -27,9 +29,11 @@ from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screen
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.protocols import Screen
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
+from dart.training.demonstration_format import DemonstrationEpisode
 from dart.training.updates import Report, run_updates
 
 POINTING = "pointing"
@@ -177,11 +181,7 @@ def pretrain(
     torch.set_num_threads(config.threads)
     model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
-    steps = steps_by_task(episodes, demonstrations, codec)
-    screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
-    if pages:
-        steps[POINTING], shown = pointing_steps(pages, codec)
-        screens |= shown
+    steps, screens = _training_steps(episodes, pages, demonstrations, codec)
     report(f"imitating {sum(map(len, steps.values()))} steps")
     stream = batches(steps, config.batch_size, config.seed, dict(config.emphasis))
 
@@ -194,6 +194,21 @@ def pretrain(
     weights = list(model.parameters())
     run_updates(_optimizer(model, config), weights, lrs, config.max_grad_norm, add_gradient, report)
     return model.eval(), tokenizer
+
+
+def _training_steps(
+    episodes: Sequence[DemonstrationEpisode],
+    pages: Sequence[GroundingSample],
+    folder: Path,
+    codec: PromptCodec,
+) -> tuple[dict[str, list[Step]], dict[str, Screen]]:
+    """Return the steps to imitate by task id, those of pages as `POINTING`, and their decoded screenshots."""
+    steps = steps_by_task(episodes, folder, codec)
+    screens = screens_of(chain.from_iterable(steps.values()), folder, codec)
+    if pages:
+        steps[POINTING], shown = pointing_steps(pages, codec)
+        screens |= shown
+    return steps, screens
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:

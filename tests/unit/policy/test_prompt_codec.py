@@ -157,5 +157,5 @@ def test_pixels_are_rows_columns_and_colours() -> None:
 def test_an_answer_this_policy_has_no_token_for_is_text_in_a_history_and_no_answer_to_learn() -> None:
     plain, after = CODEC.encode_prompt("Go", []), CODEC.encode_prompt("Go", ["call_user()"])
     assert len(after) > len(plain)
-    with pytest.raises(ActionParseError, match="a token for"):
+    with pytest.raises(ActionParseError, match="has a token"):
         CODEC.encode_answer("call_user()", "Go")

@@ -403,7 +403,7 @@ def test_a_record_without_a_control_node_says_so_and_leaves_no_mirror(
 
 def test_another_version_is_named(machine: ControlMachine, open_mirror: Callable[[], Mirror]) -> None:
     machine.announce(version="99.0")
-    with pytest.raises(UnavailableError, match=r"run by dartrl 99\.0.*use the same version"):
+    with pytest.raises(UnavailableError, match=r"run by dartrl 99\.0.*install the version of the run here"):
         open_mirror()
 
 

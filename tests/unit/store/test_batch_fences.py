@@ -75,7 +75,7 @@ def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None
     batch = record.lease_batch((group_id,), 60.0)
     record.reassign_batch(batch.batch_id, 90.0)
     assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == StoredResult.FENCED
-    with pytest.raises(StoreConflict, match="not \\[99\\]"):
+    with pytest.raises(StoreConflict, match="got \\[99\\]"):
         record.refuse_batch(batch.batch_id, 2, (99,), (), "not_finite", "")
     assert record.open_batch() is not None
 

@@ -231,7 +231,7 @@ def test_one_batch_at_a_time(store: Store) -> None:
 
 def test_an_unfinished_group_is_not_trained(store: Store) -> None:
     leased = lease(store)
-    with pytest.raises(StoreConflict, match="2 are not finished yet and 0 stored"):
+    with pytest.raises(StoreConflict, match="2 are not finished yet and 0 are stored"):
         store.lease_batch([leased.group_id], 60.0)
 
 
@@ -321,7 +321,7 @@ def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Stor
 def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     store.commit_update(batch_id, 1, 1, {})
-    with pytest.raises(StoreConflict, match="was consumed by version 1"):
+    with pytest.raises(StoreConflict, match="was consumed by the update that made version 1"):
         store.refuse_batch(batch_id, 1, (), (), "test", "")
 
 
