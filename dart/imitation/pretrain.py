@@ -47,7 +47,7 @@ OTHER_TASKS = tuple(
     for name in (
         *("choose-list", "click-checkboxes", "click-checkboxes-transfer", "click-tab-2", "click-tab-2-hard"),
         *("click-tab-2-medium", "click-test", "copy-paste", "drag-box", "focus-text", "grid-coordinate"),
-        *("identify-shape", "simple-arithmetic", "text-transform", "use-spinner"),
+        *("identify-shape", "simple-arithmetic", "text-transform", "use-spinner", "click-test-transfer"),
     )
 )
 """Tasks whose demonstrations the laptop job's base policy imitates."""
@@ -61,9 +61,15 @@ UNSEEN_TASKS = tuple(
 )
 """Tasks of which the base policy sees nothing, neither demonstrations nor pages: a second set to train on."""
 
-FORMS = ("miniwob/enter-password", "miniwob/login-user")
-"""Tasks of the laptop job that a policy without any demonstration never solves, so that it would have nothing
-to learn from. The base policy imitates a few."""
+SHOWN = (
+    ("miniwob/focus-text-2", 3, 0.3),
+    ("miniwob/click-widget", 8, 0.3),
+    ("miniwob/enter-password", 3, 0.1),
+    ("miniwob/login-user", 5, 0.2),
+)
+"""Tasks of the laptop job of which the base policy imitates a few demonstrations: how many, and how often
+their steps are drawn, relative to 1 for other tasks. Without them the policy never solves the last two, and
+does not know what the words of the first two mean: reinforcement learning would have nothing to reward."""
 
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
@@ -115,14 +121,15 @@ def laptop_base() -> PretrainConfig:
     tasks = Config().tasks.train
     not_shown = {*tasks, *UNSEEN_TASKS, *MOVING}
     return PretrainConfig(
-        episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, 3) for task in FORMS]),
+        episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, count) for task, count, _ in SHOWN]),
         measured_tasks=tasks,
         pages=4633,
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
-        emphasis=tuple((task, 0.2) for task in FORMS),
+        emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in SHOWN)),
         updates=2000,
         batch_size=24,
         warmup_updates=100,
+        held_out_episodes=25,
     )
 
 

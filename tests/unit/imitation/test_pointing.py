@@ -15,6 +15,7 @@ from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.tokenizer import train_tokenizer
 
 INSTRUCTIONS = ("click the checkbox", "click the second button")
+KINDS, QUERIES = ("checkbox", "button"), ("kind", "order")
 TOKENIZER = train_tokenizer(INSTRUCTIONS)
 CODEC = PromptCodec(TOKENIZER.backend_tokenizer, GuiPolicyConfig(vocab_size=len(TOKENIZER)).image_tokens)
 
@@ -33,20 +34,33 @@ def samples(folder: Path) -> list[GroundingSample]:
             box=box,
             element_type="icon",
             source="miniwob/click-shape",
+            kind=kind,
+            query=query,
         )
-        for instruction, box in zip(INSTRUCTIONS, boxes, strict=True)
+        for instruction, box, kind, query in zip(INSTRUCTIONS, boxes, KINDS, QUERIES, strict=True)
     ]
 
 
 def test_the_answer_to_an_instruction_is_a_click_on_the_middle_of_its_element(tmp_path: Path) -> None:
     steps, screens = pointing_steps(samples(tmp_path), CODEC)
 
-    assert [step.answer for step in steps] == ["click(start_box='(20,30)')", "click(start_box='(130,135)')"]
     (screen,) = screens.values()
-    for step, instruction in zip(steps, INSTRUCTIONS, strict=True):
+    for step, instruction in zip(steps[:2], INSTRUCTIONS, strict=True):
         assert list(step.prompt_ids) == CODEC.encode_prompt(instruction, [])
         assert list(step.token_ids) == CODEC.encode_action(step.answer, instruction, screen.frame)
         assert step.screenshot_sha256 in screens
+    assert [step.answer for step in steps[:2]] == [
+        "click(start_box='(20,30)')",
+        "click(start_box='(130,135)')",
+    ]
+
+
+def test_one_of_several_elements_of_a_kind_also_answers_to_any_of_them(tmp_path: Path) -> None:
+    steps, _ = pointing_steps(samples(tmp_path), CODEC)
+
+    assert len(steps) == 3
+    assert list(steps[2].prompt_ids) == CODEC.encode_prompt("click a button", [])
+    assert steps[2].answer == steps[1].answer
 
 
 def test_the_base_policy_sees_no_page_of_a_task_that_is_measured_or_kept_apart() -> None:

@@ -36,7 +36,7 @@ def trainer(*overrides: str, policy: PolicySize = SEVEN_BILLION) -> dict[str, in
 def test_the_laptop_policy_is_counted_from_the_header_of_its_weights() -> None:
     policy = policy_size(REPOSITORY / "configs" / "base-policy")
 
-    assert policy.parameters == 566_473
+    assert policy.parameters == 593_879
 
 
 def test_the_laptop_job_fits_a_laptop_and_is_mostly_browsers() -> None:

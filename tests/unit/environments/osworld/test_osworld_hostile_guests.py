@@ -110,5 +110,5 @@ async def test_an_answer_that_is_not_as_the_protocol_says_is_a_fault_of_the_mach
         guest.desktop_path(deadline_s=5.0),
         guest.accessibility_tree(deadline_s=5.0),
     ):
-        with pytest.raises(CallFailed, match="its (response|JSON)"):
+        with pytest.raises(CallFailed, match=r"its (response|JSON)"):
             await call

@@ -170,7 +170,10 @@ def test_a_definition_without_mistakes_passes() -> None:
         (button("Nothing", ()), "neither leads to a screen nor changes a record"),
         (button("Set", (Assign("marc", 1),)), "changes the record 'marc', which is not defined"),
         (button("Set", (Restore("x/"),)), "restores the records that begin with 'x/', but there are none"),
-        (button("Set", (Toggle("mark"),), (RecordGuard("marc", "is", 1),)), "has a guard on the record 'marc'"),
+        (
+            button("Set", (Toggle("mark"),), (RecordGuard("marc", "is", 1),)),
+            "has a guard on the record 'marc'",
+        ),
         (
             button("Set", (Assign("mark", TypedText("name")),)),
             "the text of the field 'name', which it does not",
