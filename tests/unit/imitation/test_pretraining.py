@@ -1,0 +1,45 @@
+"""A base policy, made as `dartrl pretrain` makes it: data, training and model card, with a real browser."""
+
+from pathlib import Path
+
+import pytest
+
+from dart.imitation.pretrain import POINTING, PretrainConfig, main_job
+from dart.policy.small_policy import SmallPolicy
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+CONFIG = PretrainConfig(
+    episodes=(("miniwob/click-test", 2), ("miniwob/focus-text", 1)),
+    measured_tasks=("miniwob/click-test-2",),
+    pages=2,
+    page_tasks=("miniwob/click-option", "miniwob/login-user"),
+    emphasis=((POINTING, 2.0),),
+    updates=2,
+    batch_size=4,
+    environments=2,
+    held_out_episodes=1,
+)
+
+
+def test_demonstrations_and_pages_become_a_policy_with_its_card(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    main_job(CONFIG, tmp_path / "policy", report=told.append)
+
+    assert (tmp_path / "policy/demonstrations/pages/annotations.json").exists()
+    assert SmallPolicy(tmp_path / "policy").codec.encode_prompt("click the button", ())
+    card = (tmp_path / "policy/README.md").read_text()
+    assert "1 successful episodes of each of `miniwob/focus-text`" in card
+    assert "2 pages of 2 tasks" in card
+    assert "| `miniwob/click-test-2` |" in card
+    assert "reading 2 pages of 2 tasks" in told
+
+
+def test_the_data_of_one_policy_makes_another_one(tmp_path: Path) -> None:
+    main_job(CONFIG, tmp_path / "first", report=lambda line: None)
+
+    main_job(CONFIG, tmp_path / "second", tmp_path / "first/demonstrations", lambda line: None)
+
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
+    assert weights[0] == weights[1]
