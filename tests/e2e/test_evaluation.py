@@ -89,7 +89,7 @@ def test_an_evaluation_that_cannot_be_done_as_asked_is_refused_before_it_starts(
     for arguments, problem in (
         (["--best-of", "4", tmp_path], "no verifier judges whole episodes"),
         (["--resume"], "--resume --run-dir DIR"),
-        ([], "name a checkpoint"),
+        ([], "name either a checkpoint"),
         ([tmp_path, "--tasks", "osworld-45"], "osworld-ablation-45"),
     ):
         ended = start(*arguments)

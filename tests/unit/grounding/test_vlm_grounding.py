@@ -164,7 +164,7 @@ def test_a_checkpoint_without_a_head_says_how_to_get_one(tiny: Path) -> None:
 def test_a_checkpoint_whose_images_are_tiles_is_refused(tmp_path: Path) -> None:
     make_tiny(tmp_path / "tiles", "idefics3", IDEFICS3)
 
-    with pytest.raises(UnsupportedCheckpoint, match="no grid of patches"):
+    with pytest.raises(UnsupportedCheckpoint, match="does not make one grid of patches"):
         load_grounding(tmp_path / "tiles", "attention")
 
 
