@@ -122,7 +122,7 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 
 def why_not_taken(carry: Carry) -> str:
-    """Return why a message from another host is refused, whoever its receiver is; empty if accepted. Pure."""
+    """Return why every receiver here must refuse a message from another host; empty if it may be accepted."""
     if carry.kind == MessageKind.REFUSAL and carry.message != wire_name(RefusalReason):
         return f"a refusal must be a {wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_HOST:

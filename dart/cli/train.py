@@ -98,8 +98,9 @@ def pretrain(
         ),
     ] = None,
     episodes: Annotated[
-        int, typer.Option(min=1, help="Number of demonstrations of each task that --task names.")
-    ] = 140,
+        int | None,
+        typer.Option(min=1, help="Number of demonstrations of each task that --task names. Default: 140."),
+    ] = None,
     coordinates: Annotated[
         Coordinates,
         typer.Option(help="How the policy writes points: as coordinate bins, or as patches (pointer head)."),
@@ -117,6 +118,8 @@ def pretrain(
     * `dartrl pretrain --out runs/better-base --updates 4000 --demonstrations runs/base-policy/demonstrations`
     * `dartrl pretrain --out runs/mail-policy --task sites/mail/easy --episodes 48`
     """
+    if episodes and not task:
+        end("--episodes counts demonstrations of tasks: name them with --task", ExitCode.USAGE)
     if (out / "config.json").exists():
         end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
     from dart.config.config import Config
@@ -125,8 +128,7 @@ def pretrain(
     require_installation(Config(), checks=(missing_packages, missing_browser))
     import dart.imitation.pretrain as job
 
-    recipe = (
-        job.PretrainConfig(episodes=tuple((one, episodes) for one in task)) if task else job.laptop_base()
-    )
+    named = tuple((one, episodes or job.EPISODES_PER_TASK) for one in task or ())
+    recipe = job.PretrainConfig(episodes=named) if named else job.laptop_base()
     config = replace(recipe, seed=seed, coordinates=coordinates, updates=updates or recipe.updates)
     job.main_job(config, out, demonstrations, say)

@@ -42,6 +42,9 @@ POINTING = "pointing"
 PAGES = "pages"
 """Folder of the pages in a folder of data."""
 
+EPISODES_PER_TASK = 140
+"""Number of demonstrations of a task that a user names, unless the user says how many."""
+
 OTHER_TASKS = tuple(
     f"miniwob/{name}"
     for name in (

@@ -343,6 +343,13 @@ def test_a_foreign_supervision_package_stops_every_command_with_78(tmp_path: Pat
     assert "pip uninstall supervision" in ended.stderr
 
 
+def test_a_number_of_demonstrations_needs_the_tasks_that_it_counts(tmp_path: Path) -> None:
+    ended = dartrl("pretrain", "--out", tmp_path / "policy", "--episodes", "48")
+
+    assert ended.returncode == 2
+    assert "name them with --task" in ended.stderr
+
+
 def test_pretraining_does_not_overwrite_a_checkpoint(policy: Path) -> None:
     ended = dartrl("pretrain", "--out", policy)
 
