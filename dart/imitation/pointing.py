@@ -1,37 +1,80 @@
 """Steps that teach pointing: a page, an instruction that names one of its elements, and a click on it.
 
-The instructions are those of `dart.grounding.queries`, and others that any element of a kind fits. A step
-needs no oracle, so the pages of any task give some, also those of tasks that nothing here can solve.
+The instructions are those of `dart.grounding.queries`, and the same in other words, so that a policy learns
+what a word means and not what one sentence means. A step needs no oracle, so the pages of any task give some,
+also those of tasks that nothing here can solve.
 """
 
+import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from dart.core.actions import Click, format_action
 from dart.core.screenspot import GroundingSample
 from dart.core.types import Step
+from dart.grounding.queries import ORDINALS
 from dart.policy.codec import PromptCodec
 from dart.policy.protocols import Screen
+
+OTHER_NAMES = {
+    "text field": ("text box", "textbox", "text input", "input"),
+    "text area": ("textarea",),
+    "radio button": ("radio",),
+    "checkbox": ("check box",),
+}
+"""Other usual names of kinds of elements."""
+
+NUMERALS = dict(zip(ORDINALS, ("1st", "2nd", "3rd", "4th", "5th"), strict=True))
+"""The ordinals of `dart.grounding.queries`, written with a digit."""
+
+VERBS = ("click", "click on", "press", "select", "focus on")
+
+PHRASINGS = 2
+"""Number of instructions in other words for each of `dart.grounding.queries`."""
 
 
 def pointing_steps(
     samples: Sequence[GroundingSample], codec: PromptCodec
-) -> tuple[list[Step], dict[str, Screen]]:
-    """Return the steps of samples, and the samples' screenshots, decoded, by file name without suffix."""
+) -> tuple[dict[str, list[Step]], dict[str, Screen]]:
+    """Return the steps of samples by the kind of the element, and the samples' screenshots, decoded, by file
+    name without suffix."""
     images = {sample.image.stem: sample.image for sample in samples}
     screens = {name: codec.screen(name, image.read_bytes()) for name, image in images.items()}
-    steps = [
-        _step(instruction, sample, screens[sample.image.stem], codec)
-        for sample in samples
-        for instruction in _instructions(sample)
-    ]
-    return steps, screens
+    steps: defaultdict[str, list[Step]] = defaultdict(list)
+    for sample in samples:
+        screen = screens[sample.image.stem]
+        steps[sample.kind] += [_step(text, sample, screen, codec) for text in instructions(sample)]
+    return dict(steps), screens
 
 
-def _instructions(sample: GroundingSample) -> Iterator[str]:
-    """Yield the sample's instruction, and for one of several elements of a kind also that for any of them."""
+def instructions(sample: GroundingSample) -> Iterator[str]:
+    """Yield the sample's instruction, then PHRASINGS in other words that a click on the same element answers.
+
+    The same sample has the same instructions. An element that is named by its place among several of its kind
+    may also be meant by "a" element of its kind.
+    """
     yield sample.instruction
-    if sample.query == "order":
-        yield f"click a {sample.kind}"
+    draw = random.Random(f"{sample.image.stem} {sample.instruction}")
+    for _ in range(PHRASINGS):
+        text = f"{draw.choice(VERBS)} {_target(sample, draw)}"
+        yield draw.choice((text, f"{text[0].upper()}{text[1:]}."))
+
+
+def _target(sample: GroundingSample, draw: random.Random) -> str:
+    """Return words for the sample's element, such as 'a "radio"' or "the 2nd button"."""
+    name = draw.choice((sample.kind, *OTHER_NAMES.get(sample.kind, ())))
+    named = draw.choice((name, name, f'"{name}"', f'"{name}" element'))
+    words = sample.instruction.removeprefix("click ")
+    match sample.query:
+        case "kind":
+            return f"the {named}"
+        case "order":
+            ordinal = words.split()[1]
+            return draw.choice((f"a {named}", f"the {ordinal} {name}", f"the {NUMERALS[ordinal]} {name}"))
+        case "text":
+            text = words.strip('"')
+            return draw.choice((words, text, f"the {name} {words}", f"{name} {text}"))
+    return words
 
 
 def _step(instruction: str, sample: GroundingSample, screen: Screen, codec: PromptCodec) -> Step:

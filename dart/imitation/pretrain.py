@@ -24,7 +24,7 @@ from dart.grounding.pages import collect_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.oracle_kinds import oracle_kind_of
-from dart.imitation.pointing import pointing_steps
+from dart.imitation.pointing import instructions, pointing_steps
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -35,9 +35,6 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
 from dart.training.demonstration_format import DemonstrationEpisode
 from dart.training.updates import Report, run_updates
-
-POINTING = "pointing"
-"""Stands for the steps of pages where tasks are named."""
 
 PAGES = "pages"
 """Folder of the pages in a folder of data."""
@@ -94,7 +91,7 @@ class PretrainConfig:
     page_tasks: tuple[str, ...] = ()
     """Ids of the tasks whose pages these are."""
     emphasis: tuple[tuple[str, float], ...] = ()
-    """How often steps of a task, or of `POINTING`, are drawn, relative to 1 for other tasks."""
+    """How often steps of a task, or pages with an element of a kind, are drawn, relative to 1 for others."""
     updates: int = 130
     batch_size: int = 16
     lr: float = 1.5e-3
@@ -186,7 +183,7 @@ def pretrain(
     """Train a policy on the data of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, dict(config.episodes))
     pages = read_screenspot(demonstrations / PAGES) if config.pages else []
-    texts = [one.instruction for one in episodes] + [one.instruction for one in pages]
+    texts = [one.instruction for one in episodes] + [text for one in pages for text in instructions(one)]
     tokenizer = train_tokenizer(texts, config.coordinates)
     torch.set_num_threads(config.threads)
     model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
@@ -212,11 +209,12 @@ def _training_steps(
     folder: Path,
     codec: PromptCodec,
 ) -> tuple[dict[str, list[Step]], dict[str, Screen]]:
-    """Return the steps to imitate by task id, those of pages as `POINTING`, and their decoded screenshots."""
+    """Return the steps to imitate, by task id or kind of element, and their decoded screenshots."""
     steps = steps_by_task(episodes, folder, codec)
     screens = screens_of(chain.from_iterable(steps.values()), folder, codec)
     if pages:
-        steps[POINTING], shown = pointing_steps(pages, codec)
+        pointing, shown = pointing_steps(pages, codec)
+        steps |= pointing
         screens |= shown
     return steps, screens
 

@@ -1,14 +1,16 @@
 """Steps from pages: each is a click on the middle of the element that its instruction names."""
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from dart.config.config import Config
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image
-from dart.imitation.pointing import pointing_steps
+from dart.imitation.pointing import instructions, pointing_steps
 from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -45,22 +47,47 @@ def test_the_answer_to_an_instruction_is_a_click_on_the_middle_of_its_element(tm
     steps, screens = pointing_steps(samples(tmp_path), CODEC)
 
     (screen,) = screens.values()
-    for step, instruction in zip(steps[:2], INSTRUCTIONS, strict=True):
+    for kind, instruction in zip(KINDS, INSTRUCTIONS, strict=True):
+        step = steps[kind][0]
         assert list(step.prompt_ids) == CODEC.encode_prompt(instruction, [])
         assert list(step.token_ids) == CODEC.encode_action(step.answer, instruction, screen.frame)
         assert step.screenshot_sha256 in screens
-    assert [step.answer for step in steps[:2]] == [
+        assert len({other.answer for other in steps[kind]}) == 1
+    assert [steps[kind][0].answer for kind in KINDS] == [
         "click(start_box='(20,30)')",
         "click(start_box='(130,135)')",
     ]
 
 
-def test_one_of_several_elements_of_a_kind_also_answers_to_any_of_them(tmp_path: Path) -> None:
-    steps, _ = pointing_steps(samples(tmp_path), CODEC)
+def test_each_instruction_comes_with_others_that_mean_the_same_element(tmp_path: Path) -> None:
+    checkbox, button = samples(tmp_path)
+    field = replace(button, kind="text field", instruction="click the third text field")
+    many = [
+        text
+        for number in range(200)
+        for text in instructions(replace(field, image=Path(f"{number}.png")))
+        if text != field.instruction
+    ]
 
-    assert len(steps) == 3
-    assert list(steps[2].prompt_ids) == CODEC.encode_prompt("click a button", [])
-    assert steps[2].answer == steps[1].answer
+    assert next(instructions(checkbox)) == "click the checkbox"
+    assert list(instructions(button)) == list(instructions(button)), "always the same"
+    assert len(many) >= 200
+    assert {"a textbox", "the 3rd input", "the third text box"} <= {
+        text.split(maxsplit=1)[1] for text in many
+    }
+    wrong = [text for text in many if any(word in text for word in ("second", "2nd", "button", "radio"))]
+    assert not wrong
+
+
+@pytest.mark.parametrize("query", ["kind", "text", "colour"])
+def test_other_words_never_change_what_an_instruction_names(tmp_path: Path, query: str) -> None:
+    sample = replace(samples(tmp_path)[0], query=query, kind="checkbox")
+    named = {"kind": "click the checkbox", "text": 'click "Yes"', "colour": "click what is red"}[query]
+    essential = {"kind": ("checkbox", "check box"), "text": ("Yes",), "colour": ("what is red",)}[query]
+
+    for number in range(100):
+        for text in instructions(replace(sample, image=Path(f"{number}.png"), instruction=named)):
+            assert any(word in text for word in essential), text
 
 
 def test_the_base_policy_sees_no_page_of_a_task_that_is_measured_or_kept_apart() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.imitation.pretrain import POINTING, PretrainConfig, main_job
+from dart.imitation.pretrain import PretrainConfig, main_job
 from dart.policy.small_policy import SmallPolicy
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -14,7 +14,7 @@ CONFIG = PretrainConfig(
     measured_tasks=("miniwob/click-test-2",),
     pages=2,
     page_tasks=("miniwob/click-option", "miniwob/login-user"),
-    emphasis=((POINTING, 2.0),),
+    emphasis=(("button", 2.0),),
     updates=2,
     batch_size=4,
     environments=2,
