@@ -44,7 +44,7 @@ from actors.mail import Mail
 from actors.mailbox import Mailbox, Sender
 from actors.monitors import Down, Exit, Linked, MonitorsAndLinks, Unlinked
 from actors.runtime import Identity, Runtime
-from actors.system_messages import Stop, UsedUp
+from actors.system_messages import Preempted, Stop, UsedUp
 from actors.timers import Timers, check_seconds
 
 __all__ = ["Actor", "Sender", "Stop", "receives"]
@@ -359,6 +359,11 @@ class Actor:
     def beat(self) -> None:
         """Write to the board that this process runs."""
         self.__heartbeat.beat()
+
+    def announce_preemption(self) -> None:
+        """Tell the supervisor that this process will be taken away; it stops the actor in order."""
+        self.log.info("preemption_announced")
+        self.tell(self.identity.parent, Preempted(incarnation=self.identity.incarnation))
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
         """Handle a message about another actor that the runtime reports; before the start, keep it."""

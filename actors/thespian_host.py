@@ -212,7 +212,20 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         if wanted.forks:
             actor.every(identity.beat_s, actor.beat)
         self._actor = actor
+        if not wanted.forks and identity.parent != LAUNCHER:
+            self._hear_sigterm(actor)
         actor.boot(inbox_fd)
+
+    def _hear_sigterm(self, actor: Actor) -> None:
+        """Have the actor announce a preemption at a SIGTERM, in a turn of its own."""
+        fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+        def announce() -> None:
+            os.eventfd_read(fd)
+            actor.announce_preemption()
+
+        self.watch(fd, announce)
+        signal.signal(signal.SIGTERM, lambda *_: os.eventfd_write(fd, 1))
 
     def _crash(self, error: BaseException) -> None:
         text = crash_report(error)

@@ -97,8 +97,8 @@ class Report:
     """Write a report with the fields of OTP's supervisor report; the supervisor adds its own name."""
 
     context: str
-    """OTP's start_error, child_terminated, shutdown_error or shutdown; or child_quarantined, retired, outage
-    or outage_over, which OTP does not have."""
+    """OTP's start_error, child_terminated, shutdown_error or shutdown; or child_quarantined, retired,
+    preempted, outage or outage_over, which OTP does not have."""
     reason: str
     offender: str
     taken_along: tuple[str, ...] = ()
@@ -183,6 +183,8 @@ class Child:
     call: ManagementCall | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
+    preemptions: tuple[float, ...] = ()
+    """The moments of announced preemptions, on the child's own clock."""
     spare: SideProcess | None = None
     retiring: SideProcess | None = None
     spare_after_s: float = 0.0

@@ -180,6 +180,12 @@ class ChildSpec:
     backoff: Backoff = field(default_factory=Backoff)
     budgets: Mapping[Failure, Budget] = field(default_factory=dict)
     """Kinds of failure with a budget of their own; the others spend the supervisor's."""
+    preemptions: Budget = field(default_factory=lambda: Budget(max_restarts=10, max_seconds=600.0))
+    """How often a SIGTERM may announce that the child's process will be taken away.
+
+    The child is stopped in order and started again, which is no failure and spends no other budget. Beyond
+    this one, the child is quarantined or, without a breaker, the supervisor gives up.
+    """
     breaker: Breaker | None = None
     retirement: Retirement = field(default_factory=Retirement)
 

@@ -124,6 +124,20 @@ class SupervisorCore:
             return []
         return [*self._down(child, ended, now_s), *self.reconcile(now_s)]
 
+    def preempted(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
+        """Take note that a child's process will be taken away: the child is stopped in order, and restarted.
+
+        That is no failure. It spends the child's budget of preemptions, and no other.
+        """
+        child = self.children.get(id_)
+        if child is None or child.incarnation != incarnation or not replacement.preempt(child):
+            return []
+        report = Report("preempted", child.last_reason, id_)
+        over_budget = self._spend_preemption(child, now_s)
+        if self.finishing is None:
+            report = replace(report, taken_along=self._take_siblings_along(child))
+        return [report, *over_budget, *self.reconcile(now_s)]
+
     def stop(self, reason: str, now_s: float, *, normal: bool = True) -> list[Action]:
         """Bring every child down, in reverse order, then finish."""
         return [*self._stop_all(reason, normal=normal), *self.reconcile(now_s)]
@@ -276,16 +290,31 @@ class SupervisorCore:
             if holds and not _is_on_probation(child, ran_s):
                 return []
             why = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
-            if policy is None:
-                return self._give_up(child, why)
-            child.circuit = circuit_breaker.opened(policy, now_s)
-            return self._quarantined(child, why)
+            return self._over_own_budget(child, why, now_s)
         if policy is None:
             return self._spend_own(child, now_s)
         circuit = circuit_breaker.after_running(child.circuit, policy, ran_s)
         child.circuit = circuit_breaker.failed(circuit, policy, now_s, own_clock_s=child.own_clock_s(now_s))
         why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one after a quarantine"
         return self._quarantined(child, why) if child.is_quarantined else []
+
+    def _spend_preemption(self, child: Child, now_s: float) -> list[Action]:
+        budget = child.spec.preemptions
+        child.preemptions, holds = add_restart(
+            child.preemptions,
+            child.own_clock_s(now_s),
+            max_restarts=budget.max_restarts,
+            max_seconds=budget.max_seconds,
+        )
+        why = f"over {budget.max_restarts} preemptions in {budget.max_seconds:g} s"
+        return [] if holds else self._over_own_budget(child, why, now_s)
+
+    def _over_own_budget(self, child: Child, why: str, now_s: float) -> list[Action]:
+        """Quarantine a child that has spent a budget of its own, or give up if it has no breaker."""
+        if child.spec.breaker is None:
+            return self._give_up(child, why)
+        child.circuit = circuit_breaker.opened(child.spec.breaker, now_s)
+        return self._quarantined(child, why)
 
     def _spend_own(self, child: Child, now_s: float) -> list[Action]:
         flags = self.flags
@@ -303,6 +332,7 @@ class SupervisorCore:
     def _quarantined(self, child: Child, why: str) -> list[Action]:
         child.start_at_s = child.circuit.open_until_s
         child.spent.clear()
+        child.preemptions = ()
         share = sum(c.is_quarantined for c in self.children.values()) / len(self.children)
         if share > self.flags.max_quarantined:
             return self._give_up(child, f"{share:.0%} of the children are in quarantine")

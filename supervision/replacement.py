@@ -60,6 +60,19 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
     return [report, SpawnSpare(child.spec.id, child.issued)]
 
 
+def preempt(child: Child) -> bool:
+    """Have a child whose process will be taken away stop and start again; False if it goes down anyway.
+
+    No spare starts first, because what the process needs is about to go.
+    """
+    is_up = child.status in (Status.STARTING, Status.RUNNING) and child.target is Target.UP
+    if not is_up or child.is_killed:
+        return False
+    child.last_reason = "preempted: a SIGTERM announced the end of its process"
+    child.target, child.is_retired = Target.RESTART, True
+    return True
+
+
 def promote(child: Child, now_s: float, draw: float) -> list[Action]:
     """Make the ready spare the child's process, and have the old process retire."""
     if child.spare is None or child.spare.is_killed:

@@ -12,7 +12,12 @@ from supervision.errors import InvalidChildSpec
 
 T = TypeVar("T", ChildSpec, SupervisorFlags)
 
-_PARTS: Mapping[str, type] = {"backoff": Backoff, "breaker": Breaker, "retirement": Retirement}
+_PARTS: Mapping[str, type] = {
+    "backoff": Backoff,
+    "breaker": Breaker,
+    "preemptions": Budget,
+    "retirement": Retirement,
+}
 
 
 def parse(plain: Mapping[str, Any], cls: type[T]) -> T:

@@ -1,7 +1,7 @@
 """The supervisor actor: it carries out what `supervision.core` decides.
 
-Receives   Stop (from its own supervisor or the launcher), ChildReady and UsedUp (from its children),
-           the management calls of `supervision.messages` (from any process with the run's key)
+Receives   Stop (from its own supervisor or the launcher), ChildReady, UsedUp and Preempted (from its
+           children), the management calls of `supervision.messages` (from any process with the run's key)
 Watches    the pidfd of every child (exits), the vitals board (hangs, uses)
 Dies when  the restart budget is spent (exit `shutdown`: its own supervisor decides), or its work is done
 On restart the kernel has killed its children, and it starts them anew. As in OTP, it does not remember
@@ -18,7 +18,7 @@ from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
 from actors.future import Future
 from actors.process import EXIT_SHUTDOWN, is_running, kill_process
-from actors.system_messages import ChildReady, Stop, UsedUp
+from actors.system_messages import ChildReady, Preempted, Stop, UsedUp
 from actors.thespian_host import leave_last_words
 from supervision import management, reports
 from supervision.actions import (
@@ -168,6 +168,11 @@ class Supervisor(Actor):
         id_ = child.name.removesuffix(second_row(""))
         uses = self._processes.uses(id_, used_up.incarnation)
         self._carry_out(self._core.used(id_, used_up.incarnation, uses, self._now_s()))
+
+    @receives(Preempted)
+    def child_preempted(self, notice: Preempted, child: Sender) -> None:
+        id_ = child.name.removesuffix(second_row(""))
+        self._carry_out(self._core.preempted(id_, notice.incarnation, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)

@@ -930,6 +930,19 @@ class BudgetsSettings(Section):
     """The child sent no heartbeat and was killed."""
 
 
+class PreemptionSettings(Section):
+    """Limit of announced preemptions: a SIGTERM to the child's process says that it will be taken away.
+
+    The child is stopped in order, within shutdown_s, and started again. That is no failure.
+    """
+
+    max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 10
+    """Largest number of preemptions of a child in any window of max_seconds. With more, the child is
+    quarantined or, without a breaker, its pool fails."""
+    max_seconds: Seconds = 600.0
+    """Length of the window of max_restarts."""
+
+
 class BreakerSettings(Section):
     """Quarantine of a child that fails too often, instead of ending its whole pool."""
 
@@ -973,6 +986,8 @@ class ChildSettings(Section):
     """Wait before a restart."""
     budgets: BudgetsSettings = BudgetsSettings()
     """Separate limits for kinds of failure."""
+    preemptions: PreemptionSettings = PreemptionSettings()
+    """Limit of announced preemptions."""
     breaker: BreakerSettings = BreakerSettings()
     """Quarantine of a child that fails too often."""
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0

@@ -188,6 +188,7 @@ def limits_of(child: ChildSettings) -> dict[str, Any]:
         "shutdown_s": child.shutdown_s,
         "backoff": Backoff(**child.backoff.model_dump()),
         "budgets": budgets,
+        "preemptions": Budget(**child.preemptions.model_dump()),
         "breaker": breaker,
         "retirement": Retirement(**retirement),
     }

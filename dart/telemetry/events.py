@@ -266,6 +266,8 @@ REPORTS: Mapping[str, str] = {
     "shutdown_error": "An actor that was asked to stop crashed, or was killed because it took too long.",
     "child_quarantined": "An actor failed too often and stays down for a while: its circuit breaker is open.",
     "retired": "An actor is replaced by a fresh one: it is old, or was used often.",
+    "preempted": "A SIGTERM announced that an actor's process will be taken away: the actor is stopped in "
+    "order and started again.",
     "shutdown": "A supervisor gave up: the actor failed once more than its budget allows.",
 }
 """For each kind of report about an actor: when a supervisor writes it (`supervision.reports`).

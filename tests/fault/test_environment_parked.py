@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.store.reader import StoreReader
 from dart.store.store import Store
+from supervision import reports
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import supervisor_args
 from tests.fault.actors_under_test import eventually, sockets_left_to_the_collector
@@ -190,6 +193,26 @@ async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_store
     assert trajectory.steps[:2] == parked
     assert len(trajectory.steps) <= STEP_CAP
     assert trajectory.reward == 1.0
+
+
+async def test_a_sigterm_to_an_environment_costs_no_attempt_and_no_restart(folder: Path) -> None:
+    answers = await written_answers(folder / "oracle")
+    with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
+        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
+        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        with running(folder, lease, {"answers": answers, "silent_from": 2, "version": 0}) as system:
+            eventually(lambda: requests(system) == 3, "the third step waits for its answer")
+            slot = system.board.find("env-000")
+            assert slot is not None
+            os.kill(system.board.get(slot, "pid"), signal.SIGTERM)
+            eventually(lambda: len(reader.parked_steps(lease.rollout_id)) == 2, "its steps are stored")
+            system.await_ready("env-000", incarnation=2)
+            row = system.board.vitals(slot)
+        assert [step.token_ids[0] for step in reader.parked_steps(lease.rollout_id)] == [0, 1]
+        assert reader.rollout(lease.rollout_id).attempt == 1
+    assert row.restarts == 0
+    contexts = [report.context for report in reports.read(folder, "root")]
+    assert contexts == ["preempted"]
 
 
 @pytest.mark.parametrize("kill_at", [1, 2])

@@ -60,13 +60,20 @@ def test_a_killed_actor_is_back_with_a_new_incarnation_and_working_mail(tree: Ru
     assert not is_alive(old.pid)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV, signal.SIGUSR1, signal.SIGHUP]
-)
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_that_ends_a_process_ends_it_and_is_named(tree: Running, number: signal.Signals) -> None:
     """Thespian traps all of them; a trapped SIGSEGV spins for ever."""
     old = tree.kill("a", number)
     assert tree.await_new("a", old).last_reason == number.name
+
+
+def test_a_sigterm_announces_a_preemption_and_the_actor_ends_in_order_and_is_back(tree: Running) -> None:
+    old = tree.kill("a", signal.SIGTERM)
+    new = tree.await_new("a", old)
+    assert new.last_reason == "preempted: a SIGTERM announced the end of its process"
+    assert (new.restarts, new.incarnation) == (old.restarts, old.incarnation + 1)
+    assert tree.probe.ask("a", Who()) == Me(pid=new.pid, incarnation=new.incarnation)
+    assert '"event": "actor_stopped"' in (tree.system.run_dir / "logs" / "a.jsonl").read_text()
 
 
 def test_ctrl_c_reaches_only_the_launcher(tree: Running) -> None:

@@ -1,4 +1,5 @@
-"""Beyond OTP, as tables: breaker, budgets by kind of failure, retirement with and without a spare, calls."""
+"""Beyond OTP, as tables: breaker, budgets by kind of failure, retirement with and without a spare,
+preemption, calls."""
 
 import math
 from typing import Any
@@ -9,6 +10,7 @@ from supervision import circuit_breaker, management
 from supervision.actions import (
     Action,
     Answer,
+    AskToStop,
     Ended,
     Kill,
     Promote,
@@ -222,6 +224,86 @@ def test_uses_of_another_process_or_of_nobody_retire_nobody() -> None:
     pool = Pool(child(retirement=Retirement(max_uses=1)))
     assert pool.core.used("a", 2, 9, pool.now_s) == []
     assert pool.core.used("nobody", 1, 9, pool.now_s) == []
+
+
+# ---- preemption ----
+
+
+def preempt(pool: Pool) -> list[str]:
+    """A notice reaches the child, which ends in order and is up again if it may; returns the reports."""
+    actions = pool.core.preempted("a", pool["a"].incarnation, pool.now_s)
+    pool.exit(ended=NORMAL)
+    pool.pass_(0.0)
+    pool.ready()
+    return [action.context for action in actions if isinstance(action, Report)]
+
+
+def test_a_preempted_child_is_stopped_in_order_and_started_again_at_once_as_no_failure() -> None:
+    pool = Pool(child(backoff=Backoff(initial_s=5.0)), child("b"), max_restarts=0)
+    assert pool.core.preempted("a", 1, pool.now_s) == [
+        Report("preempted", "preempted: a SIGTERM announced the end of its process", "a"),
+        AskToStop("a", 1, finish=True),
+    ]
+    assert pool.core.preempted("a", 1, pool.now_s) == [], "a second notice for the same process"
+    assert pool.exit(ended=NORMAL) == [Spawn("a", 2)]
+    assert (pool["a"].restarts, pool["a"].failures_in_row, pool.core.restarts) == (0, 0, ())
+    assert len(pool["a"].preemptions) == 1
+
+
+def test_a_preempted_child_whose_process_is_taken_before_it_ended_has_not_failed() -> None:
+    pool = Pool(child(), max_restarts=0)
+    pool.core.preempted("a", 1, pool.now_s)
+    actions = pool.exit(ended=SIGKILL)
+    assert actions == [Report("shutdown_error", "SIGKILL", "a"), Spawn("a", 2)]
+    assert pool.core.finishing is None
+
+
+def test_a_child_that_is_preempted_while_it_starts_is_killed_and_started_again() -> None:
+    pool = Pool(child(), max_restarts=0)
+    pool["a"].status = Status.STARTING
+    actions = pool.core.preempted("a", 1, pool.now_s)
+    assert [type(action) for action in actions] == [Report, Kill]
+    assert pool.exit(ended=SIGKILL) == [Spawn("a", 2)]
+
+
+def test_siblings_that_depend_on_a_preempted_child_are_restarted_with_it() -> None:
+    core = SupervisorCore(
+        SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=0), (child("a"), child("b")), lambda: 0.5
+    )
+    for id_ in "ab":
+        core.tick(0.0)
+        core.ready(id_, 1, 0.0)
+    report, stop = core.preempted("a", 1, 1.0)
+    assert isinstance(report, Report)
+    assert report.taken_along == ("b",)
+    assert stop == AskToStop("b", 1), "the last that was started stops first"
+    assert core.exited("b", 1, NORMAL, 2.0) == [AskToStop("a", 1, finish=True)]
+    assert core.exited("a", 1, NORMAL, 3.0) == [Spawn("a", 2)]
+    assert core.ready("a", 2, 4.0) == [Spawn("b", 2)]
+
+
+def test_a_notice_for_another_process_or_for_nobody_stops_nobody() -> None:
+    pool = Pool(child())
+    assert pool.core.preempted("a", 2, pool.now_s) == []
+    assert pool.core.preempted("nobody", 1, pool.now_s) == []
+
+
+@pytest.mark.parametrize("breaker", [None, POLICY])
+def test_preemptions_beyond_their_budget_quarantine_the_child_or_end_its_supervisor(
+    breaker: Breaker | None,
+) -> None:
+    budget = Budget(max_restarts=2, max_seconds=100.0)
+    pool = Pool(child(breaker=breaker, preemptions=budget), child("b"), max_restarts=0)
+    preempt(pool)
+    pool.pass_(101.0)
+    assert preempt(pool) == preempt(pool) == ["preempted"], "the first has left the window"
+    assert preempt(pool) == ["preempted", "shutdown" if breaker is None else "child_quarantined"]
+    assert (pool.core.finishing is not None) is (breaker is None)
+    if pool.core.finishing is not None:
+        assert "over 2 preemptions in 100 s" in pool.core.finishing.reason
+    else:
+        assert pool["a"].status is Status.DOWN
+        assert pool.core.next_wake_s() == pool.now_s + 30.0
 
 
 def spared(**changes: Any) -> Pool:
