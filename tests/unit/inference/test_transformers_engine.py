@@ -177,3 +177,13 @@ def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_p
     prompts.pending(third)
     with pytest.raises(Unanswerable, match="is missing"):
         prompts.pending(first)
+
+
+def test_a_prompt_that_is_too_long_is_refused_and_the_engine_goes_on(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 0, seed=1, screenshots=FolderBlobs(tmp_path))
+    fits = request(tmp_path)
+    with pytest.raises(Unanswerable, match="at most 512 text tokens"):
+        engine.generate([fits, replace(fits, instruction="注文 " * 400)])
+    assert len(engine.generate([fits])) == 1
