@@ -120,7 +120,8 @@ class ActorRunAccess:
             temperature=self._config.rollout.temperature,
         )
         asked = [self._policy.answer(request) for _ in range(self._config.exploration.prior_samples)]
-        answers, refusal = [], ""
+        answers: list[str] = []
+        refusal = ""
         for one in asked:
             try:
                 answers.append((await one).answer)
