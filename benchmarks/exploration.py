@@ -54,6 +54,7 @@ from dart.exploration.matching import (
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
+from dart.exploration.prior_context import PriorContext
 from dart.exploration.reports import record_of_report
 from dart.store.blobs import FolderBlobs
 from dart.store.store import Store
@@ -64,6 +65,11 @@ BUDGETS = (100, 200, 400, 800)
 MINIWOB = ("email-inbox", "navigate-tree", "click-menu-2", "book-flight-nodelay")
 TASKS = (*(f"sites/{site}/explore" for site in SITES), *(f"miniwob/{page}" for page in MINIWOB))
 ARMS = ("random", "least_tried", "memory_q", "memory_q+model")
+CONTEXT_ARM = "memory_q+model+context"
+"""The policy is also told the candidates and what was tried. Run only if `--arms` names it."""
+ASKING_ARMS = ("memory_q+model", CONTEXT_ARM)
+CONTEXT_BYTES = 400
+"""So much the small policy takes in any case."""
 POLICY = Path(__file__).parents[1] / "configs" / "base-policy"
 OUT = Path(__file__).parent / "out" / "exploration.json"
 
@@ -111,7 +117,7 @@ class LocalRunAccess:
         self.truth: list[tuple[int, int]] = [(0, 0)]
         self._lease: HeldLease | None = None
         self.prior = ModelPrior()
-        self.answers_of: Callable[[PageScreen, int], list[str]] = lambda *_: []
+        self.answers_of: Callable[[PageScreen, int, str], list[str]] = lambda *_: []
         self.blobs: FolderBlobs
 
     async def lease(
@@ -163,9 +169,10 @@ class LocalRunAccess:
     async def keep_screenshot(self, png: bytes) -> None:
         self.blobs.put(png)
 
-    async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
-        if not self.prior.knows(screen_id):
-            self.prior.learn(screen_id, self.answers_of(screen, self._settings.prior_samples), screen)
+    async def know_prior(self, screen_id: int, screen: PageScreen, context: PriorContext) -> None:
+        if self.prior.is_due(screen_id, context.tried):
+            answers = self.answers_of(screen, self._settings.prior_samples, context.text)
+            self.prior.learn(screen_id, answers, screen, context.tried)
 
     async def in_environment(self, work: Awaitable[T]) -> T:
         return await work
@@ -181,7 +188,8 @@ async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) ->
     settings = ExplorationSettings(
         actions=actions,
         strategy="random" if arm == "random" else "least_tried" if arm == "least_tried" else "memory_q",
-        prior="model" if arm == "memory_q+model" else "constant",
+        prior="model" if arm in ASKING_ARMS else "constant",
+        prior_context_bytes=CONTEXT_BYTES if arm == CONTEXT_ARM else 0,
         seed=seed,
         confirm_share=0.0,
         stops_when_flat=False,
@@ -191,9 +199,9 @@ async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) ->
         store = around.enter_context(Store(folder / "store.db"))
         access = LocalRunAccess(store, task_id, settings, state_reader(environment))
         access.blobs = FolderBlobs(folder / "blobs")
-        if arm == "memory_q+model":
+        if arm in ASKING_ARMS:
             access.answers_of = policy_answers(access.blobs, seed)
-        prior = access.prior if arm == "memory_q+model" else constant_prior
+        prior = access.prior if arm in ASKING_ARMS else constant_prior
         began_s = time.monotonic()
         await explore_and_close(environment, access, store, settings, prior)
         conclude(done, access, environment, time.monotonic() - began_s)
@@ -257,15 +265,18 @@ def state_reader(environment: Environment) -> Callable[[PageScreen], Any]:
     return lambda screen: screen.structure
 
 
-def policy_answers(blobs: FolderBlobs, seed: int) -> Callable[[PageScreen, int], list[str]]:
+def policy_answers(blobs: FolderBlobs, seed: int) -> Callable[[PageScreen, int, str], list[str]]:
     """Asks the base policy what it would do on a screen."""
     from dart.inference.transformers_engine import TransformersEngine
 
     engine = TransformersEngine(POLICY, 0, screenshots=blobs, seed=seed)
 
-    def answers(screen: PageScreen, samples: int) -> list[str]:
+    def answers(screen: PageScreen, samples: int, context: str) -> list[str]:
         request = GenerateRequest(
-            screenshot_sha256=screen.screenshot_sha256, instruction=INSTRUCTION, history=(), temperature=1.0
+            screenshot_sha256=screen.screenshot_sha256,
+            instruction=INSTRUCTION + context,
+            history=(),
+            temperature=1.0,
         )
         return [one.answer for one in engine.generate([request] * samples)]
 
@@ -462,7 +473,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=(*ARMS, CONTEXT_ARM), default=list(ARMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--actions", type=int, default=BUDGETS[-1])
     parser.add_argument("--pairs", action="store_true", help="calibrate the matching of screens instead")

@@ -143,6 +143,11 @@ def _explore(config: "Config", *, resume: bool) -> None:
             f"{one.task_id}: {one.screens} screens of {one.shapes} shapes and {one.edges} known ways between "
             f"them, with {one.actions} actions; {one.open_screens} screens have untried actions"
         )
+    if result.contexts_refused:
+        say(
+            f"engines refused the text of exploration.prior_context_bytes {result.contexts_refused} times, "
+            "and the prior was taken without it; a lower value may fit (`dartrl events` tells the reasons)"
+        )
     if result.stopped_by:
         end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
 

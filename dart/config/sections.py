@@ -736,6 +736,10 @@ class ExplorationSettings(Section):
     that the policy itself answers on this screen."""
     prior_samples: Annotated[int, Field(ge=1, le=64)] = 4
     """Number of answers that the policy gives on each new screen with `prior = "model"`."""
+    prior_context_bytes: Annotated[int, Field(ge=0, le=8192)] = 0
+    """Largest size, in UTF-8, of the text that tells the policy with `prior = "model"` which actions of the
+    screen are left and what came of those that were tried; 0: no text. 2000 hold nearly every such text. The
+    small policy has not learned to read it; 400 fit its prompt in any case."""
     explorers: Processes = 2
     """Number of browsers of `dartrl explore`."""
     max_depth: Many = 8

@@ -22,6 +22,7 @@ from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
+from dart.exploration.prior_context import NO_CONTEXT, PriorContext, context_of
 from dart.exploration.strategies import ExplorationStrategy, strategy_named
 from dart.store.reader import StoreReader
 
@@ -53,8 +54,11 @@ class RunAccess(Protocol):
         """Store a screenshot as a blob."""
         ...
 
-    async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
-        """Ask the policy for its answers on a screen, so that the prior of the screen is known."""
+    async def know_prior(self, screen_id: int, screen: PageScreen, context: PriorContext) -> None:
+        """Ask the policy for its answers on a screen, so that the prior of the screen is known.
+
+        context   what the policy is told of the screen beside its picture
+        """
         ...
 
     async def in_environment(self, work: Awaitable[T]) -> T:
@@ -223,13 +227,21 @@ class Explorer:
         if site.strategy.seeks_untried and self._is_deep(graph, place.at):
             return None
         if self._settings.prior == "model":
-            await self._run.know_prior(place.at, graph.nodes[place.at].screen)
+            await self._run.know_prior(place.at, graph.nodes[place.at].screen, self._context(site, place.at))
         chosen = site.strategy.choose(place.at, list(live.values()))
         if chosen is None and site.strategy.seeks_untried:
             for missing in graph.untried(place.at):
                 if missing.key not in live:
                     await self._report(place, self._lost(place, missing))
         return chosen
+
+    def _context(self, site: _Site, screen_id: int) -> PriorContext:
+        """Return what the policy is told of a screen, by `exploration.prior_context_bytes`."""
+        most_bytes, graph = self._settings.prior_context_bytes, site.follower.graph
+        if not most_bytes:
+            return NO_CONTEXT
+        untried = site.strategy.ranked(screen_id, graph.untried(screen_id))
+        return context_of(untried, graph.tried(screen_id), most_bytes)
 
     def _is_deep(self, graph: Graph, screen_id: int) -> bool:
         """Whether a screen is at least `exploration.max_depth` actions from the start screen."""

@@ -93,6 +93,15 @@ class Graph:
         tried = self._tried[screen_id]
         return tuple(one for key, one in self._candidates[screen_id].items() if key not in tried)
 
+    def tried(self, screen_id: int) -> tuple[tuple[Candidate, Effect], ...]:
+        """Return the other candidates of a screen with their newest effect, the newest try first."""
+        found: dict[str, Effect] = {}
+        for step in reversed(self.steps):
+            if step.source_id == screen_id and self.is_tried(screen_id, step.action):
+                found.setdefault(step.action, step.effect)
+        known = self._candidates[screen_id]
+        return tuple((known[key], effect) for key, effect in found.items() if key in known)
+
     def is_tried(self, screen_id: int, key: str) -> bool:
         """Whether the action with this key was tried on a screen."""
         return key in self._tried[screen_id]

@@ -6,6 +6,9 @@ PRIOR, raised by the share of the valid answers that mean this candidate:
     Q0(s,a) = PRIOR + (1 - PRIOR) * hits(a) / answers
 
 Any policy whose answers contain actions can be asked, so no other model is needed.
+
+The policy is asked once for each screen. If it is told what was tried there, it is asked again when 1, 2, 4,
+8 and so on candidates of the screen were tried (`dart.exploration.prior_context`).
 """
 
 from collections.abc import Iterable
@@ -23,19 +26,31 @@ class ModelPrior:
 
     def __init__(self) -> None:
         self._shares: dict[int, dict[str, float]] = {}
+        self._asked: dict[int, int] = {}
+        """By screen: number of candidates that were tried there when the model was asked last."""
 
-    def knows(self, screen_id: int) -> bool:
-        """Whether the model was asked about a screen."""
-        return screen_id in self._shares
+    def is_due(self, screen_id: int, tried: int = 0) -> bool:
+        """Whether the model is to be asked about a screen.
 
-    def learn(self, screen_id: int, answers: Iterable[str], screen: PageScreen) -> None:
-        """Set the priors of a screen from the model's answers; those without a valid action are ignored."""
+        tried   number of candidates that were tried there, as far as the model is told; 0 if it is not told
+        """
+        before = self._asked.get(screen_id)
+        return before is None or tried >= max(1, 2 * before)
+
+    def learn(self, screen_id: int, answers: Iterable[str], screen: PageScreen, tried: int = 0) -> None:
+        """Set the priors of a screen from the model's answers; those without a valid action are ignored.
+
+        Without any valid action, the priors stay as they are.
+
+        tried   number of candidates that were tried there, as the model was told
+        """
+        self._asked[screen_id] = tried
         actions = [action for answer in answers if (action := _action(answer)) is not None]
-        self._shares[screen_id] = {
-            one.key: sum(hits(action, one) for action in actions) / len(actions)
-            for one in candidates_of(screen)
-            if actions
-        }
+        if actions:
+            self._shares[screen_id] = {
+                one.key: sum(hits(action, one) for action in actions) / len(actions)
+                for one in candidates_of(screen)
+            }
 
     def __call__(self, screen_id: int, candidate: Candidate) -> float:
         """Return the prior Q0 of a candidate on a screen, between PRIOR and 1."""

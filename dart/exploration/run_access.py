@@ -11,8 +11,11 @@ from dart.core.exploration import LeaseEnd, PageScreen
 from dart.core.types import GenerateRequest
 from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
+from dart.exploration.prior_context import PriorContext
 from dart.store.disk_wait import put_blob
 from dart.store.run_blobs import run_blobs
+from dart.telemetry.emit import Data, emit
+from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
 
 T = TypeVar("T")
 
@@ -87,27 +90,46 @@ class ActorRunAccess:
         """Store a screenshot as a blob. Waits while the disk is full."""
         await put_blob(self._actor, self._screenshots, "screenshots", png)
 
-    async def know_prior(self, screen_id: int, screen: PageScreen) -> None:
-        """Ask the policy for its answers on a screen and set the priors of the screen, once for each screen.
+    async def know_prior(self, screen_id: int, screen: PageScreen, context: PriorContext) -> None:
+        """Ask the policy for its answers on a screen and set the priors of the screen, if this is due.
 
-        If no engine answers, the priors stay constant.
+        If the engine refuses the context, for instance because the prompt is too long, the policy is asked
+        without it. If no engine answers, the priors stay as they are.
         """
-        if self._prior.knows(screen_id):
+        if not self._prior.is_due(screen_id, context.tried):
             return
+        answers, refusal = await self._answers(screen_id, screen, context.text)
+        if refusal and context.text:
+            size = len(context.text.encode())
+            data: Data = {"screen": screen_id, "bytes": size, "reason": refusal}
+            emit(self._actor, PRIOR_CONTEXT_REFUSED, self._actor.identity.name, data)
+            answers, refusal = await self._answers(screen_id, screen, "")
+        if refusal:
+            self._actor.log.warning("no_prior", screen=screen_id, reason=refusal)
+        self._prior.learn(screen_id, answers, screen, context.tried)
+
+    async def _answers(self, screen_id: int, screen: PageScreen, context: str) -> tuple[list[str], str]:
+        """Return the policy's answers on a screen, and why an engine refused the request; empty if none did.
+
+        context   text that follows the instruction
+        """
         request = GenerateRequest(
             screenshot_sha256=screen.screenshot_sha256,
-            instruction=INSTRUCTION,
+            instruction=INSTRUCTION + context,
             history=(),
             temperature=self._config.rollout.temperature,
         )
         asked = [self._policy.answer(request) for _ in range(self._config.exploration.prior_samples)]
-        answers = []
+        answers: list[str] = []
+        refusal = ""
         for one in asked:
             try:
                 answers.append((await one).answer)
-            except (NoEngineAnswered, RequestRejected) as error:
+            except RequestRejected as error:
+                refusal = str(error)
+            except NoEngineAnswered as error:
                 self._actor.log.warning("no_prior", screen=screen_id, reason=str(error))
-        self._prior.learn(screen_id, answers, screen)
+        return answers, refusal
 
     async def in_environment(self, work: Awaitable[T]) -> T:
         """Run a coroutine of the environment in the asyncio loop of the actor, and return its result."""

@@ -29,6 +29,9 @@ class ExplorationStrategy(Protocol):
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
         """Return one of the candidates that are on the screen now; None to leave the screen."""
 
+    def ranked(self, screen_id: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return candidates of a screen in another order: the most promising first."""
+
 
 class RandomWalk:
     """Chooses any candidate of the screen with equal probability."""
@@ -49,6 +52,9 @@ class RandomWalk:
             return None
         return self._rng.choice(present)
 
+    def ranked(self, screen_id: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return candidates
+
 
 class LeastTried:
     """Chooses the first untried candidate in document order."""
@@ -63,6 +69,9 @@ class LeastTried:
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
         return next((one for one in present if not self._graph.is_tried(screen_id, one.key)), None)
+
+    def ranked(self, screen_id: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return candidates
 
 
 class MemoryQStrategy:
@@ -87,6 +96,9 @@ class MemoryQStrategy:
             return None
         best = max(self.memory.u(screen_id, one) for one in open_ones)
         return self._rng.choice([one for one in open_ones if self.memory.u(screen_id, one) >= best - 1e-9])
+
+    def ranked(self, screen_id: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return sorted(candidates, key=lambda one: -self.memory.u(screen_id, one))
 
 
 def strategy_named(

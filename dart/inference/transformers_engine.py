@@ -11,14 +11,16 @@ from pathlib import Path
 import torch
 
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.prompts import Prompts
-from dart.inference.protocol import NO_BASE, Engine, EngineError, Swap
+from dart.inference.prompts import PendingRequest, Prompts
+from dart.inference.protocol import NO_BASE, Engine, EngineError, Swap, Unanswerable
 from dart.inference.version_check import verify_policy
 from dart.policy.adapter_files import OtherBase, base_of, fingerprint
 from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.lora import with_shared_base
 from dart.policy.prompt_spec import PromptSpec
+from dart.policy.protocols import PromptTooLong
+from dart.policy.sampling import SampledAnswer
 from dart.store.blobs import BlobStore
 
 
@@ -102,18 +104,13 @@ class TransformersEngine(Engine):
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Return one answer for each request, sampled at its temperature (0: greedy, with log-probs of 0).
 
-        Raises Unanswerable if a screenshot is missing or has another hash, and PixelFrameError if the policy
-        cannot read a screenshot of this size.
+        Raises Unanswerable if a screenshot is missing or has another hash or if a prompt is too long for the
+        policy, and PixelFrameError if the policy cannot read a screenshot of this size.
         """
         if not requests:
             return []
         asked = [self._prompts.pending(request) for request in requests]
-        answers = self._policy.sample(
-            [one.prompt for one in asked],
-            [one.screens for one in asked],
-            [request.temperature for request in requests],
-            self._generator,
-        )
+        answers = self._sampled(asked)
         return [
             self._prompts.generation(
                 one,
@@ -125,3 +122,15 @@ class TransformersEngine(Engine):
             )
             for one, answer in zip(asked, answers, strict=True)
         ]
+
+    def _sampled(self, asked: Sequence[PendingRequest]) -> list[SampledAnswer]:
+        """Sample one answer for each request. Raises Unanswerable if a prompt is too long for the policy."""
+        try:
+            return self._policy.sample(
+                [one.prompt for one in asked],
+                [one.screens for one in asked],
+                [one.request.temperature for one in asked],
+                self._generator,
+            )
+        except PromptTooLong as error:
+            raise Unanswerable(str(error)) from error

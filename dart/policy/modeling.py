@@ -29,6 +29,7 @@ from transformers.utils import ModelOutput
 
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.pointer.head import HEAD_NAME, NEVER, PointerHead
+from dart.policy.protocols import PromptTooLong
 
 TAIL_POSITION = 512
 """Position of the step counter. Later tokens count from here, so that a history or an answer has the same
@@ -355,7 +356,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
         if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
             found = int(text.max()) + 1, int(after.max()) - TAIL_POSITION + 1
-            raise PromptError(
+            raise PromptTooLong(
                 f"expected prompts of at most {TAIL_POSITION} text tokens and {MAX_POSITION - TAIL_POSITION} "
                 f"tokens from the step counter on, got {found[0]} and {found[1]}; shorten the instruction or "
                 "the history"

@@ -32,6 +32,10 @@ class PixelFrameError(ValueError):
     """A screenshot cannot be decoded, or this policy does not accept its size."""
 
 
+class PromptTooLong(ValueError):
+    """A prompt has more tokens than this policy takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Screen:
     """A decoded screenshot."""

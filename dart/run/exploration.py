@@ -25,6 +25,7 @@ from dart.run.run_record import begin_record, prepare_record, refuse_without_rec
 from dart.run.signal_counter import SignalCounter
 from dart.run.tree import exploration_children, root_of
 from dart.store.reader import StoreReader
+from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
 
 LOOK_S = 1.0
 STOP_DEADLINE_S = 45.0
@@ -53,6 +54,9 @@ class ExplorationResult:
     progress: tuple[ExplorationProgress, ...]
     stopped_by: int
     """Number of the signal that ended the exploration; 0 if it ended by itself."""
+    contexts_refused: int = 0
+    """Number of times that an engine refused what the policy was told of a screen, since the run began
+    (`exploration.prior_context_bytes`)."""
 
 
 def progress_line(progress: Sequence[ExplorationProgress]) -> str:
@@ -149,8 +153,9 @@ def explore(
             view = ExplorationView(config, reader)
             _watch(system, signals, session, view, show)
             progress = view.read()
+            refused = reader.event_counts([PRIOR_CONTEXT_REFUSED]).of_kind.get(PRIOR_CONTEXT_REFUSED, 0)
         _refuse_empty(progress, paths, signals.count)
-        return ExplorationResult(progress=progress, stopped_by=signals.last)
+        return ExplorationResult(progress=progress, stopped_by=signals.last, contexts_refused=refused)
 
 
 def refuse_without_pages(config: Config) -> None:

@@ -25,6 +25,7 @@ CHECKPOINT_RESTORED = "checkpoint_restored"
 LOG_CUT = "log_cut"
 BLOBS_OWNED = "blobs_owned"
 VERSION_SET_ASIDE = "version_set_aside"
+PRIOR_CONTEXT_REFUSED = "prior_context_refused"
 SIDECAR_UP = "sidecar_up"
 SIDECAR_DOWN = "sidecar_down"
 
@@ -225,6 +226,17 @@ KINDS: Mapping[str, EventKind] = {
             "version": "the version",
             "committed": "the newest version of the record",
             "place": "the list of its files in object storage; the files are beside it",
+        },
+    ),
+    PRIOR_CONTEXT_REFUSED: EventKind(
+        about="An engine refused the text that tells the policy what was tried on a screen "
+        "(`exploration.prior_context_bytes`), mostly because the prompt is too long. The policy was asked "
+        "without the text, and exploration goes on.",
+        subject="the explorer",
+        fields={
+            "screen": "the screen of the exploration graph",
+            "bytes": "size of the refused text",
+            "reason": "the engine's message",
         },
     ),
     SIDECAR_UP: EventKind(

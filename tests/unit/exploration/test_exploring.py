@@ -13,18 +13,24 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.exploration import Effect, LeaseEnd
+from dart.core.records import Event
+from dart.core.types import Generation
 from dart.environments import actor as environment_module
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
 from dart.exploration.graph import Graph, graph_of
+from dart.exploration.model_prior import INSTRUCTION
 from dart.exploration.owner import ExplorationActor
+from dart.exploration.prior_context import TRIED_HEAD, UNTRIED_HEAD
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
+from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
 from tests.unit.exploration.made_up_site import PAGES, MadeUpSite
 
 TASK = "miniwob/navigate-tree"
 PIECE_S = 0.2
+ENGINE = "rollout-000"
 
 
 class Curator(Actor):
@@ -39,6 +45,28 @@ class Curator(Actor):
         return m.NoWorkYet(retry_after_s=0.5, reason="nothing to do")
 
 
+class Engine(Actor):
+    """Always clicks the second button. It refuses instructions with more characters than `most`."""
+
+    def on_start(self) -> None:
+        self.most = 100_000
+        self.asked: list[str] = []
+
+    @receives(m.Generate)
+    def generate(self, call: m.Generate, sender: Sender) -> Generation | m.CannotAnswer:
+        self.asked.append(call.request.instruction)
+        if len(call.request.instruction) > self.most:
+            return m.CannotAnswer(reason="the prompt is too long")
+        return Generation(
+            prompt_ids=(1,),
+            token_ids=(2,),
+            logprobs=(-1.0,),
+            entropies=(1.0,),
+            answer="click(start_box='(20,26)')",
+            policy_version=1,
+        )
+
+
 @dataclass
 class System:
     """A bench with a store and the owner of the graph."""
@@ -50,7 +78,16 @@ class System:
 
     @property
     def args(self) -> dict[str, Any]:
-        return {"config": self.config, "store": str(self.folder / "store.db"), "engines": []}
+        return {"config": self.config, "store": str(self.folder / "store.db"), "engines": [ENGINE]}
+
+    def start_engine(self) -> Engine:
+        self.bench.start(Engine, ENGINE)
+        engine: Engine = self.bench.actor(ENGINE)
+        return engine
+
+    def refusals(self) -> list[Event]:
+        with StoreReader(self.folder / "store.db") as reader:
+            return list(reader.find_events(kinds=[PRIOR_CONTEXT_REFUSED]))
 
     def start_explorers(self, *names: str, actor: type[Actor] = ExplorerActor) -> None:
         for name in names:
@@ -210,3 +247,56 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     curator: Any = system.bench.actor("curator")
     assert curator.asked["env-000"] >= len(leases)
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
+
+
+def test_the_engine_is_told_what_is_left_on_a_screen_and_what_was_tried(make: Callable[..., System]) -> None:
+    system = make(prior="model", prior_samples=2, prior_context_bytes=2000)
+    engine = system.start_engine()
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    left = "\n".join(("", UNTRIED_HEAD, *(f"- click button '{name}'" for name in PAGES["home"])))
+    assert engine.asked[:2] == [INSTRUCTION + left] * 2
+    later = (
+        *("", UNTRIED_HEAD, "- click button 'cart'", "- click button 'home'"),
+        *(TRIED_HEAD, "- click button 'help': a new kind of screen"),
+    )
+    assert engine.asked.count(INSTRUCTION + "\n".join(later)) == 2
+    assert {node.screen.title for node in system.graph().nodes.values()} == set(PAGES)
+    assert system.refusals() == []
+
+
+def test_without_context_the_engine_is_asked_once_for_each_screen_with_the_instruction_alone(
+    make: Callable[..., System],
+) -> None:
+    system = make(prior="model", prior_samples=2)
+    engine = system.start_engine()
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert engine.asked == [INSTRUCTION] * 2 * len(PAGES)
+
+
+def test_a_refused_context_is_counted_and_the_prior_is_taken_without_it(make: Callable[..., System]) -> None:
+    system = make(prior="model", prior_samples=2, prior_context_bytes=2000)
+    engine = system.start_engine()
+    engine.most = len(INSTRUCTION)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    assert {node.screen.title for node in graph.nodes.values()} == set(PAGES)
+    assert graph.steps[1].action.endswith("|help")  # the second button of the start screen: the prior counts
+    assert engine.asked[2:4] == [INSTRUCTION] * 2
+    refusals = system.refusals()
+    assert len(refusals) == engine.asked.count(INSTRUCTION) / 2
+    assert {(one.subject, one.data["reason"]) for one in refusals} == {
+        ("explorer-000", "the prompt is too long")
+    }
+    assert refusals[0].data["bytes"] == len(engine.asked[0]) - len(INSTRUCTION)
+
+
+def test_exploration_goes_on_when_the_engine_refuses_every_request(make: Callable[..., System]) -> None:
+    system = make(prior="model", prior_samples=2, prior_context_bytes=2000)
+    system.start_engine().most = 0
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert {node.screen.title for node in system.graph().nodes.values()} == set(PAGES)
+    assert len(system.refusals()) >= len(PAGES)

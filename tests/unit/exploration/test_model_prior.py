@@ -23,7 +23,7 @@ def test_a_candidate_is_raised_by_the_share_of_answers_that_hit_it() -> None:
 def test_without_a_valid_answer_the_prior_is_the_constant() -> None:
     prior = ModelPrior()
     prior.learn(1, ["no action", ""], SCREEN)
-    assert prior.knows(1)
+    assert not prior.is_due(1)
     assert prior(1, click("Cart")) == PRIOR
     assert prior(2, click("Cart")) == PRIOR
 
@@ -34,3 +34,20 @@ def test_scrolling_and_typing_hit_what_does_the_same() -> None:
     long = replace(SCREEN, scrolls=(ExploreAct.SCROLL_DOWN,))
     prior.learn(1, ["scroll(start_box='(5,5)', direction='down')"], long)
     assert prior(1, down) == 1.0
+
+
+def test_a_model_that_is_told_what_was_tried_is_asked_again_each_time_that_has_doubled() -> None:
+    prior, asked = ModelPrior(), []
+    for tried in range(20):
+        if prior.is_due(1, tried):
+            asked.append(tried)
+            prior.learn(1, [], SCREEN, tried)
+    assert asked == [0, 1, 2, 4, 8, 16]
+    assert prior.is_due(2, 3)
+
+
+def test_answers_without_an_action_leave_the_earlier_priors() -> None:
+    prior = ModelPrior()
+    prior.learn(1, ["click(start_box='(20,12)')"], SCREEN)
+    prior.learn(1, [], SCREEN, tried=1)
+    assert prior(1, click("Cart")) == 1.0

@@ -132,3 +132,27 @@ def test_a_random_walk_begins_anew_after_a_while() -> None:
     walk = RandomWalk(random.Random(0), max_depth=2)
     chosen = [walk.choose(1, [click("ok")]) for _ in range(10)]
     assert [one is None for one in chosen] == [False] * 8 + [True, False]
+
+
+def test_what_was_tried_on_a_screen_comes_with_its_newest_effect_and_the_newest_first() -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("home", ("a", "b", "c"))))
+    graph.add_node(node(2, screen("other", ("a",))))
+    graph.add_step(step(1, None, "", Effect.NEW_SHAPE, 1))
+    graph.add_step(step(2, 1, click("a").key, Effect.NEW_SHAPE, 2))
+    graph.add_step(step(3, 1, click("b", 1).key, Effect.NO_CHANGE, 1))
+    graph.add_step(step(4, 1, click("a").key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    graph.add_step(step(5, 1, click("c", 2).key, Effect.FAULT, None, is_expansion=False))
+    assert graph.tried(1) == ((click("a"), Effect.KNOWN_SCREEN), (click("b", 1), Effect.NO_CHANGE))
+    assert graph.untried(1) == (click("c", 2),)
+    assert graph.tried(2) == ()
+
+
+def test_memory_q_ranks_by_value_and_the_other_strategies_keep_the_order() -> None:
+    graph = chain(1)
+    both = [click("next"), click("other", 1)]
+    preferred = MemoryQStrategy(graph, random.Random(0), lambda _, one: 0.9 if one.text == "other" else 0.1)
+    assert preferred.ranked(1, both) == both[::-1]
+    assert MemoryQStrategy(graph, random.Random(0)).ranked(1, both) == both
+    assert LeastTried(graph).ranked(1, both) == both
+    assert RandomWalk(random.Random(0), 8).ranked(1, both) == both

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dart.core.exploration import Effect
 from dart.core.types import GenerateRequest
+from dart.exploration.model_prior import INSTRUCTION as EXPLORE
+from dart.exploration.prior_context import context_of
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import TransformersEngine
@@ -17,6 +20,7 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
 from tests.tiny_small_policy import noise_png, tiny_small_policy
+from tests.unit.exploration.screens import click
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -177,3 +181,24 @@ def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_p
     prompts.pending(third)
     with pytest.raises(Unanswerable, match="is missing"):
         prompts.pending(first)
+
+
+def test_a_prompt_that_is_too_long_is_refused_and_the_engine_goes_on(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 0, seed=1, screenshots=FolderBlobs(tmp_path))
+    fits = request(tmp_path)
+    with pytest.raises(Unanswerable, match="at most 512 text tokens"):
+        engine.generate([fits, replace(fits, instruction="注文 " * 400)])
+    assert len(engine.generate([fits])) == 1
+
+
+def test_four_hundred_bytes_of_context_fit_the_small_policy_whatever_they_say(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    names = [f"{index}注文履歴" for index in range(30)]
+    context = context_of([click(name) for name in names], [(click("注"), Effect.NO_CHANGE)], 400)
+    assert len(context.text.encode()) > 350
+    engine = TransformersEngine(folders[0], 0, seed=1, screenshots=FolderBlobs(tmp_path))
+    engine.generate([replace(request(tmp_path), instruction=EXPLORE + context.text)])
+    engine.generate([replace(request(tmp_path), instruction=EXPLORE + "\x7f" * 400)])
