@@ -1,5 +1,6 @@
 """`dartrl eval rescore`: score stored episodes of OSWorld again, with other evaluators."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,14 @@ def rescore(
             "environments.osworld.evaluators of the run."
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of episodes that are judged at the same time; each takes up to one CPU and 5 GiB of "
+            "memory. Default: the number of CPUs, at most 4.",
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Score the stored episodes of a run again, with the OSWorld evaluators that are installed now.
@@ -41,7 +50,8 @@ def rescore(
     changes. For each episode, the table has the score that counted and the new score, each with the version
     of its evaluators. If there is no new score, the table has the reason: the new evaluators read something
     that was not kept, or pages of a browser; a rule of the task depends on today's date; the file of the task
-    has changed; or kept data are lost.
+    has changed; kept data are lost; or its evaluation could not be made. The other episodes are judged
+    anyway.
 
     Exit code 0: at least one episode has a new score, equal or not; 1: none has.
 
@@ -50,11 +60,12 @@ def rescore(
     * `dartrl eval rescore runs/base`
     * `dartrl eval rescore runs/base --evaluators /opt/newer-evaluators -o json`
     * `dartrl eval rescore runs/base --tasks evaluation_examples/examples`
+    * `dartrl eval rescore runs/base --workers 16`
     """
     import asyncio
 
     with errors_as_exit_codes(run):
-        found = asyncio.run(_rescored(run, tasks, evaluators))
+        found = asyncio.run(_rescored(run, tasks, evaluators, workers))
     print_list(found, columns(), output)
     if not output.is_data:
         say(summary(found))
@@ -62,7 +73,9 @@ def rescore(
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "list[Rescored]":
+async def _rescored(
+    run: Path, tasks: Path | None, evaluators: Path | None, workers: int | None
+) -> "list[Rescored]":
     from dart.core.run_directory import RunPaths
 
     config = RunPaths(run).config
@@ -71,7 +84,7 @@ async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "
             f"{run} is not a run directory, because it has no {config.name}: name the directory of a run",
             ExitCode.USAGE,
         )
-    from dart.environments.osworld.rescore import judgements_of, require_tasks, rescore
+    from dart.environments.osworld.rescore import default_workers, judgements_of, require_tasks, rescore
     from dart.environments.osworld.scoring_environment import find_evaluators
     from dart.inspect.actor_table import written_config
 
@@ -80,11 +93,13 @@ async def _rescored(run: Path, tasks: Path | None, evaluators: Path | None) -> "
     scoring = find_evaluators(evaluators or Path(settings["osworld"]["evaluators"]))
     folder = tasks or Path(settings["osworld"]["tasks"])
     require_tasks(folder)
-    found = []
-    async for one in rescore(run, judgements, folder, scoring):
-        found.append(one)
-        say(f"{len(found)}/{len(judgements)} {one.task_id}: {_change(one)}", err=True)
-    return found
+    numbers = itertools.count(1)
+
+    def progress(one: "Rescored") -> None:
+        say(f"{next(numbers)}/{len(judgements)} {one.task_id}: {_change(one)}", err=True)
+
+    many = workers or default_workers()
+    return await rescore(run, judgements, folder, scoring, workers=many, progress=progress)
 
 
 def _change(one: "Rescored") -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.config.published import publishes_adapter
+from dart.config.published import published_dtype, publishes_adapter
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
@@ -131,8 +131,26 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         yield "reference policy", frozen
     if training.minibatches > 1:
         yield "copy to restore if the update fails", (1 + ADAM_MOMENTS) * trained
-    copied = 1 + ADAM_MOMENTS if training.background_checkpoints else ADAM_MOMENTS
-    yield "checkpoint being written", copied * trained
+    yield "checkpoint being written", _checkpoint_bytes(config, trained, parameters, precision)
+
+
+def _checkpoint_bytes(config: Config, trained: int, parameters: int, precision: str) -> int:
+    """Return the bytes of main memory that a rank needs while a checkpoint is written.
+
+    trained      bytes of the trained weights of this rank
+    parameters   number of trained weights of all ranks
+    precision    precision of the trained weights
+
+    A checkpoint is written from a copy of weights and moments (`dart.training.checkpoint_copy`), also without
+    `training.background_checkpoints`. A single process makes the file of the moments in memory first. After
+    that, weights are converted if engines read another precision. Ranks share what rank 0 holds, so that the
+    sum over all ranks is right.
+    """
+    training, engines = config.training, published_dtype(config)
+    file = ADAM_MOMENTS * trained if training.ranks == 1 else 0
+    is_converted = training.lora.rank == 0 and engines != precision
+    converted = BYTES_OF_DTYPE[engines] * parameters // training.ranks if is_converted else 0
+    return (1 + ADAM_MOMENTS) * trained + max(file, converted)
 
 
 def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,6 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from dart.store.checkpoints import (
 )
 from dart.store.object_storage import PART_REQUEST_S, PART_TRIES, Exists, Missing, ObjectStorage
 from dart.store.served_folder import ServedFolders
+from dart.store.transfers import transfer_each
 
 PREFIX = "checkpoints"
 MANIFEST = "manifest.json"
@@ -43,9 +43,6 @@ FORMAT = 1
 
 BASES = "bases"
 """Folder for base policies, below the cache folder for other versions."""
-
-TRANSFERS = 4
-"""Number of files of one version that are put or fetched at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +103,9 @@ class PublishedCheckpoints:
         attempt = uuid.uuid4().hex
         files = tuple(_described(folder))
         manifest = Manifest(version=version, attempt=attempt, files=files)
-        with ThreadPoolExecutor(max_workers=TRANSFERS) as transfers:
-            for done in [
-                transfers.submit(self._storage.put_file, _key(manifest, file.name), folder / file.name)
-                for file in files
-            ]:
-                done.result()
+        transfer_each(
+            lambda file: self._storage.put_file(_key(manifest, file.name), folder / file.name), files
+        )
         try:
             self._storage.put(_manifest_key(version), manifest.to_json(), only_create=True)
         except Exists as exists:
@@ -236,9 +230,7 @@ class PublishedCheckpoints:
         try:
             make_private(folder)
             wanted = [file for file in manifest.files if Path(file.name).parts[0] not in but]
-            with ThreadPoolExecutor(max_workers=TRANSFERS) as transfers:
-                for done in [transfers.submit(self._fetch_file, manifest, file, folder) for file in wanted]:
-                    done.result()
+            transfer_each(lambda file: self._fetch_file(manifest, file, folder), wanted)
         except OSError as refused:
             raise CheckpointNotWritten(folder, refused) from refused
 

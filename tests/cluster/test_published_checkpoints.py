@@ -33,13 +33,13 @@ from dart.store.object_storage import ObjectStorage
 from dart.store.published_checkpoints import (
     MANIFEST,
     PREFIX,
-    TRANSFERS,
     UNCOMMITTED,
     PublishedCheckpoints,
 )
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
+from dart.store.transfers import TRANSFERS
 from dart.telemetry.events import CHECKPOINT_RESTORED
 from dart.testing.trajectories import trajectory_for
 from tests.patience import slowness
@@ -468,8 +468,10 @@ def test_an_error_of_a_child_is_raised_with_its_class_and_attributes(tmp_path: P
 
 # ---- many files at a time ----
 
-SHARDS = tuple(f"model-{number:05d}.safetensors" for number in range(1, 9))
+SHARDS = tuple(f"model-{number:05d}.safetensors" for number in range(1, 41))
 LOST = SHARDS[5]
+QUEUED = SHARDS[5 + TRANSFERS :]
+"""Shards whose transfers are still queued when that of `LOST` begins."""
 
 
 class Transfers:
@@ -478,6 +480,8 @@ class Transfers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         self.fails = True
         self.most = 0
+        self.begun: list[str] = []
+        """Keys of all transfers that were begun."""
         self._under_way = 0
         self._lock = threading.Lock()
         self._together = threading.Barrier(TRANSFERS)
@@ -489,12 +493,15 @@ class Transfers:
             return self._make(storage, key, *rest)
         with self._lock:
             self._under_way += 1
+            self.begun.append(key)
             self.most = max(self.most, self._under_way)
         try:
             if key.endswith(SHARDS[:TRANSFERS]):
                 self._together.wait(60.0 * slowness())  # it breaks if they came one after the other
             if self.fails and key.endswith(LOST):
                 raise StoreUnavailable(f"{storage.place(key)} cannot be transferred: connection reset")
+            if self.fails and key.endswith(SHARDS[5:]):
+                time.sleep(0.2)  # as long as it takes to see that one has failed
             return self._make(storage, key, *rest)
         finally:
             with self._lock:
@@ -518,6 +525,7 @@ def test_one_of_many_files_that_cannot_be_put_publishes_nothing_and_the_next_att
     with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
         trainer.checkpoints.publish(7, folder)
     assert transfers.most == TRANSFERS
+    assert not [key for key in transfers.begun if key.endswith(QUEUED)]
     assert trainer.checkpoints.versions() == []
     with pytest.raises(CorruptCheckpoint, match=r"manifest\.json is corrupt: expected an object"):
         machine("engines").checkpoints.policy(7)
@@ -539,6 +547,7 @@ def test_one_of_many_files_that_cannot_be_fetched_leaves_no_version_and_the_next
     with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
         engines.checkpoints.policy(7)
     assert transfers.most == TRANSFERS
+    assert not [key for key in transfers.begun if key.endswith(QUEUED)]
     assert not list((engines.paths.root / "cache").rglob("*.safetensors"))
 
     transfers.fails = False

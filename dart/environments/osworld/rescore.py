@@ -3,14 +3,19 @@
 The run is not changed and no machine is needed: the evaluators get the answers that were recorded
 (`dart.environments.osworld.judgements`). An episode that cannot be judged again gets a reason instead of a
 score: the new version asks a question whose answer was not recorded, the evaluation reads pages of a browser,
-rules of the task name days relative to today, the task's file has changed, or recorded answers are lost.
+rules of the task name days relative to today, the task's file has changed, recorded answers are lost, or the
+evaluation could not be made.
+
+Each evaluation runs in a child process, so one event loop judges several episodes at a time.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.core.errors import UsageError
+from dart.core.errors import DartError, UsageError
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EnvironmentFault
 from dart.environments.osworld.judgements import KeptJudgement, RecordedAnswers, read_judgements
@@ -21,6 +26,12 @@ from dart.store.errors import BlobDamage
 
 DEADLINE_S = 300.0
 """Deadline of the evaluation of one episode."""
+
+MOST_WORKERS = 4
+"""Largest number of episodes that are judged at a time by default. Each may take `MOST_SANDBOX_BYTES`."""
+
+END_S = 15.0
+"""Time in seconds in which the evaluations under way end after an interrupt."""
 
 TODAY = "rule_relativeTime"
 
@@ -71,30 +82,72 @@ def require_tasks(tasks: Path) -> None:
         )
 
 
+def default_workers() -> int:
+    """Return how many episodes are judged at a time by default: the number of CPUs that this process may use,
+    at most `MOST_WORKERS`."""
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+
+
 async def rescore(
-    run_dir: Path, judgements: Sequence[KeptJudgement], tasks: Path, scoring: ScoringEnvironment
-) -> AsyncIterator[Rescored]:
-    """Yield each judgement with the score that the evaluators ``scoring`` give the same episode, or the
-    reason why they give none."""
-    for kept in judgements:
-        new_score, reason = None, ""
-        try:
-            found = await _score(kept, run_dir, tasks, scoring)
-            new_score, reason = (None, found) if isinstance(found, str) else (found, "")
-        except (EnvironmentFault, BlobDamage) as error:
-            reason = str(error)
-        yield Rescored(
-            task_id=kept.task_id,
-            seed=kept.seed,
-            rollout_id=kept.rollout_id,
-            attempt=kept.attempt,
-            environment=kept.environment,
-            evaluator=kept.evaluator,
-            score=kept.score,
-            new_evaluator=scoring.name,
-            new_score=new_score,
-            reason=reason,
-        )
+    run_dir: Path,
+    judgements: Sequence[KeptJudgement],
+    tasks: Path,
+    scoring: ScoringEnvironment,
+    *,
+    workers: int,
+    progress: Callable[[Rescored], None],
+) -> list[Rescored]:
+    """Return each judgement, in order, with the score that the evaluators ``scoring`` give the same episode,
+    or with the reason why they give none.
+
+    workers    number of episodes that are judged at the same time
+    progress   called with each result when it is there, so in the order in which the evaluations end
+
+    If this call is cancelled or raises, the evaluations under way are killed.
+    """
+    free = asyncio.Semaphore(workers)
+
+    async def judged_in_turn(kept: KeptJudgement) -> Rescored:
+        async with free:
+            return await _rescored(kept, run_dir, tasks, scoring)
+
+    judging = [asyncio.create_task(judged_in_turn(kept)) for kept in judgements]
+    try:
+        for ended in asyncio.as_completed(judging):
+            progress(await ended)
+    finally:
+        await _end(judging)
+    return [task.result() for task in judging]
+
+
+async def _end(judging: "Sequence[asyncio.Task[Rescored]]") -> None:
+    """Cancel the judgements that have not ended, and wait until their evaluations are killed."""
+    running = [task for task in judging if task.cancel()]
+    if running:
+        await asyncio.wait(running, timeout=END_S)
+
+
+async def _rescored(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> Rescored:
+    new_score, reason = None, ""
+    try:
+        found = await _score(kept, run_dir, tasks, scoring)
+        new_score, reason = (None, found) if isinstance(found, str) else (found, "")
+    except (EnvironmentFault, BlobDamage) as error:
+        reason = str(error)
+    except (DartError, OSError) as error:
+        reason = f"its evaluation could not be made: {error}"
+    return Rescored(
+        task_id=kept.task_id,
+        seed=kept.seed,
+        rollout_id=kept.rollout_id,
+        attempt=kept.attempt,
+        environment=kept.environment,
+        evaluator=kept.evaluator,
+        score=kept.score,
+        new_evaluator=scoring.name,
+        new_score=new_score,
+        reason=reason,
+    )
 
 
 async def _score(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> float | str:

@@ -7,6 +7,7 @@ the child runs without it; functions that run code are then refused (`dart.envir
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import struct
@@ -33,7 +34,15 @@ MOST_SANDBOX_BYTES = scoring_child.MOST_MEMORY_BYTES + MOST_TMP_BYTES
 One process at its own limit and a full /tmp fit in."""
 
 FIRST_UID = 2**20
-"""If this process is root, its children run under another uid: this number plus the pid of this process."""
+"""Smallest uid of the children of a process that is root (`_own_uid`)."""
+
+PIDS = 2**22
+"""Largest number of pids that Linux permits."""
+
+OWN_UIDS = 512
+"""Number of different uids that the children of this process get, one after the other."""
+
+_started_before = itertools.count()
 
 CHILD = Path(scoring_child.__file__)
 CACHE = "/tmp/cache"
@@ -134,7 +143,7 @@ async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) 
             passwd=passwd,
             environment=ENVIRONMENT,
             tmp_bytes=MOST_TMP_BYTES,
-            as_uid=FIRST_UID + os.getpid() if os.geteuid() == 0 else None,
+            as_uid=_own_uid() if os.geteuid() == 0 else None,
         )
         environment = None
     return await asyncio.create_subprocess_exec(
@@ -146,6 +155,14 @@ async def _started(scoring: ScoringEnvironment, folder: Path, *, browses: bool) 
         cwd=folder,
         start_new_session=True,
     )
+
+
+def _own_uid() -> int:
+    """Return the uid of the next child, if this process is root.
+
+    No other process has this uid, because the kernel counts the processes of a uid together: children with
+    one uid would share the limit on the number of processes."""
+    return FIRST_UID + os.getpid() + PIDS * (next(_started_before) % OWN_UIDS)
 
 
 @contextlib.asynccontextmanager

@@ -70,6 +70,25 @@ def test_a_gpu_of_the_papers_job_holds_a_whole_engine_with_room_for_its_environm
     assert all(sum(one.total_bytes for one in holders) < 80 * GIB for holders in found.values())
 
 
+def test_a_gpu_holds_moments_in_their_precision_and_no_copy_for_a_checkpoint(tmp_path: Path) -> None:
+    file = bundled_folder() / "osworld-uitars-7b.toml"
+    kept = "training.weight_precision='bfloat16'"
+    parameters, ranks, totals = 8_292_166_656, 4, []
+    for number, overrides in enumerate(
+        ([], [kept], [kept, "training.background_checkpoints=false"]),
+    ):
+        (folder := tmp_path / str(number)).mkdir()
+        config = with_published(load_config(file, overrides), folder)
+        policy, dimensions = counted(config)
+        (trainer,) = on_gpus(config, policy, dimensions, assign_gpus(config, ()), 80 * GIB)["7"]
+        in_bytes = 2 if overrides else 4
+        assert trainer.parts["weights"] == trainer.parts["gradients"] == in_bytes * parameters // ranks
+        assert trainer.parts["optimizer"] == 2 * in_bytes * parameters // ranks
+        totals.append(trainer.total_bytes)
+    assert totals[0] - totals[1] == (4 - 2) * (1 + 1 + 2) * parameters // ranks, "weights, gradients, moments"
+    assert totals[1] == totals[2], "copies for a checkpoint are in main memory"
+
+
 def test_what_does_not_fit_is_said_with_by_how_much() -> None:
     full = {"0": [Holder(name="rollout-0", parts={"weights": 3 * GIB})]}
     assert gpu_lines(full, 2 * GIB)[-1].startswith("    that is 1.0 GiB more than it has; use ")

@@ -80,6 +80,36 @@ def test_weights_kept_in_bfloat16_take_half_with_all_that_belongs_to_them() -> N
     assert adapter[0] == adapter[1]
 
 
+WRITTEN = "checkpoint being written"
+
+
+@pytest.mark.parametrize("is_in_background", ["true", "false"])
+def test_a_checkpoint_is_counted_as_copies_of_weights_and_moments_and_the_file_of_the_moments(
+    is_in_background: str,
+) -> None:
+    setting = f"training.background_checkpoints={is_in_background}"
+    weights = 4 * 8_290_000_000  # float32
+    assert trainer(setting)[WRITTEN] == weights + 2 * weights + 2 * weights
+    adapter = 4 * 64 * 2_500_000
+    assert trainer(setting, "training.lora.rank=64")[WRITTEN] == adapter + 2 * adapter + 2 * adapter
+
+
+def test_moments_kept_in_bfloat16_make_the_checkpoint_smaller_too() -> None:
+    kept = ("training.precision='bfloat16'", "training.weight_precision='bfloat16'")
+    weights = 2 * 8_290_000_000
+    assert trainer(*kept)["optimizer"] == 2 * weights
+    same = trainer(*kept, "rollout.engine='vllm'", "rollout.vllm.dtype='bfloat16'")
+    assert same[WRITTEN] == weights + 2 * weights + 2 * weights
+
+
+def test_ranks_write_moments_without_a_file_in_memory_and_weights_are_converted_for_engines() -> None:
+    split = ("training.ranks=4", "rollout.engine='vllm'", "rollout.vllm.dtype='bfloat16'")
+    part = 4 * 8_290_000_000 // 4
+    converted = 2 * 8_290_000_000 // 4
+    assert trainer(*split)[WRITTEN] == part + 2 * part + converted
+    assert trainer(*split[:1])[WRITTEN] == part + 2 * part, "engines read what the trainer has"
+
+
 def test_an_adapter_is_counted_beside_the_linear_layers_of_the_language_model_only() -> None:
     policy = size_of(
         {

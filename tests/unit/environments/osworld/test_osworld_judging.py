@@ -1,6 +1,7 @@
 """Evaluations in a process of their own: which scores count, what is a fault, and what is kept of them."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,17 @@ async def test_the_kernel_ends_an_evaluation_before_anything_else(
 ) -> None:
     (desktop.home / "answer").write_text("int(open('/proc/self/oom_score_adj').read())")
     assert await score("runs", {"type": "vm_command_line", "command": ["cat", "answer"]}) == 1000.0
+
+
+@needs_sandbox
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a process of root gives its children other users")
+async def test_evaluations_at_the_same_time_do_not_share_a_limit_on_processes(
+    score: Callable[..., Any], desktop: FakeDesktop
+) -> None:
+    (desktop.home / "answer").write_text("os.getuid()")
+    look = {"type": "vm_command_line", "command": ["cat", "answer"]}
+    users = await asyncio.gather(score("runs", look), score("runs", look))
+    assert len({*users, float(os.getuid())}) == 3
 
 
 # ---- code in an answer ----

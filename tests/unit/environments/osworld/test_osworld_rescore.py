@@ -1,18 +1,31 @@
 """`dartrl eval rescore`: stored episodes judged again without machines, and its errors."""
 
+import asyncio
+import errno
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.environments.osworld import rescore as module
+from dart.environments.osworld.guest_answers import Answers
 from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
 from dart.environments.osworld.judging import Judgement, Reading
 from dart.environments.osworld.rescore import TODAY
-from dart.environments.osworld.tasks import load_task
+from dart.environments.osworld.scoring_environment import ScoringEnvironment
+from dart.environments.osworld.tasks import OSWorldTask, load_task
 from dart.environments.protocol import EpisodeKey
+from tests.patience import slowness
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 
 pytestmark = pytest.mark.slow
@@ -32,11 +45,19 @@ def run(tmp_path: Path, evaluators: Path) -> Path:
     return tmp_path / "run"
 
 
-def write_task(run: Path, name: str, result: dict[str, Any] = SAID, instruction: str = "Do it.") -> None:
+def write_task(
+    run: Path,
+    name: str,
+    result: dict[str, Any] = SAID,
+    instruction: str = "Do it.",
+    function: str = "exact_match",
+) -> None:
     """Write a task's file; write those of a test first, because the list of a folder is read once."""
     folder = run.parent / "examples" / "x"
     folder.mkdir(parents=True, exist_ok=True)
-    evaluator = {"func": "exact_match", "result": result, "expected": WANTED}
+    evaluator = {"func": function, "result": result}
+    if function == "exact_match":
+        evaluator["expected"] = WANTED
     (folder / f"{name}.json").write_text(json.dumps({"instruction": instruction, "evaluator": evaluator}))
 
 
@@ -98,7 +119,7 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
     assert found["changed"]["reason"] == "the task's file has changed"
     assert found["today"]["reason"] == "rules of the task name days relative to today"
     assert "is missing: restore it" in found["lost"]["reason"]
-    assert "1/4 osworld/x/same: 1 -> 0.25" in err.splitlines()
+    assert any(line.endswith("/4 osworld/x/same: 1 -> 0.25") for line in err.splitlines())
 
 
 def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
@@ -169,3 +190,172 @@ def test_a_folder_without_task_files_is_named_with_the_option_that_names_another
     assert f"there is no task file in {tmp_path / 'none'}" in err
     assert "with --tasks" in err
     assert command(run, "--tasks", tmp_path / "examples")[0] == 0
+
+
+# ---- several at a time ----
+
+NO_PROCESS = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+Judging = Callable[[str], Any]
+"""Judges the task with this name, such as `a` for `osworld/x/a`, and returns a score or raises."""
+
+
+@pytest.fixture
+def judged_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Judging], None]:
+    """Replace the evaluators by a coroutine function."""
+
+    def replace(judging: Judging) -> None:
+        async def judged(
+            task: OSWorldTask, scoring: ScoringEnvironment, answers: Answers, left_s: Callable[[], float]
+        ) -> Judgement:
+            score = await judging(task.task_id.rpartition("/")[2])
+            return Judgement(score=score, evaluator=scoring.name, task_sha256=task.sha256, readings=())
+
+        monkeypatch.setattr(module, "judged", judged)
+
+    return replace
+
+
+def keep_judgements(run: Path, names: str) -> None:
+    for name in names:
+        write_task(run, name)
+    for name in names:
+        keep_judgement(run, name, "done")
+
+
+def test_as_many_episodes_as_asked_for_are_judged_at_a_time(
+    run: Path, judged_by: Callable[[Judging], None]
+) -> None:
+    running: list[str] = []
+    counts: list[int] = []
+
+    async def judging(name: str) -> float:
+        running.append(name)
+        counts.append(len(running))
+        await asyncio.sleep(0.01)
+        running.remove(name)
+        return 1.0
+
+    judged_by(judging)
+    keep_judgements(run, "abcdefgh")
+
+    assert command(run, "--workers", "3")[0] == 0
+    assert max(counts) == 3
+    assert (len(counts), running) == (8, [])
+
+
+def test_the_results_have_the_order_of_the_run_and_the_progress_that_in_which_they_end(
+    run: Path, judged_by: Callable[[Judging], None]
+) -> None:
+    has_ended = {name: asyncio.Event() for name in "abcde"}
+    has_ended["e"].set()
+
+    async def judging(name: str) -> float:
+        await has_ended[chr(ord(name) + 1)].wait()
+        has_ended[name].set()
+        return 0.5
+
+    judged_by(judging)
+    keep_judgements(run, "abcd")
+    code, out, err = command(run, "--workers", "4", "-o", "json")
+
+    assert code == 0
+    assert [one["task_id"] for one in json.loads(out)] == [f"osworld/x/{name}" for name in "abcd"]
+    assert err.splitlines() == [
+        f"{number}/4 osworld/x/{name}: 1 -> 0.5" for number, name in enumerate("dcba", start=1)
+    ]
+
+
+def test_one_worker_and_several_give_the_same_scores(run: Path) -> None:
+    for name in "abcdef":
+        write_task(run, name, SAID | {"type": TODAY} if name == "f" else SAID)
+    for name in "abcdef":
+        keep_judgement(run, name, "done" if name in "ace" else "other")
+    alone, several = (json.loads(command(run, "--workers", n, "-o", "json")[1]) for n in ("1", "3"))
+
+    assert several == alone
+    assert [one["new_score"] for one in alone] == [1.0, 0.0, 1.0, 0.0, 1.0, None]
+
+
+def test_an_evaluation_that_cannot_be_started_is_a_reason_and_the_other_scores_stay(
+    run: Path, judged_by: Callable[[Judging], None]
+) -> None:
+    async def judging(name: str) -> float:
+        if name == "b":
+            raise NO_PROCESS
+        await asyncio.sleep(0.01)
+        return 1.0
+
+    judged_by(judging)
+    keep_judgements(run, "abcd")
+    code, out, err = command(run, "--workers", "2", "-o", "json")
+    found = json.loads(out)
+
+    assert code == 0
+    assert [one["new_score"] for one in found] == [1.0, None, 1.0, 1.0]
+    assert found[1]["reason"] == f"its evaluation could not be made: {NO_PROCESS}"
+    assert err.splitlines()[-1].startswith("4/4 ")
+
+
+def test_a_defect_ends_the_command_and_with_it_all_other_judgements(
+    run: Path, judged_by: Callable[[Judging], None]
+) -> None:
+    cancelled: list[str] = []
+
+    async def judging(name: str) -> float:
+        if name == "a":
+            raise RuntimeError("a defect")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(name)
+            raise
+        return 1.0
+
+    judged_by(judging)
+    keep_judgements(run, "abc")
+    began = time.monotonic()
+    ran = CliRunner().invoke(app, ["eval", "rescore", str(run), "--workers", "3"])
+
+    assert isinstance(ran.exception, RuntimeError)
+    assert sorted(cancelled) == ["b", "c"]
+    assert time.monotonic() - began < 30
+
+
+def test_ctrl_c_ends_the_command_and_every_evaluation_under_way(run: Path, tmp_path: Path) -> None:
+    for name in "abcd":
+        write_task(run, name, function="sleeps")
+    for name in "abcd":
+        keep_judgement(run, name, "done")
+    (tmp_path / "tmp").mkdir()
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "dart", "eval", "rescore", str(run), "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )
+    try:
+        within_s = time.monotonic() + 60 * slowness()
+        while len(list((tmp_path / "tmp").glob("dartrl-score-*/passwd"))) < 2:
+            assert time.monotonic() < within_s
+            assert ran.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        evaluations = psutil.Process(ran.pid).children(recursive=True)
+        ran.send_signal(signal.SIGINT)
+        out, err = ran.communicate(timeout=30 * slowness())
+    finally:
+        ran.kill()
+
+    assert (ran.returncode, out, err) == (130, "", "error: interrupted\n")
+    assert evaluations
+    assert not [one for one in evaluations if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not list((tmp_path / "tmp").glob("dartrl-score-*"))
+
+
+def test_the_number_of_workers_is_at_least_one(run: Path) -> None:
+    code, _, err = command(run, "--workers", "0")
+
+    assert code == 2
+    assert "--workers" in err
