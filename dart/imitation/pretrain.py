@@ -7,7 +7,6 @@ sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,8 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
-from dart.core.screenspot import GroundingSample, read_screenspot
-from dart.core.types import Step
+from dart.core.screenspot import read_screenspot
 from dart.environments.browser.demonstrations import collect
 from dart.environments.miniwob.pages import task_ids
 from dart.grounding.pages import collect_pages
@@ -29,11 +27,9 @@ from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screen
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
-from dart.policy.protocols import Screen
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
-from dart.training.demonstration_format import DemonstrationEpisode
 from dart.training.updates import Report, run_updates
 
 PAGES = "pages"
@@ -91,7 +87,9 @@ class PretrainConfig:
     page_tasks: tuple[str, ...] = ()
     """Ids of the tasks whose pages these are."""
     emphasis: tuple[tuple[str, float], ...] = ()
-    """How often steps of a task, or pages with an element of a kind, are drawn, relative to 1 for others."""
+    """How often steps of a task are drawn, relative to 1 for other tasks."""
+    page_emphasis: float = 1.0
+    """How often the elements of a kind on pages are drawn, relative to 1 for a task."""
     updates: int = 130
     batch_size: int = 16
     lr: float = 1.5e-3
@@ -102,6 +100,8 @@ class PretrainConfig:
     """Standard deviation of the Gaussian targets of coordinate tokens, in bins of 4 px."""
     pointer_weight: float = 0.5
     """Weight of the pointer loss relative to the answer loss."""
+    pointer_temperature: float = 1.0
+    """Number by which the pointer's scores are divided after training (`soften_pointer`)."""
     seed: int = 0
     threads: int = 1
     """Number of CPU threads. Another number changes rounding and thereby the weights slightly."""
@@ -126,7 +126,9 @@ def laptop_base() -> PretrainConfig:
         pages=4633,
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
         emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in SHOWN)),
-        updates=2000,
+        page_emphasis=0.3,
+        pointer_temperature=2.0,
+        updates=3000,
         batch_size=24,
         warmup_updates=100,
         held_out_episodes=25,
@@ -188,9 +190,13 @@ def pretrain(
     torch.set_num_threads(config.threads)
     model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
-    steps, screens = _training_steps(episodes, pages, demonstrations, codec)
+    steps = steps_by_task(episodes, demonstrations, codec)
+    screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
+    pointing, shown = pointing_steps(pages, codec)
+    emphasis = dict(config.emphasis) | dict.fromkeys(pointing, config.page_emphasis)
+    steps, screens = steps | pointing, screens | shown
     report(f"imitating {sum(map(len, steps.values()))} steps")
-    stream = batches(steps, config.batch_size, config.seed, dict(config.emphasis))
+    stream = batches(steps, config.batch_size, config.seed, emphasis)
 
     def add_gradient() -> str:
         loss = imitation_loss(model, next(stream), screens, config.sigma_bins)
@@ -200,23 +206,19 @@ def pretrain(
     lrs = [config.lr * lr_factor(update, config) for update in range(1, config.updates + 1)]
     weights = list(model.parameters())
     run_updates(_optimizer(model, config), weights, lrs, config.max_grad_norm, add_gradient, report)
+    soften_pointer(model, config.pointer_temperature)
     return model.eval(), tokenizer
 
 
-def _training_steps(
-    episodes: Sequence[DemonstrationEpisode],
-    pages: Sequence[GroundingSample],
-    folder: Path,
-    codec: PromptCodec,
-) -> tuple[dict[str, list[Step]], dict[str, Screen]]:
-    """Return the steps to imitate, by task id or kind of element, and their decoded screenshots."""
-    steps = steps_by_task(episodes, folder, codec)
-    screens = screens_of(chain.from_iterable(steps.values()), folder, codec)
-    if pages:
-        pointing, shown = pointing_steps(pages, codec)
-        steps |= pointing
-        screens |= shown
-    return steps, screens
+def soften_pointer(model: GuiPolicyForImageTextToText, temperature: float) -> None:
+    """Divide the pointer's scores by a temperature, so that the policy is less sure where to point.
+
+    Imitation makes a policy surer than it is right. Then all rollouts of a group point at the same wrong
+    element, and reinforcement learning has nothing to compare. The order of the scores stays the same.
+    """
+    with torch.no_grad():
+        for weight in model.pointer.query.parameters():
+            weight /= temperature
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:

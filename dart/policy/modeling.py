@@ -198,6 +198,12 @@ class PatchPointer(nn.Module):
         found: PointerHead = getattr(self, HEAD_NAME)
         return found
 
+    @property
+    def query(self) -> nn.Linear:
+        """The last layer that makes the query, in which scores are linear."""
+        last: nn.Linear = self.head.projection_dec[-1]
+        return last
+
     def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
         """Return patch keys [B, m, D].
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from dart.core.types import Step
-from dart.imitation.pretrain import PretrainConfig, lr_factor
+from dart.imitation.pretrain import PretrainConfig, lr_factor, soften_pointer
 from dart.imitation.samples import (
     batches,
     imitation_loss,
@@ -28,6 +28,7 @@ from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
 from dart.policy.protocols import Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vocabulary import Coordinates
 from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import BadDemonstrations
 
@@ -159,3 +160,18 @@ def test_the_learning_rate_warms_up_and_ends_near_zero() -> None:
     assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
     assert factors[4:] == sorted(factors[4:], reverse=True)
     assert 0.0 < factors[-1] < 0.2
+
+
+@pytest.mark.parametrize(("coordinates", "key_shape"), [("bins", (1, 32, 6)), ("pointer", (1, 6, 96))])
+def test_a_softened_pointer_divides_its_scores_by_the_temperature(
+    coordinates: Coordinates, key_shape: tuple[int, ...]
+) -> None:
+    policy = new_policy(GuiPolicyConfig(coordinates, vocab_size=2000), 0).eval()
+    draw = torch.Generator().manual_seed(0)
+    hidden, keys = torch.randn(1, 3, 96, generator=draw), torch.randn(key_shape, generator=draw)
+    before = policy.pointer(hidden, keys)
+
+    soften_pointer(policy, 2.0)
+
+    torch.testing.assert_close(policy.pointer(hidden, keys), before / 2)
+    assert before.std() > 0
