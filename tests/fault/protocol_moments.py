@@ -83,11 +83,11 @@ def plays(work: type, and_: Only = always) -> Only:
     return only
 
 
-def _stops(actor: Any, *_: Any) -> bool:
+def _stops(actor: Any, *_: Any, **__: Any) -> bool:
     return bool(actor._stopping.is_set)
 
 
-def _goes_on(actor: Any, *_: Any) -> bool:
+def _goes_on(actor: Any, *_: Any, **__: Any) -> bool:
     return not actor._stopping.is_set
 
 

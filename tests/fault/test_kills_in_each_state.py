@@ -30,7 +30,7 @@ from dart.core.seeds import TRAINING_SEEDS
 from dart.core.types import FaultKind
 from dart.curation.evaluation import INTERRUPTED
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey
-from dart.environments.simulated import SimulatedEnvironment
+from dart.environments.simulated import SimulatedEnvironment, screenshot_of
 from dart.run.tree import children, root_of
 from dart.store.browse_queries import RunBrowser
 from dart.store.integrity import check
@@ -45,9 +45,8 @@ from tests.fault.actors_under_test import eventually, sockets_left_to_the_collec
 from tests.fault.kill_moments import Moment, Plan
 from tests.fault.protocol_moments import ASKED, Setting, committed, taken
 
-TASK = "simulated/0"
-KILLS_DEADLINE_S = 120.0
-DEADLINE_S = 60.0
+TASK, PAGE = "simulated/0", "miniwob/click-checkboxes"
+DEADLINE_S = 20.0
 EPISODES = 6
 """Episodes of the evaluation before training."""
 
@@ -176,24 +175,20 @@ def running(run: Run, leaves_out: Iterable[str] = ()) -> Iterator[ActorSystem]:
 
 
 def await_kills(run: Run, plan: Sequence[Moment], nudge: Callable[[], None] = lambda: None) -> None:
-    """Wait until every moment of the plan has come; `nudge` is called again and again until then."""
-    names = [moment.name for moment in plan]
+    """Wait for every moment of the plan; `nudge` is called again and again until then."""
 
-    def explain() -> str:
-        struck = Plan.struck(run.folder)
-        return f"{len(struck)} of {len(names)} came; the run waits for: {names[len(struck)]}"
-
-    def are_done() -> bool:
+    def has_come(number: int) -> bool:
         nudge()
-        return len(Plan.struck(run.folder)) == len(names)
+        return len(Plan.struck(run.folder)) > number
 
-    eventually(are_done, "every kill of the plan", explain, KILLS_DEADLINE_S)
-    assert Plan.struck(run.folder) == names
+    for number, moment in enumerate(plan):
+        eventually(lambda n=number: has_come(n), f"kill {number} comes, {moment.name}", within_s=DEADLINE_S)
+    assert Plan.struck(run.folder) == [moment.name for moment in plan]
 
 
 def end(system: ActorSystem) -> None:
     system.stop()
-    eventually(lambda: system.wait(0.1), "every actor ended by itself", within_s=DEADLINE_S)
+    eventually(lambda: system.wait(0.1), "every actor ended by itself")
 
 
 def assert_sound(run: Run) -> None:
@@ -329,22 +324,28 @@ PLAY_SETTINGS = [
 @pytest.mark.timeout(900)
 def test_a_kill_in_each_state_of_an_episode_costs_what_the_docs_say_and_nothing_is_lost() -> None:
     with prepared(PLAY, PLAY_SETTINGS) as run:
-        with Store(run.paths.store, steps=local_blobs(run.paths.root).steps) as store:
-            store.add_demonstrations(
-                [demonstration_of(TASK, seed, [step_at(0)]) for seed in TRAINING_SEEDS[:GUIDES]]
-            )
+        add_guides(run)
         with running(run, leaves_out=("weight_sync", "trainer")) as system, run.browser() as record:
             await_kills(run, PLAY)
             eventually(lambda: record.episodes_finished() >= ROLLOUTS, f"{ROLLOUTS} rollouts are stored")
             end(system)
         assert_sound(run)
         assert assert_every_episode_is_as_undisturbed(run) >= ROLLOUTS
-        assert_attempts_are_counted_exactly(run)
+        assert_attempts_are_counted_exactly(run, PLAYED)
         assert_evaluated_once(run)
         assert_guided_once(run)
 
 
-def assert_attempts_are_counted_exactly(run: Run) -> None:
+def add_guides(run: Run) -> None:
+    """Add demonstrations of the first seeds, which groups with demonstrations are opened for."""
+    blobs = local_blobs(run.paths.root)
+    step = replace(step_at(0), screenshot_sha256=blobs.screenshots.put(screenshot_of(TASK, 0, 0)))
+    with Store(run.paths.store, steps=blobs.steps) as store:
+        store.add_demonstrations([demonstration_of(TASK, seed, [step]) for seed in TRAINING_SEEDS[:GUIDES]])
+
+
+def assert_attempts_are_counted_exactly(run: Run, plan: Iterable[str]) -> None:
+    """The record has the attempts that the kills of the plan cost, and no others."""
     rows = run.query("SELECT rollout_id, attempt, fault_kind FROM attempts")
     spent = {(rollout, attempt): kind for rollout, attempt, kind in rows}
     by_kills = {*run.notes(*COSTLY), *((rollout, attempt + 1) for rollout, attempt in run.notes(FORGOTTEN))}
@@ -353,7 +354,7 @@ def assert_attempts_are_counted_exactly(run: Run) -> None:
     assert {spent[one] for one in by_kills} == {FaultKind.INFRASTRUCTURE}
     unseen = spent.keys() - lost
     assert not unseen & {*run.notes(moments.RECEIVED)}
-    assert len(unseen) == sum(name in LOST_LEASES for name in PLAYED)
+    assert len(unseen) == sum(name in LOST_LEASES for name in plan)
     assert run.query(MISCOUNTED) == []
 
 
@@ -392,6 +393,31 @@ def assert_guided_once(run: Run) -> None:
     assert len({guide for guide, _, _ in rolled}) == len(rolled)
     for _, seed, reward in rolled:
         assert reward == asyncio.run(_undisturbed(run.config, TASK, seed, 0))[1] == 1.0
+
+
+BROWSER_PLAY = (
+    "a rollout: the environment is reset",
+    "a rollout: an answer is asked for",
+    "a rollout: an action is done",
+    "a rollout: it is judged",
+    "parking: it is in the record",
+    "a replay: a step is replayed",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+def test_a_kill_of_an_environment_with_a_browser_costs_the_same() -> None:
+    plan = [with_setting(name) for name in BROWSER_PLAY]
+    kind = ["environments.kind='miniwob'", f"tasks.train=['{PAGE}']", "evaluation.before=false"]
+    with prepared(plan, [*PLAY_SETTINGS, *kind]) as run:
+        with running(run, leaves_out=("weight_sync", "trainer")) as system, run.browser() as record:
+            await_kills(run, plan)
+            eventually(lambda: record.episodes_finished() >= MORE, f"{MORE} rollouts are stored")
+            end(system)
+        assert_sound(run)
+        assert_attempts_are_counted_exactly(run, BROWSER_PLAY)
 
 
 # ---- a whole tree: versions ----
@@ -438,12 +464,12 @@ def test_a_kill_in_each_state_of_a_version_leaves_every_engine_with_the_newest_o
             await_kills(run, plan, lambda: doubt(run, system))
             wanted = record.episodes_finished() + MORE
             eventually(lambda: record.episodes_finished() >= wanted, f"{MORE} more rollouts are stored")
-            eventually(lambda: is_at_rest(system), "nothing is played or trained", within_s=DEADLINE_S)
+            eventually(lambda: is_at_rest(system), "nothing is played or trained")
             newest = record.latest_version()
             assert newest is not None
             assert newest.version > 0
             served = f"every engine serves version {newest.version}, and nothing older is allowed"
-            eventually(lambda: versions_of(system) == {newest.version}, served, within_s=DEADLINE_S)
+            eventually(lambda: versions_of(system) == {newest.version}, served)
             end(system)
         assert_sound(run)
         assert_every_episode_is_as_undisturbed(run)
