@@ -315,7 +315,7 @@ class KilledEnvironment(EnvironmentActor):
         policy = self._player._policy
         self._answered, self._replayed = policy.answer, self._player._replay
         policy.answer = self._answer  # type: ignore[method-assign]
-        self._player._replay = self._replay  # type: ignore[method-assign]
+        self._player._replay = self._replay  # type: ignore[assignment, method-assign]
 
     async def _take(self, work: Work) -> None:
         self.work = work

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,8 @@ def await_kills(run: Run, plan: Sequence[Moment], nudge: Callable[[], None] = la
         return len(Plan.struck(run.folder)) > number
 
     for number, moment in enumerate(plan):
-        eventually(lambda n=number: has_come(n), f"kill {number} comes, {moment.name}", within_s=DEADLINE_S)
+        missing = f"kill {number} comes: {moment.name}"
+        eventually(partial(has_come, number), missing, within_s=DEADLINE_S)
     assert Plan.struck(run.folder) == [moment.name for moment in plan]
 
 
