@@ -13,7 +13,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Moment:
     name: str
     after: int = 0
     """Not before so many updates are committed."""
+    setting: str = ""
+    """What an environment has to do until then (`tests.fault.protocol_moments.Setting`); empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Plan:
     """The kills of a run that are left. Every process that is killed leaves a file in `struck`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._moments = [Moment(**one) for one in json.loads((folder / "plan.json").read_text())]
 
     @staticmethod
@@ -132,14 +134,25 @@ class Plan:
         return [path.read_text() for path in sorted((folder / "struck").iterdir())]
 
     def next(self) -> Moment | None:
-        done = len(list((self._folder / "struck").iterdir()))
+        done = len(list((self.folder / "struck").iterdir()))
         return self._moments[done] if done < len(self._moments) else None
 
+    def strike_if_next(self, name: str) -> None:
+        """Kill this process if this moment is the one that the plan waits for."""
+        if (moment := self.next()) is not None and moment.name == name:
+            self.strike(name)
+
     def strike(self, name: str) -> None:
-        done = len(list((self._folder / "struck").iterdir()))
-        (self._folder / "struck" / f"{done:03d}").write_text(name)
+        done = len(list((self.folder / "struck").iterdir()))
+        (self.folder / "struck" / f"{done:03d}").write_text(name)
         os.kill(os.getpid(), signal.SIGKILL)
         threading.Event().wait()  # the signal ends every thread of the process
+
+
+def arm(plan: Plan, places: Mapping[str, Place]) -> None:
+    """Have this process strike at each of these places, when the plan waits for it."""
+    for name, place in places.items():
+        wrap(place, functools.partial(plan.strike_if_next, name))
 
 
 def wrap(place: Place, strike: Callable[[], None]) -> None:
