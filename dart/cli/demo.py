@@ -31,8 +31,8 @@ def demo(
 ) -> None:
     """Watch a small policy learn one task in about 90 seconds, on two processor cores and without a GPU.
 
-    Nothing is scripted. Four browsers play the MiniWoB++ task click-dialog. The policy samples every answer. It
-    mostly fails at first, and GRPO updates it every few seconds. You see the success rate of the newest
+    Nothing is scripted. Four browsers play the MiniWoB++ task click-dialog. The policy samples every answer.
+    It mostly fails at first, and GRPO updates it every few seconds. You see the success rate of the newest
     rollouts, a web page of the run, one rollout step by step before and one after training, and the
     evaluations on held-out seeds before and after.
 
