@@ -218,7 +218,7 @@ def soften_pointer(model: GuiPolicyForImageTextToText, temperature: float) -> No
     """
     with torch.no_grad():
         for weight in model.pointer.query.parameters():
-            weight /= temperature
+            weight.div_(temperature)
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:

@@ -201,7 +201,8 @@ class PatchPointer(nn.Module):
     @property
     def query(self) -> nn.Linear:
         """The last layer that makes the query, in which scores are linear."""
-        last: nn.Linear = self.head.projection_dec[-1]
+        last = self.head.projection_dec[-1]
+        assert isinstance(last, nn.Linear)
         return last
 
     def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
