@@ -103,7 +103,7 @@ def test_a_demo_shows_its_page_a_rollout_before_and_after_and_what_to_do_next(
     address = demo.read_until("watch it in the browser: ").split()[-1]
     assert "<title>" in fetched(address)
     rollout = demo.read_until("with screenshots: ").split()[-1]
-    assert "Enter &#34;" in fetched(rollout), "the instruction of the task"
+    assert "Close the dialog" in fetched(rollout), "the instruction of the task"
 
     code, output = demo.ended()
 

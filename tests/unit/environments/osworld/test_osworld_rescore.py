@@ -334,6 +334,7 @@ def test_ctrl_c_ends_the_command_and_every_evaluation_under_way(run: Path, tmp_p
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for its jobs
     )
     try:
         within_s = time.monotonic() + 60 * slowness()
