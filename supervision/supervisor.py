@@ -160,18 +160,18 @@ class Supervisor(Actor):
 
     @receives(ChildReady)
     def child_ready(self, ready: ChildReady, child: Sender) -> None:
-        id_ = child.name.removesuffix(second_row(""))  # a spare has the name of the second row
+        id_ = _id_of(child)
         self._carry_out(self._core.ready(id_, ready.incarnation, self._now_s()))
 
     @receives(UsedUp)
     def child_used_up(self, used_up: UsedUp, child: Sender) -> None:
-        id_ = child.name.removesuffix(second_row(""))
+        id_ = _id_of(child)
         uses = self._processes.uses(id_, used_up.incarnation)
         self._carry_out(self._core.used(id_, used_up.incarnation, uses, self._now_s()))
 
     @receives(Preempted)
     def child_preempted(self, notice: Preempted, child: Sender) -> None:
-        id_ = child.name.removesuffix(second_row(""))
+        id_ = _id_of(child)
         self._carry_out(self._core.preempted(id_, notice.incarnation, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
@@ -489,6 +489,11 @@ class Supervisor(Actor):
 
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
+
+
+def _id_of(child: Sender) -> str:
+    """The id of the child that sent a message. A spare has the name of the second row."""
+    return child.name.removesuffix(second_row(""))
 
 
 def _starting(child: Child) -> list[int]:

@@ -57,7 +57,7 @@ class RunAccess(Protocol):
     async def know_prior(self, screen_id: int, screen: PageScreen, context: PriorContext) -> None:
         """Ask the policy for its answers on a screen, so that the prior of the screen is known.
 
-        context   what the policy is told of the screen beside its picture
+        context   text about the screen that the policy gets beside the screenshot
         """
         ...
 
@@ -236,7 +236,7 @@ class Explorer:
         return chosen
 
     def _context(self, site: _Site, screen_id: int) -> PriorContext:
-        """Return what the policy is told of a screen, by `exploration.prior_context_bytes`."""
+        """Return the text about a screen for the policy; empty if `exploration.prior_context_bytes` is 0."""
         most_bytes, graph = self._settings.prior_context_bytes, site.follower.graph
         if not most_bytes:
             return NO_CONTEXT

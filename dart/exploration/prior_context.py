@@ -48,7 +48,7 @@ OUTCOMES: Mapping[Effect, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PriorContext:
-    """What a model is told of a screen beside its picture."""
+    """The text about a screen that a model gets beside the screenshot."""
 
     text: str = ""
     """The text that follows the instruction; empty for none."""

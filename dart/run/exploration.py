@@ -55,7 +55,7 @@ class ExplorationResult:
     stopped_by: int
     """Number of the signal that ended the exploration; 0 if it ended by itself."""
     contexts_refused: int = 0
-    """Number of times that an engine refused what the policy was told of a screen, since the run began
+    """Number of times since the run began that an engine refused the text about a screen
     (`exploration.prior_context_bytes`)."""
 
 

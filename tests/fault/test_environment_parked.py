@@ -153,6 +153,10 @@ def running(
     system.board.close()
 
 
+def leased(store: Store) -> RolloutLease:
+    return store.lease_rollout(store.open_group(TASK, SEED, 2, STEP_CAP, 0), "env-000", 2e9)
+
+
 def requests(system: ActorSystem) -> int:
     slot = system.board.find("rollout-0")
     return 0 if slot is None else int(system.board.get(slot, "uses"))
@@ -169,8 +173,7 @@ async def written_answers(scratch: Path) -> list[str]:
 async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_stored_once(folder: Path) -> None:
     answers = await written_answers(folder / "oracle")
     with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
-        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
-        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        lease = leased(store)
         with running(folder, lease, {"answers": answers, "silent_from": 2, "version": 0}) as system:
             eventually(lambda: requests(system) == 3, "the third step waits for its answer")
             system.stop()
@@ -198,8 +201,7 @@ async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_store
 async def test_a_sigterm_to_an_environment_costs_no_attempt_and_no_restart(folder: Path) -> None:
     answers = await written_answers(folder / "oracle")
     with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
-        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
-        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        lease = leased(store)
         with running(folder, lease, {"answers": answers, "silent_from": 2, "version": 0}) as system:
             eventually(lambda: requests(system) == 3, "the third step waits for its answer")
             slot = system.board.find("env-000")
@@ -222,8 +224,7 @@ async def test_an_episode_whose_browser_is_killed_in_a_step_goes_on_there_and_as
     answers = await written_answers(folder / "oracle")
     engine = {"answers": answers, "silent_from": 99, "version": 0, "kill_at": kill_at}
     with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
-        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
-        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        lease = leased(store)
         with running(folder, lease, engine, "KillingEngine", turn_resumes=1, park_after_s=60.0) as system:
             eventually(
                 lambda: reader.rollout(lease.rollout_id).state is RolloutState.STORED,
@@ -247,8 +248,7 @@ async def test_without_resumes_a_killed_browser_costs_the_attempt(folder: Path) 
     answers = await written_answers(folder / "oracle")
     engine = {"answers": answers, "silent_from": 99, "version": 0, "kill_at": 2}
     with Store(folder / "store.db") as store:
-        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
-        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        lease = leased(store)
         with running(folder, lease, engine, "KillingEngine"):
             failed = folder / "logs" / "env-000.jsonl"
             eventually(

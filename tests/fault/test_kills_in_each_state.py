@@ -202,7 +202,7 @@ def assert_sound(run: Run) -> None:
     assert check(run.paths, run.config, full=True) == []
 
 
-# ---- what an episode shows that nobody disturbs ----
+# ---- screens and reward of an episode without kills ----
 
 
 async def _undisturbed(config: Config, task_id: str, seed: int, rollout_id: int) -> tuple[list[str], float]:

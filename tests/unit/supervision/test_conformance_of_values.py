@@ -183,6 +183,7 @@ def test_of_hundreds_of_temporary_children_nothing_is_remembered(world: BenchWor
         ({"budgets": 7}, "$.budgets"),
         ({"budgets": {"boredom": {"max_restarts": 1, "max_seconds": 1.0}}}, "'boredom'"),
         ({"retirement": {"max_agee_s": 1.0}}, "did you mean 'retirement.max_age_s'?"),
+        ({"preemptions": {"max_restart": 1}}, "did you mean 'preemptions.max_restarts'?"),
         ({"colour": "red"}, "known are "),
     ],
 )

@@ -282,10 +282,10 @@ def test_siblings_that_depend_on_a_preempted_child_are_restarted_with_it() -> No
     assert core.ready("a", 2, 4.0) == [Spawn("b", 2)]
 
 
-def test_a_notice_for_another_process_or_for_nobody_stops_nobody() -> None:
+def test_a_notice_for_an_earlier_process_or_an_unknown_child_changes_nothing() -> None:
     pool = Pool(child())
     assert pool.core.preempted("a", 2, pool.now_s) == []
-    assert pool.core.preempted("nobody", 1, pool.now_s) == []
+    assert pool.core.preempted("unknown", 1, pool.now_s) == []
 
 
 @pytest.mark.parametrize("breaker", [None, POLICY])
