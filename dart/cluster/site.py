@@ -5,7 +5,8 @@ root                     rest_for_one, as on one machine
 ├─ curator               decides what is played and what is trained
 ├─ machine-HOST          connects this node to the others, and decides which node carries which shard
 ├─ weight_sync           takes a new version through the engines
-└─ trainer               transient, significant
+├─ trainer               transient, significant
+└─ exploration           owner of the exploration graph; only if idle environments explore
 
 The shards of both pools (`dart.cluster.pool_shard`) are placed on nodes by `hosts` below `machine-HOST`.
 """
@@ -37,7 +38,7 @@ from dart.core import errors
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
-from dart.run.tree import root_of, single_children
+from dart.run.tree import exploration_owner, root_of, single_children
 from supervision.host_messages import HOSTS, Displace
 from supervision.host_specs import leader_spec
 
@@ -47,8 +48,9 @@ JOIN_S = 600.0
 END_S = 20.0
 """Longest wait in seconds for the launcher to end after the followers have stopped."""
 
-SERVICES = ("store", "curator", "weight_sync", "trainer")
-"""Actors of the control node that the actors of every node reach under these names."""
+SERVICES = ("store", "curator", "weight_sync", "trainer", "exploration")
+"""Actors of the control node that the actors of every node reach under these names. Without idle exploration
+there is no actor `exploration`, and nobody asks for it."""
 
 PARK_S = 60.0
 """Time in seconds in which shards may end when a run drains: episodes are finished or parked."""
@@ -91,7 +93,8 @@ class ClusterSite:
             capabilities=plan.capabilities[control.name],
             services=SERVICES,
         )
-        return root_of(config, (store, curator, machine, weight_sync, trainer))
+        owner = exploration_owner(dealt, run)
+        return root_of(config, (store, curator, machine, weight_sync, trainer, *owner))
 
     def poll(self) -> None:
         """Raise TemporaryError if the launcher has ended, because all agents have then ended, too."""

@@ -71,7 +71,6 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     store, curator, weight_sync, trainer = single_children(config, run)
     engines = pool_children(config, run, ROLLOUT_POOL, engine_names(config))
     environments = pool_children(config, run, ENVIRONMENT_POOL, environment_names(config))
-    owner = (exploration_child(config, run),) if config.exploration.enabled else ()
     return (
         store,
         curator,
@@ -81,7 +80,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
             ENVIRONMENT_POOL, pool_flags(config, ENVIRONMENT_POOL), environments, independent=True
         ),
         trainer,
-        *owner,
+        *exploration_owner(config, run),
     )
 
 
@@ -107,6 +106,14 @@ def exploration_child(config: Config, run: Mapping[str, Any], **spec: Any) -> Ch
     spec   other fields of the child spec
     """
     return _worker(config, run, "exploration", "dart.exploration.owner:ExplorationActor", **spec)
+
+
+def exploration_owner(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """Return the child spec of the owner of the exploration graph of a training run.
+
+    There is none unless idle environments explore (`exploration.enabled`).
+    """
+    return (exploration_child(config, run),) if config.exploration.enabled else ()
 
 
 def explorer_names(config: Config) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from actors.codec import Envelope, MessageKind, UndecodedMessage, message
 from actors.errors import ActorError, AskTimeout, Refused
 from actors.future import Future
 from actors.mailbox import MAX_OPEN_HANDLERS, REASON_CHARACTERS
+from actors.system_messages import ChildReady, Preempted, UsedUp
 from actors.testing import InMemorySystem
 from actors.timers import LONGEST_S
 
@@ -67,6 +68,20 @@ class Giver(Actor):
     @receives(GoOn)
     def go_on(self, call: GoOn, sender: Sender) -> Text:
         return Text(text="went on")
+
+
+class Parent(Giver):
+    """Keeps what its children tell it."""
+
+    def on_start(self) -> None:
+        super().on_start()
+        self.news: list[object] = []
+
+    @receives(ChildReady)
+    @receives(UsedUp)
+    @receives(Preempted)
+    def hear(self, news: ChildReady | UsedUp | Preempted, sender: Sender) -> None:
+        self.news.append(news)
 
 
 @pytest.fixture
@@ -195,6 +210,18 @@ def test_an_actor_with_too_much_under_way_gets_answers_links_and_can_be_stopped(
     bench.tell("giver", Stop())
     bench.settle()
     assert not bench.is_alive("giver")
+
+
+@pytest.mark.parametrize("news", [ChildReady(incarnation=1), UsedUp(incarnation=1), Preempted(incarnation=1)])
+def test_an_actor_with_too_much_under_way_takes_what_a_child_tells_only_once(
+    bench: InMemorySystem, news: object
+) -> None:
+    parent = bench.start(Parent, "giver")
+    fill(bench)
+    bench.tell("giver", news)
+    bench.settle()
+    assert parent.news == [news]
+    assert bench.board.get(parent.identity.slot, "refused") == 0
 
 
 def test_an_ask_that_came_too_late_is_refused_and_counted(bench: InMemorySystem) -> None:
