@@ -4,7 +4,7 @@ Runs the laptop job (configs/laptop.toml) with the real `dartrl train`, once for
 on a machine that should do nothing else. One run takes about twelve minutes, both evaluations included.
 
 Of each run OUT/seed-N/report.json is its own report as it came out, and OUT/seed-N/about.json says where and
-when it was measured. A run that failed is written into OUT/failures.jsonl and counted in the table. Started
+when it was measured, and which alarms were raised (docs/alarms.md): in a healthy run each is a false one. A run that failed is written into OUT/failures.jsonl and counted in the table. Started
 again, the program goes on with the seeds that have no report; a run that was interrupted begins anew.
 
 At the end: the table, OUT/laptop_seeds.json and OUT/laptop_seeds.md. Its intervals are over runs, not over
@@ -32,6 +32,8 @@ from typing import Any
 
 from benchmarks.actors import machine
 from benchmarks.runs import REPOSITORY, Run, discard, training
+from dart.store.reader import StoreReader
+from dart.telemetry.events import ALARM
 
 CONFIG = REPOSITORY / "configs" / "laptop.toml"
 RESULTS = Path(__file__).parent / "results" / "laptop_seeds"
@@ -167,6 +169,7 @@ def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> Non
     with training(config, directory, {**overrides, "run.seed": seed}) as child:
         _wait(child, seed, began_s, out)
         about |= {"wall_s": round(time.monotonic() - began_s, 1), "load_after": list(os.getloadavg())}
+        about |= {"alarms_raised": alarms_raised(child)}
     kept = _report_of(out, seed)
     kept.parent.mkdir(parents=True, exist_ok=True)
     (kept.parent / "about.json").write_text(json.dumps(about, indent=1) + "\n")
@@ -192,6 +195,12 @@ def _wait(child: Run, seed: int, began_s: float, out: Path) -> None:
     with (out / "failures.jsonl").open("a") as lines:
         lines.write(json.dumps(failure) + "\n")
     raise RunFailed(f"the run of seed {seed} failed ({failure['exit_code']}): {failure['last_words']}")
+
+
+def alarms_raised(child: Run) -> list[str]:
+    """Names of the alarms that a run raised, in order."""
+    with StoreReader(child.paths.record) as record:
+        return [one.subject for one in record.find_events(kinds=[ALARM]) if one.data["stage"] == "raised"]
 
 
 def _report_of(out: Path, seed: int) -> Path:
@@ -298,11 +307,25 @@ def summary(report: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def alarms_line(abouts: Sequence[Mapping[str, Any]]) -> str:
+    """How many alarms were raised in how many hours; empty if that was not noted of every run."""
+    if not all("alarms_raised" in about for about in abouts):
+        return ""
+    raised = [name for about in abouts for name in about["alarms_raised"]]
+    hours = sum(about["wall_s"] for about in abouts) / 3600
+    names = f" ({', '.join(sorted(set(raised)))})" if raised else ""
+    return f"Alarms raised: {len(raised)}{names} in {hours:.2f} hours."
+
+
 def publish(out: Path, reports: Reports) -> None:
     """Print the table, and write it down."""
+    files = [_report_of(out, seed).parent / "about.json" for seed in reports]
+    abouts = [json.loads(file.read_text()) if file.exists() else {} for file in files]
     log = out / "failures.jsonl"
     failures = len(log.read_text().splitlines()) if log.exists() else 0
     text = markdown(reports, failures)
+    if alarms := alarms_line(abouts):
+        text += f"{alarms}\n"
     (out / "laptop_seeds.json").write_text(json.dumps(to_json(reports, failures), indent=1) + "\n")
     (out / "laptop_seeds.md").write_text(text)
     print(text)

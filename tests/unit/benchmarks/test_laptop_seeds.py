@@ -53,6 +53,16 @@ def test_one_run_has_no_interval() -> None:
     assert "one run: no interval" in laptop_seeds.markdown({0: REPORTS[0]}, 0)
 
 
+def test_alarms_of_the_runs_are_told_with_the_hours_they_took() -> None:
+    quiet = {"wall_s": 1800.0, "alarms_raised": []}
+    loud = {"wall_s": 1800.0, "alarms_raised": ["equal_rewards", "task_unlearned", "equal_rewards"]}
+
+    assert laptop_seeds.alarms_line([quiet, quiet]) == "Alarms raised: 0 in 1.00 hours."
+    told = laptop_seeds.alarms_line([quiet, loud])
+    assert told == "Alarms raised: 3 (equal_rewards, task_unlearned) in 1.00 hours."
+    assert laptop_seeds.alarms_line([quiet, {"wall_s": 1800.0}]) == ""
+
+
 def test_what_one_run_did_not_measure_is_not_in_the_table() -> None:
     reports = {0: REPORTS[0], 1: report(25, 25, is_greedy=False)}
 
