@@ -6,8 +6,9 @@
     python -m benchmarks.grounding --join FILE FILE    # the table of seeds that were measured apart
 
 All heads have the same backbone (the small policy), data, batches and updates. Held-out pages have held-out
-seeds of the training tasks; unseen pages are of tasks that no training page is of. Controls: a random element
-of the page, the centre, the same model without the picture, the same model with another page's picture.
+seeds of the training tasks; unseen pages are of tasks that no training page is of, and the screens of the six
+sites are like none of them. Controls: a random element of the page, the centre, the same model without the
+picture, the same model with another page's picture.
 
 Attribute queries (kind, colour, shape, order) must beat a random element; text queries need reading and are
 reported as they are. Intervals are Student's t over seeds. The verifier chooses among the pointer head's
@@ -29,11 +30,12 @@ import torch
 
 from dart.config.sections import GroundingSettings
 from dart.core.screenspot import GroundingSample, read_screenspot
+from dart.environments.sites.catalogue import SITES as SITE_NAMES
 from dart.grounding import controls
 from dart.grounding.data import pixels_of
 from dart.grounding.evaluation import COUNTS, Grounded, ground_all
 from dart.grounding.jobs import train_job, train_verifier_job
-from dart.grounding.pages import TASKS, UNSEEN_TASKS, collect_pages
+from dart.grounding.pages import SITES, TASKS, UNSEEN_TASKS, collect_pages
 from dart.grounding.verification import Verified, choose
 from dart.grounding.verifier import load_verifier
 from dart.policy.pointer.model import GroundingModel, Point
@@ -64,6 +66,7 @@ class Size:
     pages: int = 2040
     held_out_pages: int = 170
     unseen_pages: int = 60
+    site_pages: int = 120
     updates: int = 1000
     verifier_updates: int = 300
     samples: int = 400
@@ -72,7 +75,14 @@ class Size:
 
 
 QUICK = Size(
-    pages=17, held_out_pages=17, unseen_pages=3, updates=4, verifier_updates=2, samples=10, control_samples=4
+    pages=17,
+    held_out_pages=17,
+    unseen_pages=3,
+    site_pages=6,
+    updates=4,
+    verifier_updates=2,
+    samples=10,
+    control_samples=4,
 )
 
 
@@ -109,8 +119,10 @@ def data_sets(folder: Path, size: Size) -> dict[str, list[GroundingSample]]:
         collect_pages(TASKS, size.held_out_pages, "held-out", folder / "held-out")
     if not (folder / "unseen").exists():
         collect_pages(UNSEEN_TASKS, size.unseen_pages, "held-out", folder / "unseen")
+    if not (folder / "sites").exists():
+        collect_pages([SITES + name for name in SITE_NAMES], size.site_pages, "held-out", folder / "sites")
     draw = random.Random(0)
-    sets = {name: read_screenspot(folder / name) for name in ("held-out", "unseen")}
+    sets = {name: read_screenspot(folder / name) for name in ("held-out", "unseen", "sites")}
     return {name: draw.sample(held, min(size.samples, len(held))) for name, held in sets.items()}
 
 
