@@ -4,8 +4,8 @@ Runs the laptop job (configs/laptop.toml) with the real `dartrl train`, once for
 on a machine that should do nothing else. One run takes about twelve minutes, both evaluations included.
 
 Of each run OUT/seed-N/report.json is its own report as it came out. OUT/seed-N/about.json says where and when
-it was measured, and which alarms were raised (docs/alarms.md): in a healthy run each is a false one. A run that
-failed is written into OUT/failures.jsonl and counted in the table. Started again, the program goes on with the
+it was measured, and which alarms were raised (docs/alarms.md): in a healthy run each is a false one. A failed
+run is written into OUT/failures.jsonl and counted in the table. Started again, the program goes on with the
 seeds that have no report; a run that was interrupted begins anew.
 
 At the end: the table, OUT/laptop_seeds.json and OUT/laptop_seeds.md. Its intervals are over runs, not over
