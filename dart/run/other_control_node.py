@@ -79,7 +79,8 @@ def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
         return
     with suppress(StoreUnavailable):  # the start that follows says why, or migrates an older record
         node = read_control_node(address)
-        if node is not None and node.began_unix_s != paths.lock.stat().st_mtime:
+        began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
+        if node is not None and node.began_unix_s != began_here_unix_s:
             _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
 
 
