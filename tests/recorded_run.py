@@ -24,6 +24,9 @@ ACTORS = ("store", "curator", "rollout-0", "weight_sync", "env-000", "env-001", 
 HOSTILE = "</script><script>alert(1)</script>"
 """An instruction as a page could have it."""
 
+NO_PID = 2**22 + 1
+"""No process has it: Linux gives none above 2**22."""
+
 
 def record_run(root: Path) -> RunPaths:
     """Two tasks, four groups, one update, faults, decisions, a demonstration, a board and logs."""
@@ -147,7 +150,7 @@ def _board(paths: RunPaths, now_s: float) -> None:
     for name in ("root", *ACTORS):
         parent = "launcher" if name == "root" else "environment_pool" if name.startswith("env-") else "root"
         slot = board.claim(name, parent)
-        fields = {"ready": 1, "beat_ns": board.now_ns(), "pid": 4321, "started_unix_s": now_s - 60.0}
+        fields = {"ready": 1, "beat_ns": board.now_ns(), "pid": NO_PID, "started_unix_s": now_s - 60.0}
         board.set_state(slot, ActorState.RUNNING, **fields)
     slot = board.claim("environment_pool", "root")
     board.set_state(slot, ActorState.RUNNING, ready=1, beat_ns=board.now_ns(), started_unix_s=now_s - 60.0)
@@ -155,7 +158,7 @@ def _board(paths: RunPaths, now_s: float) -> None:
     assert ill is not None
     board.set_state(ill, ActorState.BACKOFF, restarts=3, last_reason="signal 9", retry_unix_s=now_s + 5.0)
     board.close()
-    offender = reports.Offender(id="env-001", incarnation=2, pid=4321)
+    offender = reports.Offender(id="env-001", incarnation=2, pid=NO_PID)
     reports.append(
         paths.root,
         reports.SupervisorReport(
@@ -167,7 +170,7 @@ def _board(paths: RunPaths, now_s: float) -> None:
             last_words=("Traceback", HOSTILE),
         ),
     )
-    line = {"event": "actor_ready", "level": "info", "timestamp": "2026-11-21T13:45:13.948685Z", "pid": 4321}
+    line = {"event": "actor_ready", "level": "info", "timestamp": "2026-11-21T13:45:13.94868Z", "pid": NO_PID}
     (paths.logs / "env-001.jsonl").write_text(f"{json.dumps(line)}\nno json {HOSTILE}\n")
 
 
