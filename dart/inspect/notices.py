@@ -14,8 +14,11 @@ from dart.store.reader import StoreReader
 from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HELD
 
 
-def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> Iterator[str]:
-    """Yield a text for each problem that an operator should know of, besides the states of actors."""
+def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals], *, is_done: bool) -> Iterator[str]:
+    """Yield a text for each problem that an operator should know of, besides the states of actors.
+
+    is_done   whether the run has nothing more to do, so that its trainer stops by itself
+    """
     if (ends := signals.read(paths)) is not None:
         yield (
             f"the run ends: it received {signal.Signals(ends.signal).name} at {clock(ends.since_unix_s)}. "
@@ -36,9 +39,10 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
         yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
     yield from _restored_checkpoint(paths, store)
     yield from _cut_log(paths, store)
-    # The store and the trainer are not ready only while the disk refuses what they write.
-    waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
-    yield from _full_disk(paths, waiting)
+    if not is_done:
+        # The store and the trainer are not ready only while the disk refuses what they write.
+        waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
+        yield from _full_disk(paths, waiting)
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:

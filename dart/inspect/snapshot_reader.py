@@ -114,7 +114,7 @@ class SnapshotReader:
             parkings=parkings,
             parked_now=parked_now,
             events=self.events.of_kind,
-            notices=tuple(notices(self.paths, self.store, vitals)),
+            notices=tuple(notices(self.paths, self.store, vitals, is_done=phase is RunPhase.DONE)),
             alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
             engines=() if phase is RunPhase.DONE else engine_rows(vitals),

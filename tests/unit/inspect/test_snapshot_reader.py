@@ -205,6 +205,17 @@ def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
     assert not snapshot.is_healthy
 
 
+def test_a_trainer_that_stops_when_all_is_done_waits_for_no_room(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    (paths.root / "session.json").write_text(json.dumps(SESSION | {"training_ends_unix_s": 1.0}))
+    show(board, "trainer", ready=0)
+    config = load_config(None, ["evaluation.before=false", "evaluation.after=false"])
+    with SnapshotReader(paths, config) as reader:
+        snapshot = reader.read()
+    assert (snapshot.phase, snapshot.notices) == (RunPhase.DONE, ())
+
+
 def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_removed(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
