@@ -49,8 +49,8 @@ END_S = 20.0
 """Longest wait in seconds for the launcher to end after the followers have stopped."""
 
 SERVICES = ("store", "curator", "weight_sync", "trainer", "exploration")
-"""Actors of the control node that the actors of every node reach under these names. Without idle exploration
-there is no actor `exploration`, and nobody asks for it."""
+"""Names of actors of the control node that the actors of every node can send messages to. The actor
+`exploration` runs only if idle environments explore (`exploration.enabled`)."""
 
 PARK_S = 60.0
 """Time in seconds in which shards may end when a run drains: episodes are finished or parked."""

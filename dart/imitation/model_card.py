@@ -20,8 +20,8 @@ pipeline_tag: image-text-to-text
 
 A vision-language policy of {parameters:.2f} M parameters that looks at screenshots in a frame of 160x210 \
 pixels and answers with one action of the UI-TARS grammar. It is weak on purpose: reinforcement learning \
-starts here. Rebuild it with `dartrl pretrain`; architecture and figures: \
-`docs/decisions/0005-laptop-policy.md`.
+starts here. Rebuild it with `dartrl pretrain --coordinates {coordinates}`; architecture and \
+figures: `docs/decisions/0005-laptop-policy.md`.
 
 {success}
 
@@ -60,6 +60,7 @@ def card_text(config: "PretrainConfig", parameters: int, sampled: Rewards, greed
     settings += [(f"emphasis on `{task}`", f"{factor:g}") for task, factor in config.emphasis]
     return CARD.format(
         parameters=parameters / 1e6,
+        coordinates=config.coordinates,
         success=_success(config, sampled, greedy),
         data=_data(config),
         settings="\n".join(f"| {name} | {value} |" for name, value in settings),

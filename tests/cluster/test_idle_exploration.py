@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 SITE = "sites/calendar/explore"
 
-WITH_SITE = """
+WITH_SITE = f"""
 [set.environments]
 count = 2
 kind = "sites"
@@ -32,7 +32,7 @@ train = ["sites/calendar/easy"]
 
 [set.exploration]
 enabled = true
-tasks = ["sites/calendar/explore"]
+tasks = ["{SITE}"]
 lease_actions = 5
 """
 
@@ -62,8 +62,12 @@ def test_idle_environments_of_another_node_explore_and_the_graph_outlives_the_ru
 def _pause(run: Run) -> None:
     """Pause the run as soon as it takes requests."""
     command = [sys.executable, "-m", "dart", "pause", "--run-dir", str(run.paths.root)]
-    give_up_s = time.monotonic() + WAIT_S * slowness()
-    while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+    wait_s = WAIT_S * slowness()
+    give_up_s = time.monotonic() + wait_s
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s, check=False)
+        if done.returncode == 0:
+            return
         assert time.monotonic() < give_up_s, done.stdout + done.stderr + run.output()
 
 
@@ -71,6 +75,8 @@ def _await_steps(run: Run, number: int) -> list[ExploredStep]:
     give_up_s = time.monotonic() + WAIT_S * slowness()
     with StoreReader(run.paths.record) as reader:
         while len(steps := _steps(reader)) < number:
+            assert run.process is not None
+            assert run.process.poll() is None, run.output()
             assert time.monotonic() < give_up_s, (steps, run.output())
             time.sleep(0.2)
     return steps

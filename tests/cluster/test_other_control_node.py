@@ -12,21 +12,13 @@ from dart.core.record_address import ServerAddress
 from dart.core.run_directory import RunPaths
 from dart.inspect.time_budget import session_file
 from dart.run.other_control_node import SILENT_S, is_taken_over, take_over
-from dart.store.control_node import ControlNode, announce, note_end
+from dart.store.control_node import announce, note_end
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
+from tests import control_node
 
 SEEN_UNIX_S = 1000.0
-NODE = ControlNode(
-    address="a:1",
-    token="token",
-    version="0.1.0",
-    pid=1,
-    config="",
-    session='{"elapsed_s": 60.0}',
-    began_unix_s=SEEN_UNIX_S,
-    seen_unix_s=SEEN_UNIX_S,
-)
+NODE = replace(control_node.NODE, address="a:1", began_unix_s=SEEN_UNIX_S, seen_unix_s=SEEN_UNIX_S)
 
 
 @pytest.fixture

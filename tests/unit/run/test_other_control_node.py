@@ -1,6 +1,7 @@
 """A run directory without a lock is not the one that the control node of the record locked."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,24 +10,15 @@ from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.run import other_control_node
 from dart.store.control_node import ControlNode
+from tests.control_node import NODE
 
 
-def test_a_copied_run_directory_without_a_lock_waits_for_the_control_node_of_the_record(
+def test_a_copied_run_directory_without_a_lock_starts_if_the_control_node_of_the_record_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
-    now_s = time.time()
-    node = ControlNode(
-        address="control.example:8701",
-        token="t",
-        version="0",
-        pid=1,
-        config="",
-        session="",
-        began_unix_s=now_s - 60.0,
-        seen_unix_s=now_s - 2 * other_control_node.SILENT_S,
-    )
-    looked = []
+    node = replace(NODE, seen_unix_s=time.time() - 2 * other_control_node.SILENT_S)
+    looked: list[object] = []
 
     def read_control_node(address: object) -> ControlNode:
         looked.append(address)

@@ -7,21 +7,11 @@ from pathlib import Path
 import pytest
 
 from dart.core.record_address import RecordAddress
-from dart.store.control_node import ControlNode, announce, keep_announced, note_end, read_control_node
+from dart.store.control_node import announce, keep_announced, note_end, read_control_node
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
+from tests.control_node import NODE
 from tests.record_places import RecordPlaces
-
-NODE = ControlNode(
-    address="10.0.0.1:4000",
-    token="a-secret",
-    version="1.0",
-    pid=7,
-    config="[run]\n",
-    session="{}",
-    began_unix_s=100.25,
-    seen_unix_s=101.0,
-)
 
 
 @pytest.fixture
