@@ -134,10 +134,11 @@ class ChildEvaluation:
             raise TaskUnsupported(
                 self._task.task_id, f"its evaluation needs {LEFT_OUT.get(library, library)}"
             )
+        # Not every end comes after a metric, after which the child looks itself.
+        await self._answers.answer(LOOK, {})
         if isinstance(score := said.get("score"), float):
             return score
         if self._answers.lacks:
-            await self._answers.answer(LOOK, {})
             return 0.0
         raise self._failed(f"its evaluator broke: {said.get('raised')}")
 

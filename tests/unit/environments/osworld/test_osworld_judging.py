@@ -265,6 +265,18 @@ async def test_a_machine_that_fails_after_its_last_answer_is_a_fault(
         await score("gives", command, rule(score=1.0))
 
 
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [("is_there", {"type": "opened_file", "path": "/home/user/none"}), ("breaks", GOLD)],
+)
+async def test_a_machine_is_looked_at_when_a_getter_finds_no_file_and_when_an_evaluator_breaks(
+    score: Callable[..., Any], desktop: FakeDesktop, function: str, result: dict[str, Any]
+) -> None:
+    desktop.manager = None
+    with pytest.raises(WindowManagerDied):
+        await score(function, result)
+
+
 async def test_an_evaluation_that_does_not_end_is_killed(score: Callable[..., Any]) -> None:
     with pytest.raises(EvaluatorFailed, match=r"did not end within 1\.\d s and was killed"):
         await score("sleeps", GOLD, deadline_s=2.0)
