@@ -5,6 +5,7 @@
     python -m benchmarks.osworld_evaluators                  all cases; 0 differences are expected
     python -m benchmarks.osworld_evaluators --every 50       every 50th case
     python -m benchmarks.osworld_evaluators --other FOLDER   what another folder with ``desktop_env`` changes
+    python -m benchmarks.osworld_evaluators --out FILE       the counts and every difference as JSON, too
 
 A case goes the whole way of an evaluation: the task's order to the child, its getters, files through this
 process, the metric, and the rules of `dart.environments.osworld.judging`. Direct calls have none of that.
@@ -22,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +37,23 @@ from dart.environments.osworld.tasks import parse_task
 CORPUS = Path(__file__).with_name("osworld_corpus.py")
 CASES = "cases.json"
 CASES_OF_A_CHILD = 200
+DIFFERENT = "DIFFERENT"
 CASE_DEADLINE_S = 600.0
 """A case takes a fraction of a second; a busy machine must not end it."""
 
 CHILDREN = 3
 EXAMPLES = 20
 """Number of differences that are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many cases were compared, and with what result."""
+
+    evaluators: str
+    cases: int
+    functions: int
+    relations: Mapping[str, int]
 
 
 class CorpusAnswers:
@@ -109,10 +122,10 @@ def compared(direct: Any, judged: Any, lacks: bool) -> str:
         return "left out, a library is not installed"
     raises = isinstance(direct, str) and direct.startswith("raises")
     if not raises:
-        return "the same score" if direct == judged else "DIFFERENT"
+        return "the same score" if direct == judged else DIFFERENT
     if isinstance(judged, str) and judged.startswith("fails"):
         return "raises: no score"
-    return "raises over a missing file: 0" if lacks and judged == 0.0 else "DIFFERENT"
+    return "raises over a missing file: 0" if lacks and judged == 0.0 else DIFFERENT
 
 
 def call_directly(scoring: ScoringEnvironment, folder: Path, packages: Path | None = None) -> list[Any]:
@@ -148,6 +161,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--every", type=int, default=1, help="take every Nth case")
     parser.add_argument("--other", type=Path, help="folder with another desktop_env, to say what it changes")
     parser.add_argument("--corpus", type=Path, help="folder for the corpus; a temporary one by default")
+    parser.add_argument("--out", type=Path, help="file for the counts and all differences, as JSON")
     options = parser.parse_args(arguments)
     scoring = find_evaluators(options.evaluators)
     with tempfile.TemporaryDirectory() as temporary:
@@ -158,7 +172,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.other:
             direct, judged = (call_directly(scoring, folder, other) for other in (None, options.other))
             relations = [
-                "the same" if one == other else "DIFFERENT" for one, other in zip(direct, judged, strict=True)
+                "the same" if one == other else DIFFERENT for one, other in zip(direct, judged, strict=True)
             ]
         else:
             direct, judged = asyncio.run(in_both_ways(cases, folder, scoring))
@@ -166,20 +180,26 @@ def main(arguments: Sequence[str]) -> int:
                 compared(one, other, "missing" in case["result"])
                 for one, other, case in zip(direct, judged, cases, strict=True)
             ]
-    report(cases, direct, judged, relations, scoring.name)
-    return 1 if "DIFFERENT" in relations and not options.other else 0
+    differences = [row for row in zip(relations, cases, direct, judged, strict=True) if row[0] == DIFFERENT]
+    counts = Counts(
+        scoring.name,
+        len(cases),
+        len({case["function"] for case in cases}),
+        dict(Counter(relations).most_common()),
+    )
+    report(counts, differences)
+    if options.out:
+        found = {**asdict(counts), "differences": [row[1:] for row in differences]}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 1 if DIFFERENT in relations and not options.other else 0
 
 
-def report(
-    cases: Sequence[Any], direct: Sequence[Any], judged: Sequence[Any], relations: Sequence[str], name: str
-) -> None:
+def report(counts: Counts, differences: Sequence[Sequence[Any]]) -> None:
     """Print the counts, and the first differences."""
-    functions = {case["function"] for case in cases}
-    print(f"{name}: {len(cases)} cases of {len(functions)} functions")
-    for relation, count in Counter(relations).most_common():
+    print(f"{counts.evaluators}: {counts.cases} cases of {counts.functions} functions")
+    for relation, count in counts.relations.items():
         print(f"  {count:6}  {relation}")
-    different = [row for row in zip(relations, cases, direct, judged, strict=True) if row[0] == "DIFFERENT"]
-    for _, case, one, other in different[:EXAMPLES]:
+    for _, case, one, other in differences[:EXAMPLES]:
         print(json.dumps(case)[:200], "|", one, "|", str(other)[:160])
 
 

@@ -8,7 +8,7 @@ import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, Overrides
-from dart.cli.output import Format, Output, print_data
+from dart.cli.output import Format, Output, print_data, say, say_left_out
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -141,6 +141,7 @@ def _measure(settings: "Config", *, is_kept: bool, resume: bool) -> "Measurement
     if is_kept:
         refuse_at_once(RunPaths(settings.run.dir), resume=resume)
     require_installation(settings)
+    say_left_out(settings)
     from dart.run import evaluation
     from dart.run.listener import RunListener
 
@@ -162,3 +163,5 @@ def _print(found: "Measurement") -> None:
         Console().print(Printable(render(SuccessReport(after=report.before, answers=report.answers))))
         if len(rates) > 1:
             Console().print(Printable(render_pass_rates(rates)))
+    if found.judges.evaluators:
+        say(f"judged by {', '.join(found.judges.evaluators)}; -o json has the hash of each task's file")

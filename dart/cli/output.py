@@ -21,6 +21,8 @@ from dart.inspect.terminal_safe import Printable, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from dart.config.config import Config
+
 T = TypeVar("T")
 
 FOLLOW_EVERY_S = 0.5
@@ -57,6 +59,14 @@ Output = Annotated[
 def say(text: str, *, err: bool = False) -> None:
     """Print text for a person. Control characters become visible, so they have no effect on the terminal."""
     typer.echo(printable(text), err=err)
+
+
+def say_left_out(config: "Config") -> None:
+    """Say on standard error which tasks of a run give no result, and why."""
+    from dart.preflight.left_out_tasks import left_out_lines
+
+    for line in left_out_lines(config):
+        say(line, err=True)
 
 
 def print_list(

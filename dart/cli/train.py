@@ -9,7 +9,7 @@ import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
-from dart.cli.output import say
+from dart.cli.output import say, say_left_out
 from dart.policy.vocabulary import Coordinates
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     refuse_at_once(paths, resume=resume)
     fetch_if_allowed(config, say)
     require_installation(config)
+    say_left_out(config)
     from dart.run import app
     from dart.run.listener import ConsoleListener
 

@@ -14,7 +14,7 @@ import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, NewRunDir, Overrides, RunDir, chosen, is_address
-from dart.cli.output import say
+from dart.cli.output import say, say_left_out
 from dart.cli.train import training_config
 
 if TYPE_CHECKING:
@@ -234,6 +234,7 @@ def _up(
     _begin_or_continue(settings, resume=resume)
     fetch_if_allowed(settings, say)
     require_installation(settings)
+    say_left_out(settings)
     _run_daemon(settings, read, log_file, outlives_terminal=outlives_terminal)
 
 
@@ -327,6 +328,7 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
         say("\n".join(lines))
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
     require_installation(settings)
+    say_left_out(settings)
     say("everything that the run needs is there")
 
 
@@ -404,6 +406,7 @@ def _detach(
     _what_it_would_do(settings, paths, resume=resume)
     if is_local:
         require_installation(settings)
+        say_left_out(settings)
     make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log
     began = {file: file.stat().st_size if file.exists() else 0 for file in (log, paths.daemon_output)}

@@ -502,9 +502,15 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
 def trained_tasks(config: Config) -> tuple[str, ...]:
     """Return the tasks of `tasks.train` without those that the kind of environment leaves out of training.
     Evaluations play all tasks of `tasks.train`."""
-    name = KINDS[config.environments.kind].left_out
-    left_out: Collection[str] = resolve_name(name)(config) if name else ()
+    left_out = left_out_of_training(config)
     return tuple(task for task in config.tasks.train if task not in left_out)
+
+
+def left_out_of_training(config: Config) -> dict[str, str]:
+    """Return the tasks of `tasks.train` that training leaves out, with the reason of each."""
+    name = KINDS[config.environments.kind].left_out
+    reasons: Mapping[str, str] = resolve_name(name)(config) if name else {}
+    return {task: reasons[task] for task in config.tasks.train if task in reasons}
 
 
 def known_tasks(config: Config) -> Collection[str]:

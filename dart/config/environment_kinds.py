@@ -24,7 +24,11 @@ class EnvironmentKind:
     If this field is empty, every id that begins with the name of the kind is a task.
     """
     left_out: str = ""
-    """Function (config) that returns the ids of tasks that evaluations play and training does not."""
+    """Function (config) that returns the tasks that evaluations play and training does not, as a mapping from
+    task id to the reason."""
+    unplayable: str = ""
+    """Function (config) that returns the tasks of `tasks.train` that cannot be played on this system, as a
+    mapping from task id to what the task needs."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     is_page: bool = False
@@ -67,6 +71,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
         make="dart.environments.osworld.environment:make",
         task_ids="dart.environments.osworld.tasks:tasks_of",
         left_out="dart.environments.osworld.misjudged:left_out",
+        unplayable="dart.environments.osworld.coverage:unplayable",
         content_follows_from_seed=False,
     ),
 }

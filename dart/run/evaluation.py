@@ -6,7 +6,8 @@ was ended can continue where it was. It does not train, so it needs no memory or
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dart.config.sections import (
 from dart.core.errors import DartError
 from dart.core.pass_at_k import PassAtK, ks_of, mean_pass_at_k
 from dart.core.run_directory import RunPaths, write_atomically
+from dart.environments.osworld.judgements import read_judgements
 from dart.inspect.evaluation_scores import GREEDY
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport, to_json
 from dart.run.app import train
@@ -30,12 +32,37 @@ NO_TRAINING_MINUTES = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class Judges:
+    """The evaluators that judged the episodes of an evaluation, and the tasks that they read.
+
+    Only OSWorld's evaluators have versions; for other environments this is empty.
+    """
+
+    evaluators: tuple[str, ...] = ()
+    """Name and version, such as ``desktop-env 1.0.2``; several if the version changed before a resume."""
+    task_sha256: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Hashes of the task's file, by task id; several if the file changed before a resume."""
+
+
+def judges_of(run_dir: Path) -> Judges:
+    """Return what judged the episodes of a run."""
+    evaluators: dict[str, None] = {}
+    hashes: dict[str, dict[str, None]] = {}
+    for kept in read_judgements(run_dir):
+        evaluators[kept.evaluator] = None
+        hashes.setdefault(kept.task_id, {})[kept.task_sha256] = None
+    return Judges(tuple(evaluators), {task: tuple(one) for task, one in sorted(hashes.items())})
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """What an evaluation measured."""
 
     report: RunReport
     stopped_by: int | None = None
     """Number of the signal that ended the evaluation before its last episode; None if it is complete."""
+    judges: Judges = Judges()
+    """What judged the episodes."""
 
     @property
     def tables(self) -> list[tuple[SuccessReport, list[PassAtK]]]:
@@ -89,7 +116,7 @@ def measure(config: Config, *, resume: bool = False, listener: RunListener | Non
     result = train(config, resume=resume, listener=listener)
     if result.failure:
         raise DartError(result.failure)
-    found = Measurement(result.report, result.stopped_by)
+    found = Measurement(result.report, result.stopped_by, judges_of(config.run.dir))
     text = json.dumps(as_json(found, config), indent=2)
     write_atomically(RunPaths(config.run.dir).report, f"{text}\n".encode(), 0o644)
     return found
@@ -103,6 +130,8 @@ def as_json(found: Measurement, config: Config) -> dict[str, Any]:
     return {
         "checkpoint": str(config.training.policy),
         "is_complete": found.stopped_by is None,
+        "evaluators": list(found.judges.evaluators),
+        "task_sha256": {task: list(hashes) for task, hashes in found.judges.task_sha256.items()},
         "answers": [
             {
                 **to_json(report),

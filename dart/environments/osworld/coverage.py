@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dart.config.config import Config
 from dart.environments.faults import TaskUnsupported
 from dart.environments.osworld.judging import BROWSER, not_known
 from dart.environments.osworld.misjudged import MISJUDGED
@@ -50,6 +51,17 @@ def find(task_id: str, tasks: Path, scoring: ScoringEnvironment) -> Found:
     except TaskUnsupported as error:
         return Found(None, [f"a valid task file: {error}"])
     return Found(task, not_known(task, scoring))
+
+
+def unplayable(config: Config) -> dict[str, str]:
+    """Return the tasks of `tasks.train` that cannot be played on this system, with what each needs.
+
+    raises    EvaluatorsMissing if the evaluators are not installed
+    """
+    osworld = config.environments.osworld
+    scoring = find_evaluators(osworld.evaluators)
+    found = {task_id: find(task_id, osworld.tasks, scoring) for task_id in config.tasks.train}
+    return {task_id: "; ".join(one.needs) for task_id, one in found.items() if one.needs}
 
 
 def reaches(task: OSWorldTask, scoring: ScoringEnvironment) -> Iterator[str]:

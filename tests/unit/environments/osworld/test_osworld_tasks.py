@@ -10,9 +10,12 @@ from dart.config.config import Config, trained_tasks
 from dart.curation.run_phases import RunPlan
 from dart.curation.settings import settings_of
 from dart.environments.faults import TaskUnsupported, UnknownTask
+from dart.environments.osworld import judging
 from dart.environments.osworld.coverage import main
 from dart.environments.osworld.misjudged import MISJUDGED
 from dart.environments.osworld.tasks import Check, SetupStep, load_task, parse_task, task_ids
+from dart.preflight.left_out_tasks import left_out_lines
+from dart.run.evaluation import measuring
 
 PLAIN: dict[str, Any] = {
     "id": "x",
@@ -165,3 +168,50 @@ def test_training_leaves_out_what_is_judged_wrongly_and_evaluations_play_it() ->
         "osworld/os/x",
         wrong,
     }
+
+
+def test_a_start_says_which_tasks_give_no_result_and_why(tmp_path: Path, evaluators: Path) -> None:
+    wrong = next(iter(MISJUDGED))
+    for task_id, evaluator in {
+        wrong: {"func": "exact_match", "result": {"type": "rule"}},
+        "osworld/os/fine": {"func": "exact_match", "result": {"type": "rule"}},
+        "osworld/os/new": {"func": "check_of_next_year", "result": {"type": "rule"}},
+    }.items():
+        path = tmp_path / f"{task_id.removeprefix('osworld/')}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"instruction": "x", "evaluator": evaluator}))
+    osworld = {"tasks": str(tmp_path), "evaluators": str(evaluators)}
+    config = Config.model_validate(
+        {
+            "tasks": {"train": [wrong, "osworld/os/fine", "osworld/os/new"]},
+            "environments": {"kind": "osworld", "osworld": osworld},
+        }
+    )
+
+    cannot = [
+        "1 of 3 tasks cannot be played here; their episodes end without a result:",
+        "  osworld/os/new: the function 'check_of_next_year', which desktop-env 0.0.1 does not have",
+    ]
+    assert list(left_out_lines(config)) == [
+        "1 of 3 tasks are left out of training, because their evaluation is wrong; evaluations play them:",
+        f"  {wrong}: {MISJUDGED[wrong]}",
+        *cannot,
+    ]
+    assert list(left_out_lines(measuring(config, tmp_path, tmp_path / "run"))) == cannot
+
+
+def test_a_task_that_runs_code_is_named_at_the_start_where_there_is_no_sandbox(
+    tmp_path: Path, evaluators: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "has_sandbox", lambda: False)
+    (tmp_path / "os").mkdir()
+    evaluator = {"func": "runs", "result": {"type": "rule"}}
+    (tmp_path / "os" / "x.json").write_text(json.dumps({"instruction": "x", "evaluator": evaluator}))
+    osworld = {"tasks": str(tmp_path), "evaluators": str(evaluators)}
+    config = Config.model_validate(
+        {"tasks": {"train": ["osworld/os/x"]}, "environments": {"kind": "osworld", "osworld": osworld}}
+    )
+
+    (_, line) = left_out_lines(config)
+
+    assert "bubblewrap" in line
