@@ -62,6 +62,10 @@ class AlignmentFolder:
         """Delete the result of a stage, so that --resume continues the stage."""
         self._result(stage).unlink(missing_ok=True)
 
+    def forget_run(self, stage: AlignmentStage) -> None:
+        """Delete the run of a stage, so that the stage begins anew."""
+        shutil.rmtree(self.of(stage), ignore_errors=True)
+
     def write_report(self, report: Result) -> None:
         """Write the closing report. Raises OSError."""
         write_atomically(self.report, _as_json(report), 0o644)

@@ -157,12 +157,26 @@ class _Stages:
 
     def _measure(self, checkpoint: Path) -> Result:
         test = self._folder.of(AlignmentStage.DATA) / Split.TEST.value
-        return _with_model(partial(measure, checkpoint, test, self._config.grounding.held_out))
+        found = _with_model(partial(measure, checkpoint, test, self._config.grounding.held_out))
+        return {"checkpoint": str(checkpoint), **found}
 
     def _align(self) -> Result:
+        self._refuse_other_base()
+        self._folder.forget_run(AlignmentStage.TRAIN)  # it began with the policy that was aligned before
         train = self._folder.of(AlignmentStage.DATA) / Split.TRAIN.value
         with self._folder.fresh(AlignmentStage.ALIGN) as place:
             return _with_model(partial(train_aligned, self._config.grounding, train, place))
+
+    def _refuse_other_base(self) -> None:
+        """Raise UsageError if another base policy was measured than the one that is aligned."""
+        base = self._config.grounding.base
+        measured = self._folder.results()[AlignmentStage.MEASURE_BASE].get("checkpoint", str(Path(base)))
+        if measured != str(Path(base)):
+            self._folder.withdraw(AlignmentStage.MEASURE_BASE)
+            raise UsageError(
+                f"grounding.base is {base}, but the base policy that was measured is {measured}; --resume "
+                f"measures {base} and goes on with it"
+            )
 
     def _train(self) -> Result:
         paths = self._folder.run_of(AlignmentStage.TRAIN)

@@ -122,7 +122,7 @@ class _FileReader:
         name = self._text(number, entry, "img_filename")
         image = self._image(number, name)
         size = self._size(number, image)
-        if "img_size" in entry and [*entry["img_size"]] != [*size]:
+        if "img_size" in entry and entry["img_size"] != [*size]:
             raise self._refusal(
                 number,
                 f"img_size says {entry['img_size']}, but {image} has {size[0]}x{size[1]} pixels; "
@@ -141,7 +141,7 @@ class _FileReader:
             source=str(entry.get("data_source") or entry.get("application") or entry.get("platform") or ""),
             kind=str(entry.get("kind", "")),
             query=str(entry.get("query", "")),
-            elements=tuple(Box(x, y, x + w, y + h) for x, y, w, h in entry.get("elements", ())),
+            elements=tuple(self._elements(number, entry, size)),
             provenance=entry.get("provenance", {}),
         )
 
@@ -162,7 +162,7 @@ class _FileReader:
         )
 
     def _size(self, number: int, image: Path) -> tuple[int, int]:
-        """Return width and height of a screenshot from its file's header."""
+        """Return width and height of a screenshot."""
         if image not in self._sizes:
             try:
                 self._sizes[image] = _image_size(image)
@@ -182,6 +182,17 @@ class _FileReader:
             return cut_box(left, top, right, bottom, size)
         except ValueError as error:
             raise self._refusal(number, f"{error}; correct or remove this entry") from error
+
+    def _elements(self, number: int, entry: Mapping[str, Any], size: tuple[int, int]) -> Iterator[Box]:
+        """Yield the boxes of all elements of a screenshot, cut to it."""
+        found = entry.get("elements", [])
+        if not isinstance(found, list) or not all(map(is_four_numbers, found)):
+            raise self._refusal(number, "expected elements to be a list of lists of four numbers")
+        for left, top, width, height in found:
+            try:
+                yield cut_box(left, top, left + width, top + height, size)
+            except ValueError as error:
+                raise self._refusal(number, f"in elements, {error}; correct or remove it") from error
 
     def _refusal(self, number: int, problem: str) -> GroundingDataError:
         return GroundingDataError(f"{self._file}, entry {number}: {problem}")
@@ -214,12 +225,17 @@ def _image_folders(file: Path) -> list[Path]:
 
 
 def _image_size(image: Path) -> tuple[int, int]:
-    with image.open("rb") as opened:
-        start = opened.read(32)
-    if start.startswith(b"\x89PNG"):
-        return png_size(start)
+    """Return width and height of a screenshot. Raises OSError or SyntaxError for one that is damaged.
+
+    The whole file is read, so that a damaged screenshot is an error now, and not in the middle of a job.
+    """
     with opened_picture(image) as picture:
-        return picture.size
+        size = picture.size
+        if picture.format == "PNG":
+            picture.verify()  # the check sums only, without decoding
+        else:
+            picture.load()
+        return size
 
 
 # ---- splitting ----

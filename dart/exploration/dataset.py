@@ -198,6 +198,7 @@ def _outcome_queries(
 ) -> list[GraphQuery]:
     """Return the outcome queries of a screen. A query that would fit several of its elements is left out."""
     by_words: defaultdict[str, list[GraphQuery]] = defaultdict(list)
+    clicks_of = _clicks_by_words(graph, node)
     known = {centre(one.box): one for one in targets(node.screen)}
     for candidate in graph.candidates(node.screen_id):
         outcome = outcomes.get((node.screen_id, candidate.key))
@@ -216,8 +217,24 @@ def _outcome_queries(
                     step_id=outcome.step_id,
                 )
             )
-    alone = [queries[0] for queries in by_words.values() if len(queries) == 1]
+    alone = [queries[0] for words, queries in by_words.items() if clicks_of[words] == 1]
     return [query for query in alone if not _says_so_itself(query) and not _is_switch(graph, query)]
+
+
+def _clicks_by_words(graph: Graph, node: ScreenNode) -> Counter[str]:
+    """Return how many clicks of a screen ever had an outcome of these words, by words.
+
+    Every try counts, also that of an element without text, and one that was never repeated.
+    """
+    clicks = {one.key for one in graph.candidates(node.screen_id) if one.act is ExploreAct.CLICK}
+    led_to = {
+        (hop.action, outcome_words(node.screen, graph.nodes[target].screen))
+        for hop, targets in graph.edges()
+        if hop.source_id == node.screen_id and hop.action in clicks
+        for target in targets
+        if target is not None
+    }
+    return Counter(words for _, words in led_to)
 
 
 def _says_so_itself(query: GraphQuery) -> bool:

@@ -7,13 +7,23 @@
     return ['http:', 'https:', 'file:', 'about:'].includes(url.protocol) 
       && (LOCAL.includes(url.hostname) || url.hostname.endsWith('.localhost'));
   };
+  // Where a form sends to. A field named `action` hides the form's own property, and the property `formAction` of
+  // a button without that attribute is the address of the page, so the attributes are read.
+  const attribute = (e, name) => e ? Element.prototype.getAttribute.call(e, name) : null;
+  const sendsTo = (form, button) => {
+    const given = attribute(button, 'formaction') ?? attribute(form, 'action');
+    try {
+      return new URL(given || location.href, document.baseURI).href;
+    } catch {
+      return 'about:invalid';  // the browser sends nothing either
+    }
+  };
   if (!window.dartLocalForms) {
     window.dartLocalForms = true;
     const send = HTMLFormElement.prototype.submit;
-    HTMLFormElement.prototype.submit = function () { if (isLocal(this.action || location.href)) send.call(this); };
+    HTMLFormElement.prototype.submit = function () { if (isLocal(sendsTo(this))) send.call(this); };
     addEventListener('submit', (event) => {
-      const target = event.submitter?.formAction || event.target.action || location.href;
-      if (!isLocal(target)) { event.preventDefault(); event.stopImmediatePropagation(); }
+      if (!isLocal(sendsTo(event.target, event.submitter))) { event.preventDefault(); event.stopImmediatePropagation(); }
     }, true);
   }
 
@@ -80,7 +90,7 @@
       is_clear: hit !== null && (e === hit || e.contains(hit) || (hit.contains(e) && hit === e.closest('label'))),
       is_field: roleOf(e) === 'textbox' || e.isContentEditable,
       leads_to: e.tagName === 'A' && e.href ? e.href : '', opens: e.target === '_blank' || e.hasAttribute('download'),
-      sends_to: sends ? (e.getAttribute('formaction') ? e.formAction : form.action || location.href) : '',
+      sends_to: sends ? sendsTo(form, e) : '',
     });
   }
   const page = document.scrollingElement;

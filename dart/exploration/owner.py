@@ -17,8 +17,14 @@ from dart.core.exploration import Effect, ExploredStep, HeldLease, LeaseEnd, Ste
 from dart.core.record_address import parse_record_address
 from dart.core.records import StoredResult
 from dart.exploration.follower import GraphFollower
-from dart.exploration.graph import Graph
-from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
+from dart.exploration.planning import (
+    UNREACHED_MOST,
+    AllExplored,
+    Assignment,
+    Waiting,
+    failed_resets,
+    next_assignment,
+)
 from dart.exploration.reports import record_of_report
 from dart.store.client import WRITE_DEADLINE_S, result_of
 from dart.store.patience import AT_START
@@ -50,6 +56,9 @@ class ExplorationActor(Actor):
         }
         for follower in self._followers.values():
             follower.follow()
+        self._failed_before = {
+            task_id: failed_resets(follower.graph) for task_id, follower in self._followers.items()
+        }
         self._finished: dict[str, str] = {}
         self._lock = Lock()
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._end_overdue()))
@@ -67,11 +76,11 @@ class ExplorationActor(Actor):
         """
         async with self._lock:
             held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
-            for task_id, follower in self._followers.items():
+            for task_id in self._followers:
                 if task_id in self._finished:
                     continue
                 at = call.at if (call.task_id, call.seed) == (task_id, self._settings.seed) else None
-                found = self._next(follower.graph, at, held)
+                found = self._next(task_id, at, held)
                 if isinstance(found, AllExplored):
                     self._finish(task_id, found.reason)
                     continue
@@ -81,11 +90,19 @@ class ExplorationActor(Actor):
         return self._over(held)
 
     def _next(
-        self, graph: Graph, at: int | None, held: list[HeldLease]
+        self, task_id: str, at: int | None, held: list[HeldLease]
     ) -> Assignment | Waiting | AllExplored:
+        graph = self._followers[task_id].graph
         screens = {one.screen_id for one in held if one.screen_id is not None}
         given_up = self._reader.unreached_screens(UNREACHED_MOST)
-        return next_assignment(graph, at if at in graph.nodes else None, screens, given_up, self._settings)
+        return next_assignment(
+            graph,
+            at if at in graph.nodes else None,
+            screens,
+            given_up,
+            self._settings,
+            self._failed_before[task_id],
+        )
 
     async def _lease(
         self, call: m.ExploreRequest, task_id: str, found: Assignment

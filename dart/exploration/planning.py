@@ -54,17 +54,19 @@ def next_assignment(
     held: Collection[int],
     given_up: Collection[int],
     settings: ExplorationSettings,
+    failed_before: int = 0,
 ) -> Assignment | Waiting | AllExplored:
     """Decide what an explorer does next.
 
     at         screen that the explorer shows; None if it has to begin with a reset
     held       screens that other explorers hold
     given_up   screens that are given up because known ways to them led elsewhere
+    failed_before   result of `failed_resets` when the run was started: a resumed run tries anew
     """
     if graph.actions >= settings.actions:
         return AllExplored(f"all {settings.actions} actions are used up")
     if not graph.roots:
-        failed = sum(step.effect is Effect.FAULT for step in graph.steps)
+        failed = failed_resets(graph) - failed_before
         if failed >= RESETS_FAILED_MOST:
             return AllExplored(f"its start screen could not be shown: {failed} resets failed")
         return Assignment(way=START, screen_id=None)
@@ -77,6 +79,11 @@ def next_assignment(
     if not settings.confirm_share:
         return AllExplored(why_not)
     return _repetition(graph, at, held, given_up) or (Waiting() if held else AllExplored(why_not))
+
+
+def failed_resets(graph: Graph) -> int:
+    """Return how many resets failed before the start screen was ever shown; 0 once it was shown."""
+    return 0 if graph.roots else sum(step.effect is Effect.FAULT for step in graph.steps)
 
 
 def why_not_expand(graph: Graph, settings: ExplorationSettings) -> str:

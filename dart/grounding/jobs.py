@@ -50,7 +50,8 @@ BUSY_DEADLINE_S = 600.0
 def train_job(settings: GroundingSettings, out: Path, report: Report = print) -> GroundingModel:
     """Train a grounding model as `[grounding]` says, and write its checkpoint to the new folder `out`.
 
-    Raises ConfigurationError without data, GroundingDataError, CheckpointError, UnsupportedCheckpoint.
+    Raises ConfigurationError without data or if training diverges, GroundingDataError, CheckpointError,
+    UnsupportedCheckpoint.
     """
     return train_on(settings, _training_samples(settings), out, report)
 
@@ -61,7 +62,8 @@ def train_on(
     """Train a grounding model as `train_job` does, but on these samples; `grounding.data` is ignored."""
     model = _first_model(settings, samples)
     report(f"training the head {settings.head} on {len(samples)} samples")
-    train_grounding(model, samples, _steps(settings), report)
+    with _divergence_as_error():
+        train_grounding(model, samples, _steps(settings), report)
     out.mkdir(parents=True)
     model.save(out)
     return model
@@ -73,9 +75,19 @@ def train_verifier_job(settings: GroundingSettings, out: Path, report: Report = 
     with _base(settings, [*_instructions(samples), QUESTION.replace(INSTRUCTION, "")]) as base:
         verifier = load_verifier(base, ModelPlacement(is_trained=True))
         report(f"training a verifier on {len(samples)} samples")
-        train_verifier(verifier, samples, _steps(settings), report)
+        with _divergence_as_error():
+            train_verifier(verifier, samples, _steps(settings), report)
     out.mkdir(parents=True)
     verifier.save(out)
+
+
+@contextmanager
+def _divergence_as_error() -> Iterator[None]:
+    """Raise ConfigurationError in place of FloatingPointError, which says that training diverged."""
+    try:
+        yield
+    except FloatingPointError as error:
+        raise ConfigurationError(f"{error}: change grounding.lr or grounding.seed") from error
 
 
 def _training_samples(settings: GroundingSettings) -> list[GroundingSample]:

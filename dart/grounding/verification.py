@@ -65,14 +65,15 @@ class MarkedPoint:
 
 
 def training_points(
-    samples: Sequence[GroundingSample], patch: Point, draw: random.Random
+    samples: Sequence[GroundingSample], patch: Callable[[GroundingSample], Point], draw: random.Random
 ) -> Iterator[MarkedPoint]:
     """Yield one right and one wrong point for each sample, except for elements that fill the screen.
 
     The wrong points are in turn the centre of another element, a near miss and a random point. If a sample
     has no point of one kind, the next kind is taken; if it has none at all, its wrong point is missing.
 
-    patch   width and height of a patch of the model whose candidates will be verified, in fractions
+    patch   returns width and height of a patch of the model whose candidates will be verified, in fractions
+            of the sample's screen
     """
     turn = 0
     for sample in samples:
@@ -81,7 +82,7 @@ def training_points(
             continue
         turn += 1
         yield MarkedPoint(sample, _inside(box, draw), True)
-        if (wrong := _wrong_point(sample, box, patch, turn, draw)) is not None:
+        if (wrong := _wrong_point(sample, box, patch(sample), turn, draw)) is not None:
             yield MarkedPoint(sample, wrong, False)
 
 

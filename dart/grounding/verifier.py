@@ -6,7 +6,7 @@ the two words must be one token, because first pieces of longer words would not 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def train_verifier(
     Raises GroundingDataError when no sample makes a point, FloatingPointError when a gradient is not finite.
     """
     torch.manual_seed(steps.seed)
-    points = _endless(samples, verifier.patch(pixels_of(samples[0].image)), steps.seed)
+    points = _endless(samples, _patches_of(verifier), steps.seed)
     verifier.module.train()
     weights = [weight for weight in verifier.module.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)
@@ -183,7 +183,22 @@ def verifier_loss(verifier: Verifier, points: Sequence[MarkedPoint]) -> Tensor:
     return F.cross_entropy(logits, wanted.to(logits.device))
 
 
-def _endless(samples: Sequence[GroundingSample], patch: Point, seed: int) -> Iterator[MarkedPoint]:
+def _patches_of(verifier: Verifier) -> Callable[[GroundingSample], Point]:
+    """Return a function that gives the size of a patch on a sample's screen, which depends on its size."""
+    known: dict[tuple[int, int], Point] = {}
+
+    def patch(sample: GroundingSample) -> Point:
+        size = sample.width_px, sample.height_px
+        if size not in known:
+            known[size] = verifier.patch(pixels_of(sample.image))
+        return known[size]
+
+    return patch
+
+
+def _endless(
+    samples: Sequence[GroundingSample], patch: Callable[[GroundingSample], Point], seed: int
+) -> Iterator[MarkedPoint]:
     draw = random.Random(seed)
     while True:
         points = list(training_points(draw.sample(list(samples), len(samples)), patch, draw))

@@ -5,10 +5,13 @@ They need `make osworld-score`. `benchmarks.osworld_evaluators` compares their s
 
 import asyncio
 import contextlib
+import dataclasses
 import shutil
+import signal
 import subprocess
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,13 @@ import pytest
 
 from dart.config.machine_address import MachineAddress
 from dart.environments.deadlines import counting_down
-from dart.environments.faults import EnvironmentFault, EvaluatorFailed, InfrastructureFault, TaskUnsupported
+from dart.environments.faults import (
+    EnvironmentFault,
+    EvaluatorFailed,
+    InfrastructureFault,
+    MachineHung,
+    TaskUnsupported,
+)
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import judge
 from dart.environments.osworld.providers import free_port
@@ -28,6 +37,7 @@ from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_serv
 
 EVALUATORS = Path(__file__).parents[2] / ".venv-osworld-score"
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
+PAGE = "data:text/html,<title>One</title>"
 DEADLINE_S = 300.0
 HANGS_S = 20.0
 
@@ -95,11 +105,27 @@ def desktop(tmp_path: Path) -> FakeDesktop:
     return found
 
 
+class BesideABrowser(httpx2.AsyncBaseTransport):
+    """A guest whose browser is a real one, at a port of this computer."""
+
+    def __init__(self, guest: httpx2.AsyncBaseTransport, port: int) -> None:
+        self._guest, self._port = guest, port
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.port != self._port:
+            return await self._guest.handle_async_request(request)
+        async with httpx2.AsyncHTTPTransport() as browser:
+            response = await browser.handle_async_request(request)
+            content = await response.aread()
+        return httpx2.Response(response.status_code, stream=httpx2.ByteStream(content))
+
+
 def setting_of(desktop: FakeDesktop, tmp_path: Path, transport: Any = None, chromium: int = 9222) -> Setting:
     address = MachineAddress(host="127.0.0.1", chromium=chromium)
+    guest = transport or httpx2.ASGITransport(app=guest_server(desktop))
     return Setting(
         task_id="osworld/x/y",
-        guest=Guest("vm", address, transport or httpx2.ASGITransport(app=guest_server(desktop))),
+        guest=Guest("vm", address, guest if chromium == 9222 else BesideABrowser(guest, chromium)),
         cache=tmp_path / "cache",
         scratch=tmp_path / "scratch",
         password="p",
@@ -147,6 +173,65 @@ async def test_a_fault_of_the_machine_during_a_judgement_is_never_a_number(
         await score(KINDS[kind], hung, HANGS_S)
 
 
+class BreaksLater(httpx2.AsyncBaseTransport):
+    """A guest that answers some requests and is gone then."""
+
+    def __init__(self, desktop: FakeDesktop, answers: int) -> None:
+        self._guest = httpx2.ASGITransport(app=guest_server(desktop))
+        self._left = answers
+        self.asked = 0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked += 1
+        if self.asked > self._left:
+            raise httpx2.ConnectError("connection refused")
+        return await self._guest.handle_async_request(request)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_machine_that_dies_after_any_of_its_answers_gives_no_number(
+    desktop: FakeDesktop, tmp_path: Path, kind: str
+) -> None:
+    await dies_after_any_answer(KINDS[kind], desktop, tmp_path)
+
+
+async def dies_after_any_answer(
+    kind: tuple[str, Any, Any], desktop: FakeDesktop, tmp_path: Path, **options: Any
+) -> None:
+    """Count the answers of a whole judgement; then let the machine die after one of them, two of them, ..."""
+    whole = BreaksLater(desktop, answers=1_000)
+    with contextlib.suppress(EvaluatorFailed, TaskUnsupported):
+        await score(kind, setting_of(desktop, tmp_path, whole, **options))
+    assert whole.asked >= 1
+    for answers in range(1, whole.asked):
+        with pytest.raises((InfrastructureFault, TaskUnsupported)):
+            await score(kind, setting_of(desktop, tmp_path, BreaksLater(desktop, answers), **options))
+
+
+@pytest.fixture
+async def truncating() -> AsyncIterator[int]:
+    """The port of a server that announces more bytes than it sends, whatever it is asked."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4096\r\n\r\nPK")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_body_that_ends_too_early_gives_no_number(
+    tmp_path: Path, truncating: int, desktop: FakeDesktop, kind: str
+) -> None:
+    setting = setting_of(desktop, tmp_path)
+    address = MachineAddress(host="127.0.0.1", server=truncating)
+    with pytest.raises(InfrastructureFault):
+        await score(KINDS[kind], dataclasses.replace(setting, guest=Guest("vm", address)))
+
+
 @pytest.mark.parametrize("kind", [kind for kind, row in KINDS.items() if row[2]["type"] == "cloud_file"])
 async def test_a_file_of_the_network_that_cannot_be_had_is_never_a_number(
     desktop: FakeDesktop, tmp_path: Path, kind: str
@@ -171,9 +256,16 @@ async def test_code_that_a_machine_prints_reaches_nothing_of_this_computer(
     assert not reached.exists()
 
 
+@dataclasses.dataclass(frozen=True)
+class Browser:
+    """A real Chromium."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[int]:
-    """The debugging port of a real Chromium."""
+def browser(tmp_path: Path) -> Iterator[Browser]:
     port = free_port()
     options = [
         "--headless",
@@ -181,30 +273,54 @@ def browser(tmp_path: Path) -> Iterator[int]:
         f"--remote-debugging-port={port}",
         f"--user-data-dir={tmp_path}/b",
     ]
-    process = subprocess.Popen(
-        [CHROMIUM, *options, "data:text/html,<title>One</title>"], stderr=subprocess.DEVNULL
-    )
-    yield port
+    process = subprocess.Popen([CHROMIUM, *options, PAGE], stderr=subprocess.DEVNULL)
+    await_browser(port)
+    yield Browser(port, process)
     process.kill()
     process.wait()
 
 
+def await_browser(port: int) -> None:
+    gives_up_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < gives_up_s:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/json/version"):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"no browser answers at port {port}")
+
+
 @pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")
 async def test_pages_are_read_through_the_relayed_port_of_the_browser(
-    desktop: FakeDesktop, tmp_path: Path, browser: int
+    desktop: FakeDesktop, tmp_path: Path, browser: Browser
 ) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{browser}/json/version")
-                break
-            except OSError:
-                await asyncio.sleep(0.5)
-    setting = setting_of(desktop, tmp_path, chromium=browser)
-    page = "data:text/html,<title>One</title>"
-    for url, expected in ((page, 1.0), ("https://other.example", 0.0)):
+    setting = setting_of(desktop, tmp_path, chromium=browser.port)
+    for url, expected in ((PAGE, 1.0), ("https://other.example", 0.0)):
         kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[url]))
         try:
             assert await score(kind, setting) == expected
         except EnvironmentFault as error:
             pytest.fail(str(error))
+
+
+@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")
+async def test_a_machine_that_dies_while_its_pages_are_read_gives_no_number(
+    desktop: FakeDesktop, tmp_path: Path, browser: Browser
+) -> None:
+    kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[PAGE]))
+
+    await dies_after_any_answer(kind, desktop, tmp_path, chromium=browser.port)
+
+
+@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")
+async def test_a_browser_that_hangs_gives_no_number_and_one_that_was_closed_has_no_pages(
+    desktop: FakeDesktop, tmp_path: Path, browser: Browser
+) -> None:
+    kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[PAGE]))
+    setting = setting_of(desktop, tmp_path, chromium=browser.port)
+    browser.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(MachineHung, match="json/version"):
+        await score(kind, setting)
+
+    browser.process.kill()
+    browser.process.wait()
+    assert await score(kind, setting) == 0.0

@@ -27,6 +27,9 @@ NO_TEXT = "codec can't decode"
 LOOK = "look"
 """Name of the question whether the machine still works."""
 
+BROWSER_ANSWERS_S = 10.0
+"""Time in seconds in which a browser that works answers with its version, also while a page is busy."""
+
 FILE = "file of the cache"
 """Recorded in place of a question, for a file that was in the evaluators' cache folder from the beginning."""
 
@@ -52,7 +55,9 @@ class Answers(Protocol):
 class GuestAnswers:
     """Answers from the guest in its present state."""
 
-    def __init__(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
+    def __init__(self, task: OSWorldTask, setting: Setting, left_s: LeftS, *, browses: bool = False) -> None:
+        """browses   whether the evaluation reads pages of the guest's browser"""
+        self._browses = browses
         self.lacks: list[str] = []
         self._setting = setting
         self._guest = setting.guest
@@ -92,7 +97,15 @@ class GuestAnswers:
         return value
 
     async def _on_look(self) -> None:
+        """Raise a fault if the machine does not work, or if its browser, of which pages are read, hangs.
+
+        Getters take a browser that hangs for one without pages. A browser that was closed is no fault.
+        """
         (await read_guest_state(self._guest, deadline_s=self._left_s())).refuse_dead()
+        if self._browses:
+            await self._guest.chromium(
+                "GET", "/json/version", deadline_s=min(BROWSER_ANSWERS_S, self._left_s())
+            )
 
     async def _on_file(self, path: str) -> bytes | None:
         return self._found(await self._guest.file(path, deadline_s=self._left_s()), path)

@@ -72,7 +72,7 @@ async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment
     An infeasible task scores 0 here, because its reward depends on what the policy declared and not on the
     machine (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
-    answers = GuestAnswers(task, setting, left_s)
+    answers = GuestAnswers(task, setting, left_s, browses=browses(task, scoring))
     return await judged(task, scoring, answers, left_s, setting.guest)
 
 
@@ -92,17 +92,22 @@ async def judged(
     readings: list[Reading] = []
     score = 0.0
     if not task.is_infeasible:
-        browses = any(BROWSER in scoring.functions[f"get_{look['type']}"] for look in task.looks())
-        if browses and guest is None:
+        reads_pages = browses(task, scoring)
+        if reads_pages and guest is None:
             raise EvaluatorFailed(
                 task.task_id, "its evaluation reads pages of a browser, which are not recorded"
             )
         files = dict(answers.files())
         readings += [Reading(question=FILE, arguments={"name": name}, answer=files[name]) for name in files]
-        async with scoring_process(scoring, guest if browses else None) as process:
+        async with scoring_process(scoring, guest if reads_pages else None) as process:
             evaluation = ChildEvaluation(task, process, answers, readings)
             score = await evaluation.score(files, left_s)
     return Judgement(score=score, evaluator=scoring.name, task_sha256=task.sha256, readings=tuple(readings))
+
+
+def browses(task: OSWorldTask, scoring: ScoringEnvironment) -> bool:
+    """Whether the evaluation of a task reads pages of the guest's browser."""
+    return any(BROWSER in scoring.functions.get(f"get_{look.get('type')}", ()) for look in task.looks())
 
 
 class ChildEvaluation:

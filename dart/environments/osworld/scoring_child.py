@@ -209,7 +209,10 @@ def _scored(
 
 
 def _looked_up(config: Any, machine: "AskedGuest", evaluators: Evaluators) -> Any:
-    return evaluators.named("getters", f"get_{config['type']}")(machine, config)
+    found = evaluators.named("getters", f"get_{config['type']}")(machine, config)
+    if machine.browses:  # its calls to the browser do not pass through the parent
+        machine.look()
+    return found
 
 
 def _entry(column: Any, index: int) -> Any:
@@ -225,9 +228,11 @@ class AskedGuest:
     vm_ip, server_port, chromium_port, vlc_port = HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT
     vm_platform, vm_machine, current_use_proxy = "Linux", "x86_64", False
 
-    def __init__(self, ask: Callable[..., Any], cache_dir: str) -> None:
+    def __init__(self, ask: Callable[..., Any], cache_dir: str, *, browses: bool = False) -> None:
+        """browses   whether getters read pages of the guest's browser"""
         self._ask = ask
         self.cache_dir = cache_dir
+        self.browses = browses
         self.controller = self
 
     def look(self) -> None:
@@ -415,11 +420,12 @@ def main(arguments: Sequence[str]) -> int:
             module.requests = requests  # type: ignore[attr-defined]
 
     evaluators = Evaluators(root, patch)
+    machine = AskedGuest(pipes.ask, str(cache), browses=bool(browser))
     with contextlib.suppress(struct.error):  # the end of the orders
         while True:
             order = pipes.read()
             _fill(cache, order["files"])
-            pipes.write(_end(order["evaluator"], AskedGuest(pipes.ask, str(cache)), evaluators))
+            pipes.write(_end(order["evaluator"], machine, evaluators))
             evaluators.needs.clear()
     os._exit(0)  # neither a thread nor an exit function of theirs keeps it
 

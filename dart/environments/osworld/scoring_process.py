@@ -178,7 +178,8 @@ async def _browser(guest: Guest, path: Path) -> AsyncIterator[None]:
         assert task is not None
         relays.add(task)
         try:
-            await _relayed(guest, reader, writer)
+            with contextlib.suppress(asyncio.CancelledError):  # at the end; asyncio prints it otherwise
+                await _relayed(guest, reader, writer)
         finally:
             relays.discard(task)
             writer.close()

@@ -125,6 +125,11 @@ def test_a_box_that_is_a_pixel_too_large_is_cut(tmp_path: Path) -> None:
         ([{**V2, "data_type": "?"}], "text or icon"),
         ([{**V2, "instruction": ""}], "expected a text under 'instruction'"),
         ([{**V2, "img_size": [50, 50]}], "img_size says"),
+        ([{**V2, "img_size": 160}], "img_size says 160"),
+        ([{**V2, "elements": 3}], "entry 0: expected elements to be a list of lists of four numbers"),
+        ([V2, {**V2, "elements": [[1, 2, 3]]}], "entry 1: expected elements"),
+        ([{**V2, "elements": [[1, 2, 0, 9]]}], "entry 0: in elements, .* correct or remove it"),
+        ([{**V2, "elements": [[90, 2, 40, 9]]}], "entry 0: in elements, .* lies outside"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_entry(tmp_path: Path, entries: Any, problem: str) -> None:
@@ -135,6 +140,15 @@ def test_what_cannot_be_used_is_refused_with_its_entry(tmp_path: Path, entries: 
 def test_a_screenshot_that_is_no_image_is_refused(tmp_path: Path) -> None:
     file = data_set(tmp_path, [V2])
     (tmp_path / "images" / "one.png").write_text("not found")
+
+    with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
+        read_screenspot(file)
+
+
+def test_a_screenshot_that_is_cut_off_is_refused_before_anything_is_trained_on(tmp_path: Path) -> None:
+    file = data_set(tmp_path, [V2])
+    image = tmp_path / "images" / "one.png"
+    image.write_bytes(image.read_bytes()[:-20])
 
     with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
         read_screenspot(file)

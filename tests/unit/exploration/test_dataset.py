@@ -68,6 +68,21 @@ def test_an_outcome_that_two_elements_have_is_ambiguous() -> None:
     assert kinds(graph_of_two(2, other_way=True))[QueryKind.OUTCOME] == 0
 
 
+def test_an_outcome_that_another_click_had_only_once_is_ambiguous() -> None:
+    graph = graph_of_two(2)
+    graph.add_step(step(20, 1, click("Basket", 1).key, Effect.KNOWN_SCREEN, 2))
+    assert kinds(graph)[QueryKind.OUTCOME] == 0
+
+
+def test_an_outcome_that_an_element_without_text_has_is_ambiguous() -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("home", elements=(button("Cart"), button("", 1)))))
+    graph.add_node(node(2, screen("cart", elements=(button("Cart"), heading("Shopping cart")))))
+    for number, key in enumerate((click("Cart").key, click("", 1).key) * 2):
+        graph.add_step(step(1 + number, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    assert kinds(graph)[QueryKind.OUTCOME] == 0
+
+
 def test_an_outcome_is_named_by_a_new_heading_then_a_new_title_then_a_text_that_appeared() -> None:
     before = screen("same", elements=(button("Old"),))
     after = screen("same", elements=(button("Old"), button("New", 1)))

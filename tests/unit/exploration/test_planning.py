@@ -11,6 +11,7 @@ from dart.exploration.planning import (
     AllExplored,
     Assignment,
     Waiting,
+    failed_resets,
     frontier,
     next_assignment,
 )
@@ -156,3 +157,14 @@ def test_memory_q_ranks_by_value_and_the_other_strategies_keep_the_order() -> No
     assert MemoryQStrategy(graph, random.Random(0)).ranked(1, both) == both
     assert LeastTried(graph).ranked(1, both) == both
     assert RandomWalk(random.Random(0), 8).ranked(1, both) == both
+
+
+def test_a_resumed_run_tries_again_to_show_a_site_that_was_given_up() -> None:
+    graph = Graph()
+    for number in range(RESETS_FAILED_MOST):
+        graph.add_step(step(number + 1, None, "", Effect.FAULT, None))
+    before = failed_resets(graph)
+    assert isinstance(next_assignment(graph, None, (), (), SETTINGS, before), Assignment)
+    for number in range(RESETS_FAILED_MOST):
+        graph.add_step(step(number + 100, None, "", Effect.FAULT, None))
+    assert isinstance(next_assignment(graph, None, (), (), SETTINGS, before), AllExplored)

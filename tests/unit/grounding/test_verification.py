@@ -1,6 +1,7 @@
 """Choosing among candidates, and the points that a verifier learns from."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_elements_inside_of_the_box_are_no_negatives() -> None:
 def test_there_are_as_many_right_as_wrong_points_of_all_three_kinds() -> None:
     elements = [Box(10, 10, 30, 30), Box(60, 60, 80, 80)]
     samples = [made_sample(elements[0], elements)] * 30
-    points = list(training_points(samples, (0.05, 0.05), random.Random(0)))
+    points = list(training_points(samples, lambda _: (0.05, 0.05), random.Random(0)))
     right = [one.point for one in points if one.is_right]
     wrong = [one.point for one in points if not one.is_right]
     box = Box(0.1, 0.1, 0.3, 0.3)
@@ -72,4 +73,24 @@ def test_there_are_as_many_right_as_wrong_points_of_all_three_kinds() -> None:
 
 
 def test_an_element_that_fills_the_screen_teaches_nothing() -> None:
-    assert list(training_points([made_sample(Box(0, 0, 95, 95))], (0.1, 0.1), random.Random(0))) == []
+    samples = [made_sample(Box(0, 0, 95, 95))]
+    assert list(training_points(samples, lambda _: (0.1, 0.1), random.Random(0))) == []
+
+
+def test_a_near_miss_is_as_far_outside_as_the_patches_of_its_own_screen_are_large() -> None:
+    wide = made_sample(Box(10, 10, 30, 30))
+    tall = replace(wide, height_px=200, box=Box(10, 20, 30, 60))
+    patches = {100: (0.05, 0.1), 200: (0.1, 0.05)}
+    draw = random.Random(0)
+
+    points = [
+        one
+        for _ in range(20)
+        for one in training_points([wide, tall], lambda sample: patches[sample.height_px], draw)
+    ]
+
+    box = Box(0.1, 0.1, 0.3, 0.3)
+    for height_px, patch in patches.items():
+        wrong = {one.point for one in points if one.sample.height_px == height_px and not one.is_right}
+        assert wrong & {*near_misses(box, patch)}
+        assert not wrong & ({*near_misses(box, patch[::-1])} - {*near_misses(box, patch)})
