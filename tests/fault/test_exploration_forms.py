@@ -1,6 +1,5 @@
 """What an explorer's clicks send away, on pages of a real browser: nothing to a host that is not local."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,9 @@ from dart.environments.browser.environment import CHROMIUM
 from dart.exploration.page_look import LOOK
 
 FAR_HOST = "elsewhere.example"
+
+LOADED = "document.readyState === 'complete' || new Promise((done) => addEventListener('load', done))"
+"""JavaScript: wait until the page is loaded."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -80,10 +82,7 @@ async def test_no_click_sends_a_form_to_a_host_that_is_not_local(tmp_path: Path,
         page = await browser.open_page()
         for name in FORMS:
             await page.post("Page.navigate", {"url": f"http://127.0.0.1:{port}/{name}"})
-            while not await page.evaluate(
-                "document.readyState === 'complete' && !!document.body?.children[0]"
-            ):
-                await asyncio.sleep(0.05)
+            await page.evaluate(LOADED)
             await page.evaluate(LOOK)
             await page.evaluate("document.getElementById('send').click()")
             await page.evaluate("new Promise((done) => setTimeout(done, 300))")
