@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(6 * DEA
 def aligning(run_dir: Path, *words: str) -> "subprocess.Popen[str]":
     overrides = [word for value in TINY for word in ("--set", value)]
     return subprocess.Popen(
-        [sys.executable, "-m", "dart", "align", "--run-dir", str(run_dir), *words, *overrides],
+        [sys.executable, "-m", "dart", "align", "--run-dir", str(run_dir), *overrides, *words],
         env={**os.environ, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -64,11 +65,18 @@ def test_a_loop_that_is_killed_and_interrupted_goes_on_to_its_report(tmp_path: P
     assert f"go on with `dartrl align --resume --run-dir {run_dir}`" in output
     finished_s = explored.stat().st_mtime
 
+    other = shutil.copytree("configs/base-policy-pointer", tmp_path / "other")
+    refused = aligning(run_dir, "--resume", "--set", f"grounding.base={other}")
+    output, _ = refused.communicate(timeout=DEADLINE_S)
+    assert refused.returncode == 2, output
+    assert f"grounding.base is {other}, but the base policy that was measured is" in output
+    assert not measured.exists(), "--resume measures it"
+
     resumed = aligning(run_dir, "--resume")
     output, _ = resumed.communicate(timeout=3 * DEADLINE_S)
     assert resumed.returncode == 0, output
     assert "1 of 6, explore: finished before" in output
-    assert "3 of 6, measure-base: finished before" in output
+    assert "2 of 6, data: finished before" in output
     assert explored.stat().st_mtime == finished_s, "no finished stage is repeated"
     check_report(run_dir)
     assert [path.name for path in run_dir.iterdir() if path.name.endswith(".new")] == []

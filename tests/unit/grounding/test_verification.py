@@ -85,8 +85,9 @@ def test_a_near_miss_is_as_far_outside_as_the_patches_of_its_own_screen_are_larg
 
     points = [
         one
-        for _ in range(20)
-        for one in training_points([wide, tall], lambda sample: patches[sample.height_px], draw)
+        for order in ([wide, tall], [tall, wide])
+        * 20  # a sample's turn decides on the kind of its wrong point
+        for one in training_points(order, lambda sample: patches[sample.height_px], draw)
     ]
 
     box = Box(0.1, 0.1, 0.3, 0.3)
