@@ -190,7 +190,7 @@ class PatchPointer(nn.Module):
         self.near = nn.Conv2d(config.stem_channels[2], size, 1)
         self.far = nn.Linear(size, size, bias=False)
         self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
-        self.add_module(HEAD_NAME, PointerHead(size, dropout=0.0))
+        self.add_module(HEAD_NAME, PointerHead(size))
 
     @property
     def head(self) -> PointerHead:

@@ -123,7 +123,7 @@ def attach_head(module: Any, folder: Path) -> None:
             "make a checkpoint with a head by `python -m dart.policy.pointer_checkpoint`, or use another one"
         )
     like = next(module.parameters())
-    head = load_head(weights, int(module.config.get_text_config().hidden_size), dropout=0.0)
+    head = load_head(weights, int(module.config.get_text_config().hidden_size))
     module.add_module(HEAD_NAME, head.to(like.device, like.dtype))
 
 

@@ -22,10 +22,6 @@ HEAD_NAME = "multi_patch_pointer_head"
 
 HEADS = 8
 
-DROPOUT = 0.1
-"""Dropout of the head while the policy is trained by supervision. Reinforcement learning needs 0: a position
-must be scored under the distribution from which it was sampled."""
-
 NEVER = -1e9
 """The logit of a patch that is padding; finite, so that entropies stay numbers."""
 
@@ -38,18 +34,17 @@ class PointerHead(nn.Module):
     """Self-attention over patches, then one MLP for their keys and one for the query: 8 d^2 + 10 d weights.
 
     The attributes have the names of the published weights: `projection_enc` makes keys, `projection_dec`
-    queries.
+    queries. There is no dropout: a patch is scored under the distribution from which it was sampled.
     """
 
-    def __init__(self, size: int, dropout: float = DROPOUT) -> None:
+    def __init__(self, size: int) -> None:
         """size   width d of the language model, a multiple of HEADS"""
         super().__init__()
         if size % HEADS:
             raise ValueError(f"expected a width that {HEADS} heads divide, got {size}")
         self.size = size
-        self.self_attention = nn.MultiheadAttention(size, HEADS, dropout=dropout, batch_first=True)
+        self.self_attention = nn.MultiheadAttention(size, HEADS, batch_first=True)
         self.layer_norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(dropout)
         self.projection_enc = _mlp(size)
         self.projection_dec = _mlp(size)
 
@@ -78,7 +73,7 @@ class PointerHead(nn.Module):
         padding = None if mask is None or context is not None else ~mask
         context = patches if context is None else context
         seen, _ = self.self_attention(patches, context, context, key_padding_mask=padding, need_weights=False)
-        keys: Tensor = self.projection_enc(self.layer_norm(patches + self.dropout(seen)))
+        keys: Tensor = self.projection_enc(self.layer_norm(patches + seen))
         return keys
 
 
@@ -95,7 +90,7 @@ def head_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
 
 
-def load_head(weights: Mapping[str, Tensor], size: int, dropout: float = DROPOUT) -> PointerHead:
+def load_head(weights: Mapping[str, Tensor], size: int) -> PointerHead:
     """Make a head from published weights or from weights that this project saved.
 
     weights   the head's weights as `head_weights` returns them
@@ -103,7 +98,7 @@ def load_head(weights: Mapping[str, Tensor], size: int, dropout: float = DROPOUT
 
     Raises HeadMismatch when a weight is missing, unknown, or has another shape.
     """
-    head = PointerHead(size, dropout)
+    head = PointerHead(size)
     expected = {name: tuple(value.shape) for name, value in head.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in weights.items()}
     wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))

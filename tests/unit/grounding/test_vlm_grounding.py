@@ -1,16 +1,19 @@
 """Grounding with the layout of Qwen2.5-VL and random weights: it trains, saves, loads and grounds."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from dart.config.sections import EvaluationSettings, GroundingSettings
 from dart.core.screenspot import read_screenspot
 from dart.grounding.data import batch_of, pixels_of
-from dart.grounding.jobs import evaluate_job, train_job
+from dart.grounding.jobs import evaluate_job, train_job, train_verifier_job
 from dart.grounding.verifier import load_verifier
 from dart.policy.load import ModelPlacement
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
@@ -178,3 +181,38 @@ def test_an_instruction_with_a_special_token_is_text(with_head: Path, data: Path
 def test_a_vision_language_checkpoint_whose_words_are_pieces_is_no_verifier(tiny: Path) -> None:
     with pytest.raises(UnsupportedCheckpoint, match="to be one token"):
         load_verifier(tiny)
+
+
+@pytest.fixture(scope="module")
+def with_answers(tiny: Path) -> Path:
+    """The tiny checkpoint with True and False as tokens, as large vocabularies have them."""
+    folder = tiny.parent / "with-answers"
+    shutil.copytree(tiny, folder)
+    module = AutoModelForImageTextToText.from_pretrained(tiny)
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.add_tokens(["True", "False"])
+    module.resize_token_embeddings(len(tokenizer))
+    module.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_verifier_trains_saves_and_loads(data: Path, with_answers: Path, tmp_path: Path) -> None:
+    settings = GroundingSettings(data=(data,), base=str(with_answers), updates=2, batch=2, lr=1e-4)
+    out = tmp_path / "verifier"
+    train_verifier_job(settings, out, quiet)
+
+    image = pixels_of(read_screenspot(data)[0].image)
+    before = load_verifier(with_answers).score(image, "click it", (0.5, 0.5))
+    after = load_verifier(out).score(image, "click it", (0.5, 0.5))
+    assert 0.0 < after < 1.0
+    assert after != before
+    assert load_verifier(out).score(image, "click it", (0.5, 0.5)) == pytest.approx(after, abs=1e-5)
+
+
+def test_near_misses_of_a_verifier_follow_the_size_of_the_screen(with_answers: Path) -> None:
+    verifier = load_verifier(with_answers)
+    wide, tall = (verifier.patch(np.zeros((h, w, 3), np.uint8)) for w, h in ((1920, 1080), (1080, 2340)))
+
+    assert wide[0] < wide[1]
+    assert tall[0] > tall[1]

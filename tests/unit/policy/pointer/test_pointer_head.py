@@ -146,7 +146,7 @@ def test_the_gradient_of_the_loss_is_attention_minus_label() -> None:
 
 def test_a_few_steps_of_descent_bring_the_attention_to_the_label() -> None:
     torch.manual_seed(0)
-    pointer = PointerHead(16, dropout=0.0)
+    pointer = PointerHead(16)
     patches, queries = torch.randn(1, 20, 16), torch.randn(1, 1, 16)
     targets = torch.from_numpy(patch_labels(Box(0.0, 0.0, 0.5, 0.5), PatchGrid(4, 5)))[None, None]
     optimizer = torch.optim.Adam(pointer.parameters(), lr=1e-2)
