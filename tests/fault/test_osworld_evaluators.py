@@ -227,9 +227,10 @@ async def test_a_body_that_ends_too_early_gives_no_number(
     tmp_path: Path, truncating: int, desktop: FakeDesktop, kind: str
 ) -> None:
     setting = setting_of(desktop, tmp_path)
-    address = MachineAddress(host="127.0.0.1", server=truncating)
+    guest = Guest("vm", MachineAddress(host="127.0.0.1", server=truncating))
     with pytest.raises(InfrastructureFault):
-        await score(KINDS[kind], dataclasses.replace(setting, guest=Guest("vm", address)))
+        await score(KINDS[kind], dataclasses.replace(setting, guest=guest))
+    await guest.close()
 
 
 @pytest.mark.parametrize("kind", [kind for kind, row in KINDS.items() if row[2]["type"] == "cloud_file"])
