@@ -29,13 +29,13 @@ from pathlib import Path
 import torch
 
 from dart.config.sections import GroundingSettings
-from dart.core.screenspot import GroundingSample, read_screenspot
+from dart.core.screenspot import ANNOTATIONS, GroundingSample, read_screenspot
 from dart.environments.sites.catalogue import SITES as SITE_NAMES
 from dart.grounding import controls
 from dart.grounding.data import pixels_of
 from dart.grounding.evaluation import COUNTS, Grounded, ground_all
 from dart.grounding.jobs import train_job, train_verifier_job
-from dart.grounding.pages import SITES, TASKS, UNSEEN_TASKS, collect_pages
+from dart.grounding.pages import SITES, TASKS, UNSEEN_TASKS, Split, collect_pages
 from dart.grounding.verification import Verified, choose
 from dart.grounding.verifier import load_verifier
 from dart.policy.pointer.model import GroundingModel, Point
@@ -113,14 +113,16 @@ class Cost:
 
 def data_sets(folder: Path, size: Size) -> dict[str, list[GroundingSample]]:
     """Collect the pages that are missing in a folder, and read the samples of all sets."""
-    if not (folder / "train").exists():
-        collect_pages(TASKS, size.pages, "train", folder / "train")
-    if not (folder / "held-out").exists():
-        collect_pages(TASKS, size.held_out_pages, "held-out", folder / "held-out")
-    if not (folder / "unseen").exists():
-        collect_pages(UNSEEN_TASKS, size.unseen_pages, "held-out", folder / "unseen")
-    if not (folder / "sites").exists():
-        collect_pages([SITES + name for name in SITE_NAMES], size.site_pages, "held-out", folder / "sites")
+    site_tasks = [SITES + name for name in SITE_NAMES]
+    wanted: dict[str, tuple[Sequence[str], int, Split]] = {
+        "train": (TASKS, size.pages, "train"),
+        "held-out": (TASKS, size.held_out_pages, "held-out"),
+        "unseen": (UNSEEN_TASKS, size.unseen_pages, "held-out"),
+        "sites": (site_tasks, size.site_pages, "held-out"),
+    }
+    for name, (tasks, pages, split) in wanted.items():
+        if not (folder / name / ANNOTATIONS).exists():  # written last
+            collect_pages(tasks, pages, split, folder / name)
     draw = random.Random(0)
     sets = {name: read_screenspot(folder / name) for name in ("held-out", "unseen", "sites")}
     return {name: draw.sample(held, min(size.samples, len(held))) for name, held in sets.items()}

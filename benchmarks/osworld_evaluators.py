@@ -181,17 +181,17 @@ def main(arguments: Sequence[str]) -> int:
                 for one, other, case in zip(direct, judged, cases, strict=True)
             ]
     differences = [row for row in zip(relations, cases, direct, judged, strict=True) if row[0] == DIFFERENT]
-    counts = Counts(
-        scoring.name,
-        len(cases),
-        len({case["function"] for case in cases}),
-        dict(Counter(relations).most_common()),
-    )
+    counts = counted(scoring.name, cases, relations)
     report(counts, differences)
     if options.out:
         found = {**asdict(counts), "differences": [row[1:] for row in differences]}
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 1 if DIFFERENT in relations and not options.other else 0
+
+
+def counted(evaluators: str, cases: Sequence[Any], relations: Sequence[str]) -> Counts:
+    functions = {case["function"] for case in cases}
+    return Counts(evaluators, len(cases), len(functions), dict(Counter(relations).most_common()))
 
 
 def report(counts: Counts, differences: Sequence[Sequence[Any]]) -> None:

@@ -63,8 +63,9 @@ class AlignmentFolder:
         self._result(stage).unlink(missing_ok=True)
 
     def forget_run(self, stage: AlignmentStage) -> None:
-        """Delete the run of a stage, so that the stage begins anew."""
-        shutil.rmtree(self.of(stage), ignore_errors=True)
+        """Delete the run of a stage, if it has one, so that the stage begins anew. Raises OSError."""
+        if self.of(stage).exists():
+            shutil.rmtree(self.of(stage))
 
     def write_report(self, report: Result) -> None:
         """Write the closing report. Raises OSError."""

@@ -197,8 +197,10 @@ async def test_a_machine_that_dies_after_any_of_its_answers_gives_no_number(
 
 async def dies_after_any_answer(
     kind: tuple[str, Any, Any], desktop: FakeDesktop, tmp_path: Path, **options: Any
-) -> None:
-    """Count the answers of a whole judgement; then let the machine die after one of them, two of them, ..."""
+) -> int:
+    """Count the answers of a whole judgement; then let the machine die after one of them, two of them, ...
+
+    Returns the number of answers."""
     whole = BreaksLater(desktop, answers=1_000)
     with contextlib.suppress(EvaluatorFailed, TaskUnsupported):
         await score(kind, setting_of(desktop, tmp_path, whole, **options))
@@ -206,6 +208,7 @@ async def dies_after_any_answer(
     for answers in range(1, whole.asked):
         with pytest.raises((InfrastructureFault, TaskUnsupported)):
             await score(kind, setting_of(desktop, tmp_path, BreaksLater(desktop, answers), **options))
+    return whole.asked
 
 
 @pytest.fixture
@@ -309,7 +312,8 @@ async def test_a_machine_that_dies_while_its_pages_are_read_gives_no_number(
 ) -> None:
     kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[PAGE]))
 
-    await dies_after_any_answer(kind, desktop, tmp_path, chromium=browser.port)
+    answers = await dies_after_any_answer(kind, desktop, tmp_path, chromium=browser.port)
+    assert answers >= 4, "a look after each of two getters, after the metric, and at the end"
 
 
 @pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")

@@ -95,13 +95,3 @@ def test_two_alignments_never_share_a_folder(tmp_path: Path, monkeypatch: pytest
         folder.keep_config("")
         with pytest.raises(RunDirectoryError, match="is taken by another `dartrl align`"):
             claimed_alignment(tmp_path, resume=True).__enter__()
-
-
-def test_a_policy_that_is_aligned_anew_is_trained_anew(tmp_path: Path) -> None:
-    folder = AlignmentFolder(tmp_path)
-    (folder.of(AlignmentStage.TRAIN) / "checkpoints").mkdir(parents=True)
-
-    folder.forget_run(AlignmentStage.TRAIN)
-    folder.forget_run(AlignmentStage.TRAIN)
-
-    assert not folder.of(AlignmentStage.TRAIN).exists()

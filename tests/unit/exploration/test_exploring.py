@@ -238,6 +238,24 @@ def test_a_site_that_does_not_answer_ends_the_exploration_with_an_empty_graph(
     assert {step.effect for step in graph.steps} == {Effect.FAULT}
 
 
+def test_a_resumed_run_explores_a_site_that_did_not_answer_before(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exploration_module, "MAX_FAULTS_IN_ROW", 100)  # no supervisor restarts them here
+    pages: dict[str, Any] = {}
+    system = make(pages=pages)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert system.graph().nodes == {}
+    system.stop()
+
+    pages.update(PAGES)
+    system.bench.start(ExplorationActor, "exploration", system.args | {"ends_run": True})
+    system.start_explorers("explorer-001")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert len(system.graph().nodes) == len(PAGES)
+
+
 def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: Callable[..., System]) -> None:
     system = make(enabled=True, lease_actions=3)
     system.bench.start(Curator, "curator")

@@ -83,10 +83,10 @@ def test_a_near_miss_is_as_far_outside_as_the_patches_of_its_own_screen_are_larg
     patches = {100: (0.05, 0.1), 200: (0.1, 0.05)}
     draw = random.Random(0)
 
+    turns = ([wide, tall], [tall, wide]) * 20  # they decide on the kinds of the wrong points
     points = [
         one
-        for order in ([wide, tall], [tall, wide])
-        * 20  # a sample's turn decides on the kind of its wrong point
+        for order in turns
         for one in training_points(order, lambda sample: patches[sample.height_px], draw)
     ]
 

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.config.config import Config
 from dart.environments.osworld import rescore as module
 from dart.environments.osworld.guest_answers import Answers
 from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
@@ -25,6 +26,8 @@ from dart.environments.osworld.rescore import TODAY
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
 from dart.environments.osworld.tasks import OSWorldTask, load_task
 from dart.environments.protocol import EpisodeKey
+from dart.inspect.report import RunReport, SuccessReport
+from dart.run.evaluation import Measurement, as_json, judges_of
 from tests.patience import slowness
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 
@@ -120,6 +123,20 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
     assert found["today"]["reason"] == "rules of the task name days relative to today"
     assert "is missing: restore it" in found["lost"]["reason"]
     assert any(line.endswith("/4 osworld/x/same: 1 -> 0.25") for line in err.splitlines())
+
+
+def test_an_evaluation_says_which_evaluators_judged_and_which_task_files_they_read(run: Path) -> None:
+    for name in "ab":
+        write_task(run, name, instruction=f"Do {name}.")
+    for name in "abab":
+        keep_judgement(run, name, "done")
+    told = as_json(Measurement(RunReport(SuccessReport(), SuccessReport()), None, judges_of(run)), Config())
+
+    assert told["evaluators"] == ["desktop-env 0.0.1"]
+    examples = run.parent / "examples"
+    assert told["task_sha256"] == {
+        f"osworld/x/{name}": [load_task(f"osworld/x/{name}", examples).sha256] for name in "ab"
+    }
 
 
 def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
