@@ -3,12 +3,13 @@
     python -m benchmarks.grounding                     # three seeds, two hours of a free core
     python -m benchmarks.grounding --quick             # one seed, a few updates: does it measure?
     python -m benchmarks.grounding --data FOLDER       # pages that were collected before
+    python -m benchmarks.grounding --training-sites shop forum admin --out FILE   # screens of three sites, too
     python -m benchmarks.grounding --join FILE FILE    # the table of seeds that were measured apart
 
 All heads have the same backbone (the small policy), data, batches and updates. Held-out pages have held-out
-seeds of the training tasks; unseen pages are of tasks that no training page is of, and the screens of the six
-sites are like none of them. Controls: a random element of the page, the centre, the same model without the
-picture, the same model with another page's picture.
+seeds of the training tasks; unseen pages are of tasks that no training page is of, and the measured screens of
+sites are of sites that no training screen is of. Controls: a random element of the page, the centre, the same
+model without the picture, the same model with another page's picture.
 
 Attribute queries (kind, colour, shape, order) must beat a random element; text queries need reading and are
 reported as they are. Intervals are Student's t over seeds. The verifier chooses among the pointer head's
@@ -67,6 +68,9 @@ class Size:
     held_out_pages: int = 170
     unseen_pages: int = 60
     site_pages: int = 120
+    training_sites: tuple[str, ...] = ()
+    """Sites whose screens are trained on; the screens of the others are measured."""
+    training_site_pages: int = 900
     updates: int = 1000
     verifier_updates: int = 300
     samples: int = 400
@@ -79,6 +83,7 @@ QUICK = Size(
     held_out_pages=17,
     unseen_pages=3,
     site_pages=6,
+    training_site_pages=3,
     updates=4,
     verifier_updates=2,
     samples=10,
@@ -113,13 +118,16 @@ class Cost:
 
 def data_sets(folder: Path, size: Size) -> dict[str, list[GroundingSample]]:
     """Collect the pages that are missing in a folder, and read the samples of all sets."""
-    site_tasks = [SITES + name for name in SITE_NAMES]
+    unseen_sites = [SITES + name for name in SITE_NAMES if name not in size.training_sites]
+    training_sites = [SITES + name for name in size.training_sites]
     wanted: dict[str, tuple[Sequence[str], int, Split]] = {
         "train": (TASKS, size.pages, "train"),
         "held-out": (TASKS, size.held_out_pages, "held-out"),
         "unseen": (UNSEEN_TASKS, size.unseen_pages, "held-out"),
-        "sites": (site_tasks, size.site_pages, "held-out"),
+        "sites": (unseen_sites, size.site_pages, "held-out"),
     }
+    if training_sites:
+        wanted["train-sites"] = (training_sites, size.training_site_pages, "train")
     for name, (tasks, pages, split) in wanted.items():
         if not (folder / name / ANNOTATIONS).exists():  # written last
             collect_pages(tasks, pages, split, folder / name)
@@ -183,7 +191,8 @@ def measure_head(
 ) -> tuple[list[Cell], list[Cost]]:
     """Train and measure one head with one seed; with a verifier too, if it is the pointer head."""
     sets = data_sets(folder, size)
-    settings = GroundingSettings(data=(folder / "train",), updates=size.updates, seed=seed, **HEADS[method])
+    trained_on = (folder / "train", *((folder / "train-sites",) if size.training_sites else ()))
+    settings = GroundingSettings(data=trained_on, updates=size.updates, seed=seed, **HEADS[method])
     place = out / f"{method}-{seed}"
     model = train_job(settings, place, print)
     found = [
@@ -281,6 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--heads", nargs="+", choices=list(HEADS), default=list(HEADS), metavar="HEAD")
     parser.add_argument("--data", type=Path, help="folder of pages; what it lacks is collected into it")
+    known = [*SITE_NAMES]
+    help_ = "sites to train on, too; the others are measured"
+    parser.add_argument("--training-sites", nargs="+", choices=known, metavar="SITE", help=help_)
     parser.add_argument("--updates", type=int, help="updates of every head")
     parser.add_argument("--verifier-updates", type=int, help="updates of the verifier")
     parser.add_argument("--samples", type=int, help="samples of each set that are measured")
@@ -292,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return join(options.join, options.out)
     chosen = {
         name: value
-        for name in ("updates", "verifier_updates", "samples", "control_samples")
+        for name in ("training_sites", "updates", "verifier_updates", "samples", "control_samples")
         if (value := getattr(options, name)) is not None
     }
     size = Size(**{**asdict(QUICK if options.quick else Size()), **chosen})
