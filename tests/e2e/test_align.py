@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
+
+from tests.pointing import make_pointing
 
 SITE = "sites/mail"
 DEADLINE_S = 280.0
@@ -92,6 +95,19 @@ def check_report(run_dir: Path) -> None:
     (success,) = report["success"]
     assert success["name"] == f"{SITE}/easy, sampled"
     assert (success["before"]["episodes"], success["after"]["episodes"]) == (2, 2)
+
+
+def test_the_loop_runs_with_the_layout_of_qwen_and_its_prior(tiny_qwen: Path, tmp_path: Path) -> None:
+    make_pointing(tiny_qwen, tmp_path / "pointing")
+    run_dir = tmp_path / "run"
+    base = ("--set", f"grounding.base={tmp_path / 'pointing'}", "--set", "exploration.prior=model")
+
+    ended = aligning(run_dir, SITE, "--actions", "60", "--explorers", "2", *base)
+    output, _ = ended.communicate(timeout=3 * DEADLINE_S)
+
+    assert ended.returncode == 0, output
+    check_report(run_dir)
+    assert any("visual" in name for name in load_file(run_dir / "align" / "model.safetensors"))
 
 
 def test_an_exploration_without_a_test_split_is_one_error_and_can_be_continued(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dart.core.run_directory import RunPaths
 from dart.core.screenspot import write_screenspot
 from dart.core.seeds import is_held_out
 from dart.store.reader import StoreReader
+from tests.pointing import make_pointing
 from tests.unit.grounding.samples import samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -33,8 +34,8 @@ def made(folder: Path, lefts: range) -> None:
     write_screenspot(folder, [sample for one in places for sample in samples(folder, one)])
 
 
-def trained(run: Path, data: Path) -> "subprocess.CompletedProcess[str]":
-    settings = (*SMALL, f'environments.grounding.data=["{data}"]')
+def trained(run: Path, data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    settings = (*SMALL, f'environments.grounding.data=["{data}"]', *more)
     options = [word for setting in settings for word in ("--set", setting)]
     return subprocess.run(
         [sys.executable, "-m", "dart", "train", "configs/grounding-rl.toml", "--run-dir", run, *options],
@@ -64,6 +65,24 @@ def test_a_run_learns_from_the_distance_of_clicks_and_is_measured_by_hits(tmp_pa
             assert len(measured) == 12
             assert {one.reward for one in measured} <= {0.0, 1.0}
             assert all(is_held_out(one.seed) for one in measured)
+
+
+def test_a_checkpoint_with_the_layout_of_qwen_is_trained_by_its_clicks(
+    tiny_qwen: Path, tmp_path: Path
+) -> None:
+    make_pointing(tiny_qwen, tmp_path / "pointing")
+    made(tmp_path / "pages" / "train", range(0, 70, 10))
+    made(tmp_path / "pages" / "held-out", range(5, 35, 10))
+    policy = f"training.policy={tmp_path / 'pointing'}"
+    ended = trained(tmp_path / "run", tmp_path / "pages", policy, "context.answer_tokens=40")
+
+    assert ended.returncode == 0, ended.stderr
+    with StoreReader(RunPaths(tmp_path / "run").store) as record:
+        assert record.integrity(staleness_bound=1) == ()
+        version = record.latest_version()
+        assert version is not None
+        assert version.version > 0
+        assert record.steps_played() > 0
 
 
 def test_a_run_without_its_data_does_not_start_and_says_why(tmp_path: Path) -> None:
