@@ -3,13 +3,13 @@
     python -m benchmarks.grounding                     # three seeds, two hours of a free core
     python -m benchmarks.grounding --quick             # one seed, a few updates: does it measure?
     python -m benchmarks.grounding --data FOLDER       # pages that were collected before
-    python -m benchmarks.grounding --training-sites shop forum admin --out FILE   # screens of three sites, too
+    python -m benchmarks.grounding --training-sites shop forum admin   # screens of three sites, too
     python -m benchmarks.grounding --join FILE FILE    # the table of seeds that were measured apart
 
 All heads have the same backbone (the small policy), data, batches and updates. Held-out pages have held-out
-seeds of the training tasks; unseen pages are of tasks that no training page is of, and the measured screens of
-sites are of sites that no training screen is of. Controls: a random element of the page, the centre, the same
-model without the picture, the same model with another page's picture.
+seeds of the training tasks; unseen pages are of tasks that no training page is of, and the measured screens
+are of sites that no training screen is of. Controls: a random element of the page, the centre, the same model
+without the picture, the same model with another page's picture.
 
 Attribute queries (kind, colour, shape, order) must beat a random element; text queries need reading and are
 reported as they are. Intervals are Student's t over seeds. The verifier chooses among the pointer head's
