@@ -605,7 +605,7 @@ class TrainingSettings(Section):
     """Weight of the KL divergence to the base policy."""
     pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Weight of the supervised loss of a pointer head; 0: none. The loss is computed on steps with a positive
-    advantage whose element has a known box (demonstrations with `box`)."""
+    advantage whose element has a known box: clicks in web pages, and demonstrations with `box`."""
     max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 2.0
     """Largest norm of the gradient; a gradient with a larger norm is scaled down to it."""
     minibatches: Count = 1

@@ -21,7 +21,7 @@ from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import PolicyClient
-from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import newest_history, newest_past
@@ -108,6 +108,16 @@ class _GivenAnswer:
     generation: Generation
     generate_ms: float
     screenshot_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Acted:
+    """What the actions of an answer came to."""
+
+    outcome: Outcome | None
+    """How the episode ended; None when it continues."""
+    box: tuple[float, float, float, float] | None = None
+    """The box of the element that the answer clicked; None with several actions, and if it is unknown."""
 
 
 @dataclass(slots=True)
@@ -207,7 +217,7 @@ class Player:
         number, task_id = len(progress.steps) + 1, progress.task.task_id
         if _hash_of(progress.observation) != step.screenshot_sha256:
             raise ReplayFailed(f"replay of {task_id}: step {number} starts from another screen than recorded")
-        if await self._act(step.answer) is not None:
+        if (await self._act(step.answer)).outcome is not None:
             raise ReplayFailed(
                 f"replay of {task_id}: step {number} ended the episode, but the recorded episode continued"
             )
@@ -218,9 +228,10 @@ class Player:
         if self.stop_event.is_set:
             raise Interrupted(progress.steps)
         given = progress.given = progress.given or await self._ask(progress)
-        ended, act_ms = await _timed(self._act(given.generation.answer))
-        progress.steps.append(_step(given, progress.observe_ms, act_ms))
+        acted, act_ms = await _timed(self._act(given.generation.answer))
+        progress.steps.append(_step(given, progress.observe_ms, act_ms, acted.box))
         progress.given = None
+        ended = acted.outcome
         if ended is None and len(progress.steps) >= progress.task.step_cap:
             ended = Outcome.STEP_CAP
         progress.outcome = ended
@@ -261,23 +272,24 @@ class Player:
             raise Interrupted(progress.steps)
         return asked.result()
 
-    async def _act(self, answer: str) -> Outcome | None:
-        """Apply the actions of one answer, up to the first that ends the episode.
-
-        Returns how the episode ended; None when it continues."""
+    async def _act(self, answer: str) -> _Acted:
+        """Apply the actions of one answer, up to the first that ends the episode."""
         try:
             actions = parse_actions(answer)
         except ActionParseError:
-            return Outcome.PARSE_ERROR
+            return _Acted(Outcome.PARSE_ERROR)
+        box = None
         for action in actions:
             if isinstance(action, Finished):
-                return Outcome.FINISHED
+                return _Acted(Outcome.FINISHED)
             if isinstance(action, CallUser):
-                return Outcome.INFEASIBLE
+                return _Acted(Outcome.INFEASIBLE)
             step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
-            if (await self._timed_in_environment(step)).terminated:
-                return Outcome.TERMINATED
-        return None
+            result: StepResult = await self._timed_in_environment(step)
+            box = result.box if len(actions) == 1 else None
+            if result.terminated:
+                return _Acted(Outcome.TERMINATED, box)
+        return _Acted(None, box)
 
     async def _observe(self, progress: _Progress) -> None:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
@@ -331,7 +343,9 @@ def _hash_of(observation: Observation) -> str:
     return hashlib.sha256(observation.screenshot).hexdigest()
 
 
-def _step(given: _GivenAnswer, observe_ms: float, act_ms: float) -> Step:
+def _step(
+    given: _GivenAnswer, observe_ms: float, act_ms: float, box: tuple[float, float, float, float] | None
+) -> Step:
     generation = given.generation
     return Step(
         screenshot_sha256=given.screenshot_sha256,
@@ -347,4 +361,5 @@ def _step(given: _GivenAnswer, observe_ms: float, act_ms: float) -> Step:
         observe_ms=observe_ms,
         generate_ms=given.generate_ms,
         act_ms=act_ms,
+        box=box,
     )

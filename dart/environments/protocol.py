@@ -30,10 +30,13 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """The result of one action: whether it ended the episode."""
+    """The result of one action."""
 
     terminated: bool
     """Whether the environment ended the episode. `Environment.evaluate` then returns the final score."""
+    box: tuple[float, float, float, float] | None = None
+    """Left, top, right and bottom of the element that the action clicked, in pixels of the screenshot before
+    it. None if the action is no click, and if the environment does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

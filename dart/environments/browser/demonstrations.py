@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from dart.core.actions import Action, Click, LeftDouble, RightSingle, format_action
+from dart.core.actions import Action, format_action
 from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.browser.environment import BrowserEnvironment
@@ -51,17 +51,8 @@ class OracleKind(Generic[EnvironmentT]):
     tasks: tuple[str, ...]
 
 
-BOX_AT = """(() => {{
-    const element = document.elementFromPoint({x}, {y});
-    if (element === null) return null;
-    const {{left, top, right, bottom}} = element.getBoundingClientRect();
-    return [left, top, right, bottom];
-}})()"""
-"""JavaScript that returns the box of the topmost element at a point: [left, top, right, bottom] in pixels of
-the screenshot, or null when no element is there."""
-
-PlayedStep = tuple[bytes, Action, list[float] | None]
-"""A screenshot (PNG), the action after it, and the box that the action clicks (see `_box_at`)."""
+PlayedStep = tuple[bytes, Action, tuple[float, float, float, float] | None]
+"""A screenshot (PNG), the action after it, and the box of the element that the action clicked, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +78,13 @@ async def play(
     steps: list[PlayedStep] = []
     with contextlib.suppress(TargetNotFound):
         async for action in oracle(environment, instruction):
-            steps.append((observation.screenshot, action, await _box_at(environment, action)))
-            if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+            result = await environment.step(action, deadline_s=DEADLINE_S)
+            steps.append((observation.screenshot, action, result.box))
+            if result.terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)
     return OracleEpisode(task_id, seed, instruction, tuple(steps), reward)
-
-
-async def _box_at(environment: BrowserEnvironment[Any], action: Action) -> list[float] | None:
-    """Return the visible part of the box of the element that an action clicks.
-
-    The box is [left, top, right, bottom] in pixels. None for an action that is not a click, and when no
-    visible element is at its point."""
-    if not isinstance(action, Click | LeftDouble | RightSingle):
-        return None
-    found = await environment.inspect(BOX_AT.format(x=action.x, y=action.y))
-    if found is None:
-        return None
-    left, top, right, bottom = found
-    width, height = environment.size
-    visible = [max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))]
-    return visible if visible[0] < visible[2] and visible[1] < visible[3] else None
 
 
 async def play_all(

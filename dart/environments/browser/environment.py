@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from dart.core.actions import Action, Scroll, ScrollHere, Wait, format_action
+from dart.core.actions import (
+    Action,
+    Click,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    ScrollHere,
+    Wait,
+    format_action,
+)
 from dart.environments.browser.cdp import Browser, CdpSession, Result
 from dart.environments.browser_inputs import (
     NOTHING_LEFT,
@@ -135,6 +144,20 @@ class Episode:
         self.terminated, self.raw_score, self.arrived = state.terminated, state.raw_score, state.arrived
 
 
+BOX_AT = """((x, y) => {{
+    const hit = document.elementFromPoint(x, y);
+    const control = hit?.closest('a, button, input, label, option, select, summary, textarea, [role=button], '
+        + '[role=checkbox], [role=link], [role=menuitem], [role=option], [role=radio], [role=tab]');
+    const element = control ?? (hit?.childElementCount === 0 ? hit : null);
+    if (element === null) return null;
+    const {{left, top, right, bottom}} = element.getBoundingClientRect();
+    return [left, top, right, bottom];
+}})({x}, {y})"""
+"""JavaScript that returns the box of the element that a click at a point hits, [left, top, right, bottom] in
+pixels of the screenshot. It is the control there, or else the innermost element if it has no elements inside;
+any other element is background, whose box is null."""
+
+
 class BrowserEnvironment(Breakable, Generic[StartT]):
     """Plays episodes in the pages of one browser. ``StartT`` is what `_begin` needs to show a start screen.
 
@@ -237,11 +260,13 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         async with self._operation("step", deadline_s):
             dialogs = page.dialogs
             calls = input_calls(action, episode.left)
+            clicked = _post_box_query(page, action)
             await self._act(page, action, calls)
             await self._confirm(page, episode, action, calls, dialogs)
+            box = None if clicked is None else visible_box(await clicked, self.size)
         episode.left = episode.left.after(action)
         episode.frames.acted()
-        return StepResult(terminated=episode.terminated)
+        return StepResult(terminated=episode.terminated, box=box)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         page, episode = self._playing("evaluate")
@@ -461,3 +486,25 @@ async def _screenshot(capture: Result) -> bytes:
         return base64.b64decode((await capture)["data"], validate=True)
     except binascii.Error as error:
         raise CorruptFrame(str(error)) from error
+
+
+def _post_box_query(page: CdpSession, action: Action) -> Result | None:
+    """Ask what a click will hit, before the click is sent; None for an action that is no click."""
+    if not isinstance(action, Click | LeftDouble | RightSingle):
+        return None
+    query = BOX_AT.format(x=action.x, y=action.y)
+    return page.post("Runtime.evaluate", {"expression": query, "returnByValue": True})
+
+
+def visible_box(evaluated: dict[str, Any], size: tuple[int, int]) -> tuple[float, float, float, float] | None:
+    """Return the visible part of the box that `BOX_AT` found; None if there is none.
+
+    evaluated   result of `Runtime.evaluate`
+    size        width and height of the page in pixels
+    """
+    found = evaluated["result"].get("value")
+    if found is None:
+        return None
+    left, top, right, bottom = map(float, found)
+    box = max(left, 0.0), max(top, 0.0), min(right, float(size[0])), min(bottom, float(size[1]))
+    return box if box[0] < box[2] and box[1] < box[3] else None
