@@ -21,7 +21,7 @@ from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import PolicyClient
-from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import newest_history, newest_past
@@ -116,7 +116,7 @@ class _Acted:
 
     outcome: Outcome | None
     """How the episode ended; None when it continues."""
-    box: tuple[float, float, float, float] | None = None
+    box: Box | None = None
     """The box of the element that the answer clicked; None with several actions, and if it is unknown."""
 
 
@@ -343,9 +343,7 @@ def _hash_of(observation: Observation) -> str:
     return hashlib.sha256(observation.screenshot).hexdigest()
 
 
-def _step(
-    given: _GivenAnswer, observe_ms: float, act_ms: float, box: tuple[float, float, float, float] | None
-) -> Step:
+def _step(given: _GivenAnswer, observe_ms: float, act_ms: float, box: Box | None) -> Step:
     generation = given.generation
     return Step(
         screenshot_sha256=given.screenshot_sha256,

@@ -18,6 +18,9 @@ from dart.core.actions import Action
 
 T = TypeVar("T")
 
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom of an element, in pixels of the screenshot."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -34,9 +37,9 @@ class StepResult:
 
     terminated: bool
     """Whether the environment ended the episode. `Environment.evaluate` then returns the final score."""
-    box: tuple[float, float, float, float] | None = None
-    """Left, top, right and bottom of the element that the action clicked, in pixels of the screenshot before
-    it. None if the action is no click, and if the environment does not know."""
+    box: Box | None = None
+    """The element that the action clicked, on the screenshot before it. None if the action is no click, or if
+    the environment does not know the element."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.browser.environment import BrowserEnvironment
 from dart.environments.browser.in_parallel import in_parallel
+from dart.environments.protocol import Box
 
 EnvironmentT = TypeVar("EnvironmentT", bound=BrowserEnvironment[Any])
 
@@ -51,7 +52,7 @@ class OracleKind(Generic[EnvironmentT]):
     tasks: tuple[str, ...]
 
 
-PlayedStep = tuple[bytes, Action, tuple[float, float, float, float] | None]
+PlayedStep = tuple[bytes, Action, Box | None]
 """A screenshot (PNG), the action after it, and the box of the element that the action clicked, if any."""
 
 

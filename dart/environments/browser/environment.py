@@ -46,7 +46,14 @@ from dart.environments.faults import (
     InfrastructureFault,
     PageHung,
 )
-from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
+from dart.environments.protocol import (
+    NO_ROLLOUT,
+    Box,
+    EpisodeKey,
+    Observation,
+    StepResult,
+    require_episode,
+)
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
@@ -126,6 +133,8 @@ class PageState:
     """The score as the page gives it, before it is checked and clamped to [0, 1]."""
     arrived: InputCounts | None
     """Input events that the page has counted; None while the page cannot count them."""
+    clicked: Box | None = None
+    """The box of the element that the newest press of the pointer hit; None for background."""
 
 
 @dataclass(slots=True)
@@ -137,25 +146,13 @@ class Episode:
     terminated: bool = False
     raw_score: Any = 0
     arrived: InputCounts | None = field(default_factory=InputCounts)
+    clicked: Box | None = None
     left: LeftBehind = NOTHING_LEFT
     frames: FrameWatch = field(default_factory=FrameWatch)
 
     def update(self, state: PageState) -> None:
         self.terminated, self.raw_score, self.arrived = state.terminated, state.raw_score, state.arrived
-
-
-BOX_AT = """((x, y) => {{
-    const hit = document.elementFromPoint(x, y);
-    const control = hit?.closest('a, button, input, label, option, select, summary, textarea, [role=button], '
-        + '[role=checkbox], [role=link], [role=menuitem], [role=option], [role=radio], [role=tab]');
-    const element = control ?? (hit?.childElementCount === 0 ? hit : null);
-    if (element === null) return null;
-    const {{left, top, right, bottom}} = element.getBoundingClientRect();
-    return [left, top, right, bottom];
-}})({x}, {y})"""
-"""JavaScript that returns the box of the element that a click at a point hits, [left, top, right, bottom] in
-pixels of the screenshot. It is the control there, or else the innermost element if it has no elements inside;
-any other element is background, whose box is null."""
+        self.clicked = state.clicked
 
 
 class BrowserEnvironment(Breakable, Generic[StartT]):
@@ -260,13 +257,12 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         async with self._operation("step", deadline_s):
             dialogs = page.dialogs
             calls = input_calls(action, episode.left)
-            clicked = _post_box_query(page, action)
             await self._act(page, action, calls)
-            await self._confirm(page, episode, action, calls, dialogs)
-            box = None if clicked is None else visible_box(await clicked, self.size)
+            is_counted = await self._confirm(page, episode, action, calls, dialogs)
+        is_click = is_counted and isinstance(action, Click | LeftDouble | RightSingle)
         episode.left = episode.left.after(action)
         episode.frames.acted()
-        return StepResult(terminated=episode.terminated, box=box)
+        return StepResult(terminated=episode.terminated, box=episode.clicked if is_click else None)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         page, episode = self._playing("evaluate")
@@ -353,8 +349,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     async def _confirm(
         self, page: CdpSession, episode: Episode, action: Action, calls: list[Call], dialogs: int
-    ) -> None:
+    ) -> bool:
         """Read the state of the episode and check that the page received exactly the events of ``action``.
+
+        Returns whether it was checked.
 
         The check is skipped when the page cannot count its events: because the browser left the page, because
         a dialog swallowed events, or because the pointer was outside the page. Raises ActionNotConfirmed.
@@ -368,14 +366,14 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
                 or page.dialogs != dialogs
                 or not self._is_inside(calls)
             ):
-                return
+                return False
             unconfirmed = differences(expected_counts(calls), episode.arrived - before)
             if not unconfirmed:
-                return
-            if read == COUNT_READS - 1:
-                raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
-            with contextlib.suppress(CallRefused):  # the page is being left, as the next read will show
-                await page.evaluate(NEXT_FRAMES)
+                return True
+            if read < COUNT_READS - 1:
+                with contextlib.suppress(CallRefused):  # the page is being left, as the next read will show
+                    await page.evaluate(NEXT_FRAMES)
+        raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
 
     async def _capture(self, page: CdpSession) -> bytes:
         png = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
@@ -488,21 +486,12 @@ async def _screenshot(capture: Result) -> bytes:
         raise CorruptFrame(str(error)) from error
 
 
-def _post_box_query(page: CdpSession, action: Action) -> Result | None:
-    """Ask what a click will hit, before the click is sent; None for an action that is no click."""
-    if not isinstance(action, Click | LeftDouble | RightSingle):
-        return None
-    query = BOX_AT.format(x=action.x, y=action.y)
-    return page.post("Runtime.evaluate", {"expression": query, "returnByValue": True})
+def visible_box(found: Sequence[float] | None, size: tuple[int, int]) -> Box | None:
+    """Return the visible part of a box that a page reports; None if it reports none, or nothing is visible.
 
-
-def visible_box(evaluated: dict[str, Any], size: tuple[int, int]) -> tuple[float, float, float, float] | None:
-    """Return the visible part of the box that `BOX_AT` found; None if there is none.
-
-    evaluated   result of `Runtime.evaluate`
-    size        width and height of the page in pixels
+    found   [left, top, right, bottom] in pixels of the screenshot
+    size    width and height of the page in pixels
     """
-    found = evaluated["result"].get("value")
     if found is None:
         return None
     left, top, right, bottom = map(float, found)

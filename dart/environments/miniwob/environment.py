@@ -21,7 +21,13 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
-from dart.environments.browser.environment import CHROMIUM, LEAVE_FRAME, BrowserEnvironment, PageState
+from dart.environments.browser.environment import (
+    CHROMIUM,
+    LEAVE_FRAME,
+    BrowserEnvironment,
+    PageState,
+    visible_box,
+)
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
 from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
@@ -126,11 +132,12 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
 
     async def _read_state(self, page: CdpSession) -> PageState:
         try:
-            terminated, raw_score, counted = await page.evaluate(READ_STATE)
+            terminated, raw_score, counted, clicked = await page.evaluate(READ_STATE)
         except CallRefused:  # the page was being left; the next document says that the episode is over
-            terminated, raw_score, counted = await page.evaluate(READ_STATE)
+            terminated, raw_score, counted, clicked = await page.evaluate(READ_STATE)
         arrived = None if counted is None else InputCounts(counted)
-        return PageState(terminated=terminated, raw_score=raw_score, arrived=arrived)
+        box = visible_box(clicked, self.size)
+        return PageState(terminated=terminated, raw_score=raw_score, arrived=arrived, clicked=box)
 
 
 def make(config: Config, name: str, paths: RunPaths) -> MiniWobEnvironment:

@@ -21,11 +21,13 @@ START_SCRIPT = (Path(__file__).parent / "start.js").read_text()
 """JavaScript that starts the episode of a page that was loaded with a seed."""
 
 READ_STATE = """
-typeof dartEpisode === 'undefined' ? [true, 0, null]
+typeof dartEpisode === 'undefined' ? [true, 0, null, null]
     : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL,
-       window.length || document.querySelector(':is(select, input):open') ? null : dartInputCounts]
+       window.length || document.querySelector(':is(select, input):open') ? null : dartInputCounts,
+       window.dartClicked ?? null]
 """
-"""JavaScript that returns a list: whether the episode is over, the raw reward, the counts of input events.
+"""JavaScript that returns a list: whether the episode is over, the raw reward, the counts of input events,
+and the box of the newest click.
 
 An episode that leaves the page (by a submitted form) is over with reward 0. The counts are null where events
 cannot be counted: in another document, and when some events go to iframes or to the list of an open menu."""

@@ -13,7 +13,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
-from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
+from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState, visible_box
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import Observation, require_episode
@@ -95,12 +95,17 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         return start.instruction
 
     async def _read_state(self, page: CdpSession) -> PageState:
-        used, counted = await page.evaluate(TAKE_USE)
+        used, counted, clicked = await page.evaluate(TAKE_USE)
         if used is not None:
             await self._use(page, used)
         task, state = self.task, self.true_state
         reached = task.goal is not None and task.site.machine.is_reached(task.goal, state)
-        return PageState(terminated=reached, raw_score=float(reached), arrived=InputCounts(counted))
+        return PageState(
+            terminated=reached,
+            raw_score=float(reached),
+            arrived=InputCounts(counted),
+            clicked=visible_box(clicked, self.size),
+        )
 
     async def _use(self, page: CdpSession, used: dict[str, Any]) -> None:
         """Make the transition of the element that the user clicked or sent, and show the state after it.

@@ -18,11 +18,11 @@
   });
   addEventListener('dragstart', (event) => event.preventDefault());
 
-  // Returns the first use since the last call, or null, and the input events that arrived.
+  // Returns the first use since the last call, or null, the input events that arrived, and the box of the newest click.
   window.dartTakeUse = () => {
     const taken = used;
     used = null;
-    return [taken, dartInputCounts];
+    return [taken, dartInputCounts, window.dartClicked ?? null];
   };
   window.dartShow = (body) => {
     document.body.innerHTML = body;
