@@ -31,6 +31,9 @@ pytestmark = pytest.mark.browser
 
 DEADLINE_S = 20.0
 
+BOX_OF_CLOSE = """(({left, top, right, bottom}) => [left, top, right, bottom])(
+    document.querySelector('.ui-dialog-titlebar-close').getBoundingClientRect())"""
+
 
 @pytest.fixture
 async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
@@ -60,6 +63,20 @@ async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_bef
     await environment.step(await click(environment, ".ui-spinner-up"), deadline_s=DEADLINE_S)
     again = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
     assert again == first
+
+
+async def test_a_click_reports_the_box_of_its_control_and_none_for_background(
+    environment: MiniWobEnvironment,
+) -> None:
+    await environment.reset("miniwob/click-dialog", 1, deadline_s=DEADLINE_S)
+    background = await environment.step(Click(x=155, y=205), deadline_s=DEADLINE_S)
+    wanted = await environment.inspect(BOX_OF_CLOSE)
+    closing = await click(environment, ".ui-dialog-titlebar-close")
+    closed = await environment.step(closing, deadline_s=DEADLINE_S)
+
+    assert background.box is None
+    assert closed.terminated
+    assert closed.box == pytest.approx(wanted), "the button, not what is behind it once it has closed"
 
 
 async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWobEnvironment) -> None:

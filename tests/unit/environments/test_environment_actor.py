@@ -141,7 +141,8 @@ class Watched(WrappedEnvironment):
     async def step(self, action: Any, *, deadline_s: float) -> Any:
         self.calls.append("step")
         self._die("step")
-        return await super().step(action, deadline_s=deadline_s)
+        result = await super().step(action, deadline_s=deadline_s)
+        return replace(result, box=(0.0, 1.0, 2.0, float(self.calls.count("step"))))
 
     async def observe(self, *, deadline_s: float) -> Observation:
         self.looks += 1
@@ -275,6 +276,7 @@ def test_a_leased_episode_is_played_and_stored_once_with_all_its_steps(system: S
     trajectory = system.trajectory()
     assert (trajectory.outcome, trajectory.reward) == (Outcome.TERMINATED, 1.0)
     assert [step.token_ids[0] for step in trajectory.steps] == [1, 2, 3, 4]
+    assert [step.box for step in trajectory.steps] == [(0.0, 1.0, 2.0, float(n)) for n in (1, 2, 3, 4)]
     assert [len(asked.request.history) for asked in system.engine().asked] == [0, 1, 2, 3]
     assert system.calls == ["step"] * NUM_STEPS
 
@@ -295,6 +297,7 @@ def test_an_answer_with_several_actions_is_one_step_up_to_the_action_that_ends_t
     system.until_told(m.RolloutStored)
     assert system.trajectory().outcome is Outcome.TERMINATED
     assert [step.answer for step in system.trajectory().steps] == [system.engine().answer] * 2
+    assert [step.box for step in system.trajectory().steps] == [None] * 2, "no single element was clicked"
     assert system.calls == ["step"] * NUM_STEPS
 
 
