@@ -68,8 +68,8 @@ their steps are drawn, relative to 1 for other tasks. Without them the policy ne
 does not know what the words of the first two mean: reinforcement learning would have nothing to reward."""
 
 BASE_TEMPERATURE: dict[Coordinates, float] = {"bins": 2.0, "pointer": 3.5}
-"""Temperature of the pointer of the laptop job's base policies. Each solves a third of the eight tasks when it
-samples: with 2.0 a policy with a pointer head solves half of them, and too few of its groups have spread."""
+"""Temperature of the pointer of the laptop job's base policies. Each solves a third of the eight tasks when
+it samples. With 2.0 a policy with a pointer head solves half of them, and fewer of its groups have spread."""
 
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
