@@ -2,9 +2,10 @@
 is, not which point was clicked. Imports torch.
 
 A step takes part if its advantage is positive, the box of its element is known and its answer has one point.
-The loss is GUI-Actor's: KL(label || attention), where the label is uniform over the patches that share area
-with the box (Wu et al. 2025, arXiv 2506.03143, section 3.2). A drag is left out: one box says nothing about
-its second point.
+The loss is GUI-Actor's KL(label || attention) (Wu et al. 2025, arXiv 2506.03143, section 3.2), but the label is
+uniform over the patches whose centre is in the box. GUI-Actor's label has every patch that shares area with
+the box. Here a patch is drawn and its centre is clicked, which from most patches of the border misses the
+element. A drag is left out: one box says nothing about its second point.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,4 +54,4 @@ def _label(sample: StepSample, screen: Screen, policy: Policy) -> Tensor:
     assert sample.step.box is not None  # only labelled steps come here
     frame = screen.frame
     box = Box(*sample.step.box).scaled(1 / frame.width_px, 1 / frame.height_px)
-    return torch.from_numpy(patch_labels(box, policy.patch_grid(screen)))
+    return torch.from_numpy(patch_labels(box, policy.patch_grid(screen), "centre"))

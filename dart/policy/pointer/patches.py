@@ -14,7 +14,7 @@ from dart.core.boxes import Box
 
 Weights = npt.NDArray[np.float32]
 
-LabelKind = Literal["overlap", "gaussian"]
+LabelKind = Literal["overlap", "gaussian", "centre"]
 
 GAUSSIAN_SPREAD = 0.8
 """Standard deviation of the Gaussian labels, as a share of the box's width and height."""
@@ -71,16 +71,32 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
 
     box    in fractions of the screen, as `Box.scaled` makes it
     kind   `overlap`: the same weight for all patches that share area with the box; `gaussian`: the weights
-           of GUI-AIMA
+           of GUI-AIMA; `centre`: the same weight for all patches whose centre is in the box, or if there is
+           none, the patch at the centre of the box. A click on a drawn patch goes to its centre
 
     Raises ValueError for a box that is not inside the screen.
     """
     if not box.is_inside(1 + TOUCH, 1 + TOUCH):
         raise ValueError(f"expected a box inside the screen, in fractions of its sides, got {box}")
-    shares = _covered_shares(box, grid)
-    weights = shares > 0 if kind == "overlap" else shares * _gaussian(box, grid)
+    if kind == "centre":
+        weights = _has_centre_inside(box, grid)
+    else:
+        shares = _covered_shares(box, grid)
+        weights = shares > 0 if kind == "overlap" else shares * _gaussian(box, grid)
     flat = weights.astype(np.float64).ravel()
     return np.asarray(flat / flat.sum(), dtype=np.float32)
+
+
+def _has_centre_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
+    """Return whether the centre of each patch [rows, columns] is in the box. If none is, the patch at the box's
+    centre counts as if it was."""
+    x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
+    y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
+    across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
+    inside = down[:, None] & across[None, :]
+    if not inside.any():
+        inside.flat[grid.patch_at(*box.centre)] = True
+    return inside
 
 
 def _covered_shares(box: Box, grid: PatchGrid) -> npt.NDArray[np.float64]:

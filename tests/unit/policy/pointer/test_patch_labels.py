@@ -69,7 +69,20 @@ def test_gaussian_labels_of_a_box_much_smaller_than_its_patch_are_that_patch() -
     assert labels.tolist() == [1.0, 0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("kind", ["overlap", "gaussian"])
+def test_centre_labels_are_the_patches_whose_centre_is_in_the_box_or_the_one_at_its_centre() -> None:
+    draw = random.Random(1)
+    for _ in range(300):
+        grid = PatchGrid(draw.randint(1, 12), draw.randint(1, 12))
+        box = Box(*map(float, random_box(draw, 97, 101)))
+        centres = [grid.centre(patch) for patch in range(grid.patches)]
+        inside = [patch for patch, (x, y) in enumerate(centres) if box.contains(x, y)]
+        labels = patch_labels(box, grid, "centre")
+
+        assert np.flatnonzero(labels).tolist() == (inside or [grid.patch_at(*box.centre)])
+        assert labels.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", ["overlap", "gaussian", "centre"])
 def test_on_a_padded_grid_only_patches_of_the_screen_are_labelled(kind: str) -> None:
     grid = PatchGrid(2, 4, covered_width=0.75)
 
