@@ -2,10 +2,10 @@
 is, not which point was clicked. Imports torch.
 
 A step takes part if its advantage is positive, the box of its element is known and its answer has one point.
-The loss is GUI-Actor's KL(label || attention) (Wu et al. 2025, arXiv 2506.03143, section 3.2), but the label is
-uniform over the patches whose centre is in the box. GUI-Actor's label has every patch that shares area with
-the box. Here a patch is drawn and its centre is clicked, which from most patches of the border misses the
-element. A drag is left out: one box says nothing about its second point.
+The loss is GUI-Actor's KL(label || attention) (Wu et al. 2025, arXiv 2506.03143, section 3.2), but the label
+is uniform over the patches whose centre is in the box. GUI-Actor's label has every patch that shares area
+with the box. Here a patch is drawn and its centre is clicked, which from most patches of the border misses
+the element. A drag is left out: one box says nothing about its second point.
 """
 
 from collections.abc import Mapping, Sequence

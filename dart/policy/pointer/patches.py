@@ -88,8 +88,9 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
 
 
 def _has_centre_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
-    """Return whether the centre of each patch [rows, columns] is in the box. If none is, the patch at the box's
-    centre counts as if it was."""
+    """Return whether the centre of each patch [rows, columns] is in the box.
+
+    If none is, the patch at the centre of the box counts as if it was."""
     x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
     y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
     across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
