@@ -67,10 +67,6 @@ SHOWN = (
 their steps are drawn, relative to 1 for other tasks. Without them the policy never solves the last two, and
 does not know what the words of the first two mean: reinforcement learning would have nothing to reward."""
 
-BASE_TEMPERATURE: dict[Coordinates, float] = {"bins": 2.0, "pointer": 3.5}
-"""Temperature of the pointer of the laptop job's base policies. Each solves a third of the eight tasks when
-it samples. With 2.0 a policy with a pointer head solves half of them, and fewer of its groups have spread."""
-
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
 
@@ -120,19 +116,18 @@ class PretrainConfig:
         return self.measured_tasks or tuple(task for task, _ in self.episodes)
 
 
-def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
-    """Return the settings with which the laptop job's base policy with these coordinates was made."""
+def laptop_base() -> PretrainConfig:
+    """Return the settings with which the base policy of the laptop job was made."""
     tasks = Config().tasks.train
     not_shown = {*tasks, *UNSEEN_TASKS, *MOVING}
     return PretrainConfig(
         episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, count) for task, count, _ in SHOWN]),
         measured_tasks=tasks,
-        coordinates=coordinates,
         pages=4633,
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
         emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in SHOWN)),
         page_emphasis=0.3,
-        pointer_temperature=BASE_TEMPERATURE[coordinates],
+        pointer_temperature=2.0,
         updates=3000,
         batch_size=24,
         warmup_updates=100,
