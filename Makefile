@@ -33,8 +33,8 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
 	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
-test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## all tests, three files at a time; ARGS="-n 0 tests/unit" and others
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)
