@@ -5,8 +5,8 @@
 
 parity       log-probs and entropies as the engine recorded them beside transformers in float32
 throughput   answers with one screenshot each, by how many are under way
-update       new weights while eight answers are under way all the time: check and read beside the answers, then
-             the swap, in which the engine answers nothing; requests lost
+update       new weights while eight answers are under way all the time: check and read beside the answers,
+             then the swap, in which the engine answers nothing; requests lost
 recovery     from a SIGKILL of the rollout actor, or of its worker, to the next answer
 
 Writes RESULTS/vllm.json. Ends with 1 when a log-prob is off by more than its bound or a request is lost.
