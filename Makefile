@@ -22,7 +22,7 @@ osworld-score: ## OSWorld's own evaluators in an environment of their own (900 M
 
 test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications (600 MB)
 	@scripts/setup-desktop.sh all
-	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others
 	$(BIN)/python -m benchmarks.desktops $(ARGS)
@@ -33,8 +33,8 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
 	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
-test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## all tests, three files at a time; ARGS="-n 0 tests/unit" and others
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)

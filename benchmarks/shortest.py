@@ -1,11 +1,12 @@
-"""Every benchmark in its shortest form, one after the other: does each still start, measure and print?
+"""Every benchmark in its shortest form, two at a time: does each still start, measure and print?
 
     python -m benchmarks.shortest                      # all that this machine has the parts for
     python -m benchmarks.shortest --only mail soak     # these
+    python -m benchmarks.shortest --jobs 1             # one after the other
 
 A benchmark fails when it ends with another code than 0, prints no figure, or is not done after its deadline.
 The shortest forms judge what is right or wrong and print what is fast or slow: a busy machine proves nothing
-about speed. What is not run, as local desktops where there are none, is named.
+about speed, so two may share it. What is not run, as local desktops where there are none, is named.
 
 Exit code 1 when a benchmark failed.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,22 +193,28 @@ def live_run(folder: Path) -> Iterator[str]:
         yield str(run.directory)
 
 
-def run_all(names: Sequence[str], folder: Path) -> Iterator[Outcome]:
-    """Every named benchmark; each outcome as soon as it is there."""
-    for name in names:
-        form = FORMS[name]
-        out = folder / name
-        out.mkdir()
-        places = {OUT: str(out)}
-        with ExitStack() as around:
-            if FINISHED in form.arguments:
-                places[FINISHED] = finished_run(out)
-            if LIVE in form.arguments:
-                places[LIVE] = around.enter_context(live_run(out))
-            outcome = run_form(name, form, places, folder / f"{name}.log")
-        if outcome.failure:
-            print((folder / f"{name}.log").read_text(errors="replace")[-4000:], flush=True)
-        yield outcome
+def run_one(name: str, folder: Path) -> Outcome:
+    """Run one benchmark, beside the runs that it looks at; its log is `folder/NAME.log`."""
+    form = FORMS[name]
+    out = folder / name
+    out.mkdir()
+    places = {OUT: str(out)}
+    with ExitStack() as around:
+        if FINISHED in form.arguments:
+            places[FINISHED] = finished_run(out)
+        if LIVE in form.arguments:
+            places[LIVE] = around.enter_context(live_run(out))
+        return run_form(name, form, places, folder / f"{name}.log")
+
+
+def run_all(names: Sequence[str], folder: Path, jobs: int = 1) -> Iterator[Outcome]:
+    """Run every named benchmark, `jobs` at a time; yield each outcome as soon as it is there."""
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(run_one, name, folder) for name in names]):
+            outcome = done.result()
+            if outcome.failure:
+                print((folder / f"{outcome.name}.log").read_text(errors="replace")[-4000:], flush=True)
+            yield outcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,12 +222,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=list(FORMS), default=list(FORMS), metavar="NAME")
+    parser.add_argument("--jobs", type=int, choices=range(1, 9), default=2, help="how many run at a time")
     options = parser.parse_args(arguments)
     lacking = {name: reason for name in options.only if (reason := left_out(FORMS[name]))}
     there = [name for name in options.only if name not in lacking]
     failed = []
     with tempfile.TemporaryDirectory(prefix="shortest-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        for outcome in run_all(there, Path(name)):
+        for outcome in run_all(there, Path(name), options.jobs):
             print(f"{outcome.name:16} {outcome.seconds:6.1f} s  {outcome.failure or 'measured'}", flush=True)
             failed += [outcome.name] if outcome.failure else []
     for name, reason in lacking.items():

@@ -5,7 +5,8 @@
 
 parity       log-probs and entropies as the engine recorded them beside transformers in float32
 throughput   answers with one screenshot each, by how many are under way
-update       new weights while eight answers are under way all the time: pause and load, requests lost
+update       new weights while eight answers are under way all the time: check and read beside the answers,
+             then the swap, in which the engine answers nothing; requests lost
 recovery     from a SIGKILL of the rollout actor, or of its worker, to the next answer
 
 Writes RESULTS/vllm.json. Ends with 1 when a log-prob is off by more than its bound or a request is lost.
@@ -13,6 +14,7 @@ Writes RESULTS/vllm.json. Ends with 1 when a log-prob is off by more than its bo
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -97,12 +99,15 @@ def update_under_load(made: VllmEngine, checkpoints: Checkpoints, screens: Scree
 
     with ThreadPoolExecutor(max(IN_FLIGHT)) as threads:
         askers = [threads.submit(ask, 5000 + number) for number in range(max(IN_FLIGHT))]
-        loads_s = []
+        prepared_s, swapped_s = [], []
         for version, folder in enumerate(folders, start=1):
             time.sleep(1.0)
             began_s = time.perf_counter()
-            made.load(folder, version)
-            loads_s.append(time.perf_counter() - began_s)
+            swap = made.prepare(folder, version)
+            read_s = time.perf_counter()
+            swap()
+            prepared_s.append(read_s - began_s)
+            swapped_s.append(time.perf_counter() - read_s)
         time.sleep(1.0)
         is_over = True
         answered = [answer for asker in askers for answer in asker.result()]
@@ -111,8 +116,9 @@ def update_under_load(made: VllmEngine, checkpoints: Checkpoints, screens: Scree
         "requests": asked,
         "lost": asked - len(answered),
         "of_several_versions": sum(spans > 1 for _, spans in answered),
-        "load_ms_median": sorted(loads_s)[UPDATES // 2] * 1000,
-        "load_ms_max": max(loads_s) * 1000,
+        "prepare_ms_median": statistics.median(prepared_s) * 1000,
+        "swap_ms_median": statistics.median(swapped_s) * 1000,
+        "swap_ms_max": max(swapped_s) * 1000,
         "slowest_answer_s": max(took_s for took_s, _ in answered),
     }
 

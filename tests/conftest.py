@@ -1,4 +1,4 @@
-"""The order of the whole suite: the longest files first, so that two workers end at about the same time.
+"""The order of the whole suite: the longest files first, so that the workers end at about the same time.
 And what many tests start from."""
 
 import itertools

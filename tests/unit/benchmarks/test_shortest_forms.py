@@ -1,6 +1,9 @@
 """Every benchmark has a shortest form, and a form without figures fails."""
 
+import threading
 from pathlib import Path
+
+import pytest
 
 from benchmarks import shortest
 
@@ -17,3 +20,19 @@ def test_a_benchmark_without_a_figure_fails_as_one_that_ended_with_an_error_or_n
     assert shortest.judged(0, "done\n") == "it printed no figure"
     assert shortest.judged(1, "median 3.1 ms") == "exit code 1"
     assert shortest.judged(None, "median 3.1 ms").startswith("not done after")
+
+
+def test_as_many_benchmarks_run_at_a_time_as_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_run = threading.Barrier(2)
+
+    def meet(name: str, folder: Path) -> shortest.Outcome:
+        both_run.wait(timeout=30.0)
+        return shortest.Outcome(name, 0.0, "")
+
+    monkeypatch.setattr(shortest, "run_one", meet)
+
+    outcomes = list(shortest.run_all(["mail", "soak", "blobs", "scrape"], tmp_path, jobs=2))
+
+    assert {one.name for one in outcomes} == {"mail", "soak", "blobs", "scrape"}
