@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests that start no training run under the other versions of Python that pyproject.toml promises, each in
-# a virtual environment of its own. A version that is not installed is named as not run.
+# Runs the quick tests that start no training run under the other versions of Python that pyproject.toml promises, each
+# in a virtual environment of its own. A version that is not installed is named as not run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,10 +26,11 @@ done
 
 for version in "${VERSIONS[@]}"; do
     [ -n "${setups[$version]:-}" ] || continue
-    # The search for rare examples is in `make test`; a tenth of them shows what another version of Python breaks.
+    # The slow tests and the search for rare examples are in `make test`; the others show what another version of
+    # Python breaks.
     wait "${setups[$version]}" &&
         ".venv-$version/bin/python" -m pytest -n 2 --dist loadfile -q -o cache_dir=".pytest_cache/$version" \
-            --hypothesis-profile quick "${TESTS[@]}" "$@"
+            -m "not slow" --hypothesis-profile quick "${TESTS[@]}" "$@"
     is_passed $? "$*" || failed=1
 done
 exit "$failed"
