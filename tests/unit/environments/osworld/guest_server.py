@@ -407,6 +407,9 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
             return PlainTextResponse("<p>Unable to serve the wallpaper file</p>", 500)
         return Response(desktop.wallpaper.read_bytes(), media_type="image/png")
 
+    async def version(_: Request) -> Response:
+        return JSONResponse({"Browser": "Chrome/1.0"})
+
     async def tabs(_: Request) -> Response:
         if desktop.tabs is None:
             raise httpx2.ConnectError("nobody listens")
@@ -462,6 +465,7 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
             route("/list_directory", list_directory, "POST"),
             route("/desktop_path", desktop_path, "POST"),
             route("/wallpaper", wallpaper, "POST"),
+            route("/json/version", version, "GET"),
             route("/json/list", tabs, "GET"),
             route("/json/new", new_tab, "PUT"),
             route("/json/close/{tab}", close_tab, "GET"),

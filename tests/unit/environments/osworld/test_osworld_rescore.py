@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from dart.cli.main import app
 from dart.config.config import Config
 from dart.environments.osworld import rescore as module
-from dart.environments.osworld.guest_answers import Answers
+from dart.environments.osworld.guest_answers import Answers, Reading
 from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
-from dart.environments.osworld.judging import Judgement, Reading
+from dart.environments.osworld.judging import Judgement
 from dart.environments.osworld.rescore import TODAY
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
 from dart.environments.osworld.tasks import OSWorldTask, load_task
@@ -117,6 +117,7 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
         "new_evaluator": "desktop-env 0.0.2",
         "new_score": 0.25,
         "reason": "",
+        "by_values": [],
     }
     assert {found[name]["new_score"] for name in ("changed", "today", "lost")} == {None}
     assert found["changed"]["reason"] == "the task's file has changed"
