@@ -2,8 +2,8 @@
 
 ``judgements/<environment>.jsonl`` of the run directory has a line for each score, with the version of the
 evaluators, the hash of the task's file and the episode. The folder ``judgements/read`` has the answers as
-blobs. With them, another version of the evaluators can judge the same episode again (`RecordedAnswers`). Of a
-getter that reads pages of a browser, the value that it returned is kept (`dart.environments.osworld.page_calls`).
+blobs. With them, another version of the evaluators can judge the same episode again (`RecordedAnswers`). Of
+getters that read pages of a browser, the values are kept (`dart.environments.osworld.page_calls`).
 """
 
 import time
@@ -157,7 +157,8 @@ class RecordedAnswers:
 
 def _not_recorded(question: str, arguments: Mapping[str, Any]) -> str:
     if question == CALL:
-        return f"{arguments['getter']} reads pages of a browser, and its value was not kept while the episode ran"
+        getter = arguments["getter"]
+        return f"{getter} reads pages of a browser, and its value was not kept while the episode ran"
     return f"the evaluators ask what was not recorded while the episode ran: {question} {arguments}"
 
 

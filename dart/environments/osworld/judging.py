@@ -139,7 +139,8 @@ class ChildEvaluation:
                 await self._process.send(order)
                 said = await self._conversed(PageCalls(self._answers.lacks, LIMIT_SHARE * within_s))
         except TimeoutError:
-            raise await self._broken(f"its evaluation did not end within {within_s:.1f} s and was killed")
+            why = f"its evaluation did not end within {within_s:.1f} s and was killed"
+            raise await self._broken(why) from None
         except ChildBroke as error:
             raise await self._broken(f"its evaluation {error}") from error
         if said.get("needs"):

@@ -2,9 +2,9 @@
 
 The run is not changed and no machine is needed: the evaluators get the answers that were recorded
 (`dart.environments.osworld.judgements`). An episode that cannot be judged again gets a reason instead of a
-score: the new version asks a question whose answer was not recorded, the value of a getter that reads pages of
-a browser was not kept, rules of the task name days relative to today, the task's file has changed, recorded
-answers are lost, or the evaluation could not be made.
+score: the new version asks a question whose answer was not recorded, the value of a getter that reads pages
+of a browser was not kept, rules of the task name days relative to today, the task's file has changed,
+recorded answers are lost, or the evaluation could not be made.
 
 A getter that reads pages of a browser is not called again, because its pages are gone. The metrics judge the
 value that it returned while the episode ran (`Rescored.by_values`).

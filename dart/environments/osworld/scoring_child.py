@@ -55,6 +55,9 @@ RELAY_BYTES = 2**16
 MOST_VALUE_BYTES = 15 * 2**16
 """Limit of a kept value of a getter, with the files that the getter wrote, after compression."""
 
+MOST_WRITTEN_BYTES = 2**26
+"""Limit of the files that a getter wrote, before compression."""
+
 HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT = "127.0.0.1", 5000, 9222, 8080
 """Address and ports of the guest, as evaluators see them. Only the browser's port is open: `relay_browser`
 serves it. Requests to the other ports become questions to the parent (`Requests`)."""
@@ -235,15 +238,19 @@ def _called(getter: Callable[..., Any], config: Any, machine: "AskedGuest") -> A
     except BaseException as error:
         machine.returned({"unkept": f"it raised {type(error).__name__}"})
         raise
-    written = [name for name, state in _states(cache).items() if before.get(name) != state]
-    machine.returned(packed(found, {name: cache.joinpath(name).read_bytes() for name in written}))
+    after = _states(cache)
+    machine.returned(packed(found, cache, [name for name in after if before.get(name) != after[name]]))
     return found
 
 
-def packed(value: Any, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the value of a getter and the files that it wrote, as ``packed`` bytes, or why they cannot be kept,
-    as a text ``unkept``. Only a value that `unpacked` gives back as it was is kept."""
+def packed(value: Any, cache: Path, written: Sequence[str]) -> dict[str, Any]:
+    """Return the value of a getter with the files that it wrote, as ``packed`` bytes, or the reason why they
+    cannot be kept, as a text ``unkept``. Only a value that `unpacked` gives back as it was is kept."""
+    size = sum(cache.joinpath(name).stat().st_size for name in written)
+    if size > MOST_WRITTEN_BYTES:
+        return {"unkept": f"it wrote {size} bytes of files, and at most {MOST_WRITTEN_BYTES} are kept"}
     try:
+        files = {name: cache.joinpath(name).read_bytes() for name in written}
         content = msgpack.packb({"value": value, "files": files}, unicode_errors=ERRORS)
         is_same = _unpack(content)["value"] == value
     except (TypeError, ValueError, OverflowError) as error:

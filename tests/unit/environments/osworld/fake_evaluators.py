@@ -98,6 +98,17 @@ def get_large_page(env, config):
     sync_playwright(env.chromium_port)
     return os.urandom(config["bytes"])
 
+def get_two_numbers(env, config):
+    sync_playwright(env.chromium_port)
+    return 1, 2
+
+def get_large_file(env, config):
+    sync_playwright(env.chromium_port)
+    path = os.path.join(env.cache_dir, "large")
+    with open(path, "wb") as file:
+        file.truncate(config["bytes"])
+    return path
+
 def get_printed_page(env, config):
     path = os.path.join(env.cache_dir, config["dest"])
     with open(path, "w") as file:
@@ -172,6 +183,10 @@ def takes_memory(result):
 def sleeps(result):
     time.sleep(600)
 
+def rests(seconds):
+    time.sleep(seconds)
+    return 1.0
+
 def leaves(result):
     sys.exit(0)
 
@@ -193,7 +208,9 @@ def make_evaluators(folder: Path, version: str = "0.0.1") -> Path:
         exports = []
         for module, source in modules.items():
             (evaluators / part / f"{module}.py").write_text(source)
-            names = [line.split()[1].partition("(")[0] for line in source.splitlines() if line.startswith("def ")]
+            names = [
+                line.split()[1].partition("(")[0] for line in source.splitlines() if line.startswith("def ")
+            ]
             exports.append(f"from .{module} import {', '.join(names)}\n")
         (evaluators / part / "__init__.py").write_text("".join(exports))
     (packages / f"desktop_env-{version}.dist-info").mkdir()

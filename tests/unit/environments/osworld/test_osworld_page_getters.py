@@ -121,12 +121,12 @@ async def test_a_machine_that_broke_while_a_getter_hung_is_to_blame_and_the_gett
 
 @pytest.mark.parametrize(("look", "conjunction"), [("tabs", "and"), ("no_page", "or")])
 async def test_the_limit_of_a_call_ends_when_its_getter_returns_or_raises(
-    setting: Setting, evaluators: Path, monkeypatch: pytest.MonkeyPatch, look: str, conjunction: str
+    setting: Setting, evaluators: Path, limit_s: str, look: str, conjunction: str
 ) -> None:
-    monkeypatch.setattr(judging, "LIMIT_SHARE", 0.3)
-    slow = task(["is_there", "sleeps"], [{"type": look}, {"type": "rule", "rules": {}}], conj=conjunction)
-    with pytest.raises(EvaluatorFailed, match="its evaluation did not end within"):
-        await judge(slow, setting, find_evaluators(evaluators), counting_down(3.0 * slowness()))
+    rests = {"type": "rule", "rules": 1.5 * float(limit_s)}
+    slow = task(["is_there", "rests"], [{"type": look}, rests], conj=conjunction)
+    judgement = await judge(slow, setting, find_evaluators(evaluators), counting_down(DEADLINE_S))
+    assert judgement.score == 1.0
 
 
 # ---- what is kept ----
@@ -183,6 +183,8 @@ async def test_the_value_of_a_getter_of_pages_is_judged_again_without_its_guest(
     [
         ({"type": "set_of_tabs"}, "it cannot be written down: "),
         ({"type": "large_page", "bytes": 2**20}, "it has 1048[0-9]+ bytes, and at most "),
+        ({"type": "two_numbers"}, "it does not consist of texts, numbers, lists and maps"),
+        ({"type": "large_file", "bytes": 2**26 + 1}, "it wrote 67108865 bytes of files, and at most "),
     ],
 )
 async def test_a_value_that_cannot_be_kept_changes_no_score_and_says_so_when_it_is_judged_again(
@@ -202,7 +204,9 @@ async def test_a_judgement_of_a_run_that_kept_no_values_says_so(
     (tmp_path / "run" / FOLDER / "env-000.jsonl").unlink()
     without = dataclasses.replace(judgement, readings=())
     JudgementLog(tmp_path / "run", "env-000").add(Judged(without, asked.task_id, 0, NO_ROLLOUT))
-    with pytest.raises(EvaluatorFailed, match="get_tabs reads pages of a browser, and its value was not kept"):
+    with pytest.raises(
+        EvaluatorFailed, match="get_tabs reads pages of a browser, and its value was not kept"
+    ):
         await again(asked)
 
 
