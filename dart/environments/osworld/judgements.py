@@ -147,7 +147,7 @@ class RecordedAnswers:
         answer = msgspec.msgpack.decode(self._blobs.read(sha256))
         if question == CALL:
             if "unkept" in answer:
-                why = f"the value of {arguments['getter']} was not kept: {answer['unkept']}"
+                why = f"the value of {arguments.get('getter')} was not kept: {answer['unkept']}"
                 raise EvaluatorFailed(self._task_id, why)
             self.lacks += answer["lacks"]
         elif answer is None or (isinstance(answer, dict) and answer.get("status", 200) != 200):
@@ -157,7 +157,7 @@ class RecordedAnswers:
 
 def _not_recorded(question: str, arguments: Mapping[str, Any]) -> str:
     if question == CALL:
-        getter = arguments["getter"]
+        getter = arguments.get("getter")
         return f"{getter} reads pages of a browser, and its value was not kept while the episode ran"
     return f"the evaluators ask what was not recorded while the episode ran: {question} {arguments}"
 

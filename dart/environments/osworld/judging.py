@@ -174,12 +174,13 @@ class ChildEvaluation:
             self._readings.append(calls.returned(arguments))
             return None
         answer = await self._answers.answer(question, arguments)
-        if question == CALL and answer is None:
+        if question == CALL and answer is None:  # what is kept of the call follows with RETURNED
             calls.began(arguments)
-        elif question != LOOK:
-            self._readings.append(Reading(question=question, arguments=arguments, answer=answer))
-        if question == CALL and answer is not None:
+            return None
+        if question == CALL:
             self.by_values.append(str(arguments["getter"]))
+        if question != LOOK:
+            self._readings.append(Reading(question=question, arguments=arguments, answer=answer))
         return answer
 
     async def _broken(self, why: str) -> EvaluatorFailed:

@@ -5,7 +5,8 @@ reads orders from stdin and writes messages to stdout, each a length (4 bytes, b
 An order has the ``evaluator`` of a task's file, the ``files`` that the cache folder has at the beginning, and
 ``page_getters``, the getters that read pages of the guest's browser. The messages are:
 
-* ``ask`` with ``arguments``: a question about the guest; the parent replies with ``answer``
+* ``ask`` with ``arguments``: a question about the guest, or about a call of a getter that reads pages
+  (``call`` before it, ``returned`` after it); the parent replies with ``answer``
 * ``score``, or ``raised`` with the error of an evaluator: the end of the evaluation, with ``needs``, the
   missing libraries that evaluators called
 
