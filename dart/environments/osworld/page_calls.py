@@ -21,9 +21,10 @@ RETURNED = "returned"
 """Name of the child's message that a getter returned; it needs no answer."""
 
 LIMIT_SHARE = 0.75
-"""Share of an evaluation's time that one call may take: 131 s with the default deadline of 180 s. Getters wait
-60 s for a page that never comes to rest, some of them twice, and then go on: that outcome is a score, and no
-limit may take its place."""
+"""Share of an evaluation's time that one call may take: 131 s with the default deadline of 180 s.
+
+Getters wait 60 s for a page that never comes to rest, some of them twice, and then go on. That outcome is a
+score, and no limit may take its place."""
 
 
 class Returned(msgspec.Struct, forbid_unknown_fields=True):

@@ -31,7 +31,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from dart.config.machine_address import MachineAddress
+from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.readiness import STATE_PROGRAM
+from dart.environments.osworld.setup_steps import Setting
 
 COMMAND_SECONDS = 120
 
@@ -233,6 +236,22 @@ async def form_of(request: Request) -> dict[str, bytes]:
         str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
         for part in parts  # type: ignore[union-attr]
     }
+
+
+VM = MachineAddress(host="vm.test")
+
+
+def setting_of(desktop: FakeDesktop, tmp_path: Path, address: MachineAddress = VM) -> Setting:
+    """An episode of the task `osworld/x/y` in this desktop."""
+    return Setting(
+        task_id="osworld/x/y",
+        guest=Guest("vm", address, httpx2.ASGITransport(app=guest_server(desktop))),
+        cache=tmp_path / "cache",
+        scratch=tmp_path / "scratch",
+        password="p",
+        width=800,
+        height=600,
+    )
 
 
 def guest_server(desktop: FakeDesktop) -> Starlette:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psutil
 import pytest
 
@@ -15,7 +14,6 @@ from dart.config.machine_address import MachineAddress
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EvaluatorFailed, WindowManagerDied
 from dart.environments.osworld import judging
-from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import (
     FOLDER,
     READ,
@@ -32,7 +30,7 @@ from dart.environments.osworld.tasks import OSWorldTask, parse_task
 from dart.environments.protocol import NO_ROLLOUT
 from dart.store.errors import BlobDamage
 from tests.patience import slowness
-from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+from tests.unit.environments.osworld.guest_server import FakeDesktop, setting_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,14 +49,6 @@ def task(func: Any, result: Any, expected: Any = None, **more: Any) -> OSWorldTa
 
 
 @pytest.fixture
-def desktop(tmp_path: Path) -> FakeDesktop:
-    (tmp_path / "home").mkdir()
-    found = FakeDesktop(tmp_path / "home")
-    found.add_window("Work")
-    return found
-
-
-@pytest.fixture
 async def setting(desktop: FakeDesktop, tmp_path: Path) -> AsyncIterator[Setting]:
     """A guest whose browser says its tabs to each connection and closes it."""
 
@@ -67,27 +57,19 @@ async def setting(desktop: FakeDesktop, tmp_path: Path) -> AsyncIterator[Setting
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield setting_of(desktop, tmp_path, server.sockets[0].getsockname()[1])
+        yield setting_of(desktop, tmp_path, browser_at(server.sockets[0]))
 
 
 @pytest.fixture
 def hung(desktop: FakeDesktop, tmp_path: Path) -> Iterator[Setting]:
     """A guest whose browser accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        yield setting_of(desktop, tmp_path, server.getsockname()[1])
+        yield setting_of(desktop, tmp_path, browser_at(server))
 
 
-def setting_of(desktop: FakeDesktop, tmp_path: Path, chromium: int) -> Setting:
-    address = MachineAddress(host="127.0.0.1", chromium=chromium)
-    return Setting(
-        task_id="osworld/x/y",
-        guest=Guest("vm", address, httpx2.ASGITransport(app=guest_server(desktop))),
-        cache=tmp_path / "cache",
-        scratch=tmp_path / "scratch",
-        password="p",
-        width=800,
-        height=600,
-    )
+def browser_at(server: Any) -> MachineAddress:
+    """The address of a guest whose browser has the port of this socket."""
+    return MachineAddress(host="127.0.0.1", chromium=server.getsockname()[1])
 
 
 # ---- the limit of a call ----
