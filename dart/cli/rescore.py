@@ -49,9 +49,12 @@ def rescore(
     No machine is needed, because a run keeps what each evaluation read of its machine. Nothing in the run
     changes. For each episode, the table has the score that counted and the new score, each with the version
     of its evaluators. If there is no new score, the table has the reason: the new evaluators read something
-    that was not kept, or pages of a browser; a rule of the task depends on today's date; the file of the task
-    has changed; kept data are lost; or its evaluation could not be made. The other episodes are judged
-    anyway.
+    that was not kept; a rule of the task depends on today's date; the file of the task has changed; kept data
+    are lost; or its evaluation could not be made. The other episodes are judged anyway.
+
+    Pages of a browser are gone after an episode. Getters that read pages are therefore not called again:
+    the metrics judge the values that the getters returned while the episode ran. The wide table names these
+    getters, and so does `by_values` of `-o json`.
 
     Exit code 0: at least one episode has a new score, equal or not; 1: none has.
 
@@ -103,7 +106,8 @@ async def _rescored(
 
 
 def _change(one: "Rescored") -> str:
-    return one.reason if one.new_score is None else f"{one.score:g} -> {one.new_score:g}"
+    by_values = f" (by the kept value of {', '.join(one.by_values)})" if one.by_values else ""
+    return one.reason if one.new_score is None else f"{one.score:g} -> {one.new_score:g}{by_values}"
 
 
 def columns() -> "list[Column[Rescored]]":
@@ -117,6 +121,7 @@ def columns() -> "list[Column[Rescored]]":
         Column("score", lambda one: f"{one.score:g}", is_number=True),
         Column("new evaluators", lambda one: one.new_evaluator),
         Column("new score", lambda one: _or_none(one.new_score), is_number=True),
+        Column("by kept values of", lambda one: ", ".join(one.by_values) or None, is_wide=True),
         Column("not judged again because", lambda one: one.reason, folds=True),
     ]
 
@@ -137,4 +142,6 @@ def summary(found: "Sequence[Rescored]") -> str:
     if again:
         means = [sum(column) / len(again) for column in zip(*again, strict=True)]
         text += f"; mean score {means[0]:.4f}, now {means[1]:.4f}"
+    if by_values := sum(bool(one.by_values) for one in found):
+        text += f"; {by_values} by kept values of getters that read pages"
     return text + (f"; {len(found) - len(again)} not judged again" if len(again) < len(found) else "")

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 
 from dart.config.machine_address import MachineAddress
@@ -27,12 +29,15 @@ from dart.environments.faults import (
     MachineHung,
     TaskUnsupported,
 )
+from dart.environments.osworld import judging
 from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.judging import judge
+from dart.environments.osworld.judgements import Judged, JudgementLog, RecordedAnswers, read_judgements
+from dart.environments.osworld.judging import judge, judged
 from dart.environments.osworld.providers import free_port
 from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.tasks import parse_task
+from dart.environments.osworld.tasks import OSWorldTask, parse_task
+from dart.environments.protocol import NO_ROLLOUT
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 EVALUATORS = Path(__file__).parents[2] / ".venv-osworld-score"
@@ -141,10 +146,14 @@ async def score(
     scoring: ScoringEnvironment | None = None,
     **options: Any,
 ) -> float:
-    evaluator = {"func": kind[0], "result": kind[1], "expected": kind[2], "options": options}
-    task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
     left_s = counting_down(deadline_s)
-    return (await judge(task, setting, scoring or find_evaluators(EVALUATORS), left_s)).score
+    evaluators = scoring or find_evaluators(EVALUATORS)
+    return (await judge(task_of(kind, options), setting, evaluators, left_s)).score
+
+
+def task_of(kind: tuple[str, Any, Any], options: dict[str, Any] | None = None) -> OSWorldTask:
+    evaluator = {"func": kind[0], "result": kind[1], "expected": kind[2], "options": options or {}}
+    return parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
 
 
 def cut_off(request: httpx2.Request) -> httpx2.Response:
@@ -329,3 +338,39 @@ async def test_a_browser_that_hangs_gives_no_number_and_one_that_was_closed_has_
     browser.process.kill()
     browser.process.wait()
     assert await score(kind, setting) == 0.0
+
+
+@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="not installed: chromium-headless-shell")
+async def test_a_score_of_pages_is_given_again_without_the_guest_by_what_the_getter_returned(
+    desktop: FakeDesktop, tmp_path: Path, browser: Browser
+) -> None:
+    scoring, left_s = find_evaluators(EVALUATORS), counting_down(DEADLINE_S)
+    task, other = (
+        task_of(("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[url])))
+        for url in (PAGE, "https://other.example")
+    )
+    first = await judge(task, setting_of(desktop, tmp_path, chromium=browser.port), scoring, left_s)
+    JudgementLog(tmp_path / "run", "env-000").add(Judged(first, task.task_id, 0, NO_ROLLOUT))
+    browser.process.kill()
+
+    (kept,) = read_judgements(tmp_path / "run")
+    again, other_again = [
+        await judged(one, scoring, RecordedAnswers(tmp_path / "run", kept), left_s) for one in (task, other)
+    ]
+    assert (first.score, again.score, other_again.score) == (1.0, 1.0, 0.0)
+    assert again.by_values == ("get_open_tabs_info",)
+
+
+async def test_a_getter_that_hangs_in_playwright_is_ended_at_its_own_limit_with_every_process(
+    desktop: FakeDesktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "LIMIT_SHARE", 0.02)
+    before = psutil.Process().children(recursive=True)
+    kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[PAGE]))
+    with socket.create_server(("127.0.0.1", 0)) as never_answers:
+        setting = setting_of(desktop, tmp_path)
+        address = MachineAddress(host="127.0.0.1", chromium=never_answers.getsockname()[1])
+        guest = Guest("vm", address, httpx2.ASGITransport(app=guest_server(desktop)))
+        with pytest.raises(EvaluatorFailed, match=r"get_open_tabs_info did not return within 5\.9 s"):
+            await score(kind, dataclasses.replace(setting, guest=guest))
+    assert set(psutil.Process().children(recursive=True)) <= set(before)

@@ -8,6 +8,7 @@ have is noted in ``lacks``: if a metric then raises an error, the policy has fai
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -30,8 +31,21 @@ LOOK = "look"
 BROWSER_ANSWERS_S = 10.0
 """Time in seconds in which a browser that works answers with its version, also while a page is busy."""
 
+CALL = "call"
+"""Name of the question for the kept value of a getter that reads pages of the guest's browser
+(`dart.environments.osworld.page_calls`)."""
+
 FILE = "file of the cache"
 """Recorded in place of a question, for a file that was in the evaluators' cache folder from the beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One question of an evaluation and its answer."""
+
+    question: str
+    arguments: Mapping[str, Any]
+    answer: Any
 
 
 class Answers(Protocol):
@@ -106,6 +120,9 @@ class GuestAnswers:
             await self._guest.chromium(
                 "GET", "/json/version", deadline_s=min(BROWSER_ANSWERS_S, self._left_s())
             )
+
+    async def _on_call(self, getter: str, config: dict[str, Any]) -> None:
+        """Return None: no value was kept, so the child calls the getter."""
 
     async def _on_file(self, path: str) -> bytes | None:
         return self._found(await self._guest.file(path, deadline_s=self._left_s()), path)

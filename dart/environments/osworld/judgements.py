@@ -2,7 +2,8 @@
 
 ``judgements/<environment>.jsonl`` of the run directory has a line for each score, with the version of the
 evaluators, the hash of the task's file and the episode. The folder ``judgements/read`` has the answers as
-blobs. With them, another version of the evaluators can judge the same episode again (`RecordedAnswers`).
+blobs. With them, another version of the evaluators can judge the same episode again (`RecordedAnswers`). Of
+getters that read pages of a browser, the values are kept (`dart.environments.osworld.page_calls`).
 """
 
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dart.environments.faults import EvaluatorFailed
-from dart.environments.osworld.guest_answers import FILE, LOOK
+from dart.environments.osworld.guest_answers import CALL, FILE, LOOK
 from dart.environments.osworld.judging import Judgement
 from dart.environments.protocol import EpisodeKey
 from dart.store.blobs import BlobKind, FolderBlobs
@@ -141,13 +142,24 @@ class RecordedAnswers:
             return None
         answers = self._answers.get(_key(question, arguments))
         if not answers:
-            why = f"the evaluators ask what was not recorded while the episode ran: {question} {arguments}"
-            raise EvaluatorFailed(self._task_id, why)
+            raise EvaluatorFailed(self._task_id, _not_recorded(question, arguments))
         sha256 = answers.popleft() if len(answers) > 1 else answers[0]
         answer = msgspec.msgpack.decode(self._blobs.read(sha256))
-        if answer is None or (isinstance(answer, dict) and answer.get("status", 200) != 200):
+        if question == CALL:
+            if "unkept" in answer:
+                why = f"the value of {arguments.get('getter')} was not kept: {answer['unkept']}"
+                raise EvaluatorFailed(self._task_id, why)
+            self.lacks += answer["lacks"]
+        elif answer is None or (isinstance(answer, dict) and answer.get("status", 200) != 200):
             self.lacks.append(question)
         return answer
+
+
+def _not_recorded(question: str, arguments: Mapping[str, Any]) -> str:
+    if question == CALL:
+        getter = arguments.get("getter")
+        return f"{getter} reads pages of a browser, and its value was not kept while the episode ran"
+    return f"the evaluators ask what was not recorded while the episode ran: {question} {arguments}"
 
 
 def _key(question: str, arguments: Mapping[str, Any]) -> bytes:

@@ -13,15 +13,16 @@ machine died, hangs or refuses, this process ends the evaluation with the machin
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import EvaluatorFailed, TaskUnsupported
+from dart.environments.faults import EvaluatorFailed, InfrastructureFault, TaskUnsupported
 from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.guest_answers import FILE, LOOK, Answers, GuestAnswers
+from dart.environments.osworld.guest_answers import CALL, FILE, LOOK, Answers, GuestAnswers, Reading
+from dart.environments.osworld.page_calls import LIMIT_SHARE, RETURNED, PageCalls
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.scoring_environment import LEFT_OUT, RUNS_CODE, ScoringEnvironment
 from dart.environments.osworld.scoring_process import (
@@ -45,15 +46,6 @@ NAMED = ("dest", "path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One question of an evaluation and its answer."""
-
-    question: str
-    arguments: Mapping[str, Any]
-    answer: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """A score, with the evaluators that gave it and everything that they read."""
 
@@ -64,6 +56,8 @@ class Judgement:
     """Hash of the task's file."""
     readings: tuple[Reading, ...] = field(repr=False)
     """All that the evaluation read, in order."""
+    by_values: tuple[str, ...] = ()
+    """Getters that were not called, because a value was kept that they had returned before."""
 
 
 async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment, left_s: LeftS) -> Judgement:
@@ -72,7 +66,7 @@ async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment
     An infeasible task scores 0 here, because its reward depends on what the policy declared and not on the
     machine (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
-    answers = GuestAnswers(task, setting, left_s, browses=browses(task, scoring))
+    answers = GuestAnswers(task, setting, left_s, browses=bool(page_getters(task, scoring)))
     return await judged(task, scoring, answers, left_s, setting.guest)
 
 
@@ -85,38 +79,53 @@ async def judged(
 ) -> Judgement:
     """Return the judgement that follows from ``answers``; see `judge`.
 
-    guest   the guest whose browser the evaluation may read; with None, a task that reads pages of a browser
-            raises EvaluatorFailed
+    guest   the guest whose browser the evaluation may read; None to read none, if ``answers`` have the values
+            of all getters that read pages
     """
     refuse_unscorable(task, scoring)
     readings: list[Reading] = []
-    score = 0.0
+    score, by_values = 0.0, list[str]()
     if not task.is_infeasible:
-        reads_pages = browses(task, scoring)
-        if reads_pages and guest is None:
-            raise EvaluatorFailed(
-                task.task_id, "its evaluation reads pages of a browser, which are not recorded"
-            )
+        readers = page_getters(task, scoring)
         files = dict(answers.files())
         readings += [Reading(question=FILE, arguments={"name": name}, answer=files[name]) for name in files]
-        async with scoring_process(scoring, guest if reads_pages else None) as process:
-            evaluation = ChildEvaluation(task, process, answers, readings)
+        async with scoring_process(scoring, guest if readers else None) as process:
+            evaluation = ChildEvaluation(task, process, answers, readings, readers)
             score = await evaluation.score(files, left_s)
-    return Judgement(score=score, evaluator=scoring.name, task_sha256=task.sha256, readings=tuple(readings))
+            by_values = evaluation.by_values
+    return Judgement(
+        score=score,
+        evaluator=scoring.name,
+        task_sha256=task.sha256,
+        readings=tuple(readings),
+        by_values=tuple(by_values),
+    )
 
 
-def browses(task: OSWorldTask, scoring: ScoringEnvironment) -> bool:
-    """Whether the evaluation of a task reads pages of the guest's browser."""
-    return any(BROWSER in scoring.functions.get(f"get_{look.get('type')}", ()) for look in task.looks())
+def page_getters(task: OSWorldTask, scoring: ScoringEnvironment) -> list[str]:
+    """Return the getters of a task's evaluation that read pages of the guest's browser."""
+    getters = dict.fromkeys(f"get_{look.get('type')}" for look in task.looks())
+    return [name for name in getters if BROWSER in scoring.functions.get(name, ())]
 
 
 class ChildEvaluation:
     """The conversation with a child about one task."""
 
     def __init__(
-        self, task: OSWorldTask, process: ScoringProcess, answers: Answers, readings: list[Reading]
+        self,
+        task: OSWorldTask,
+        process: ScoringProcess,
+        answers: Answers,
+        readings: list[Reading],
+        readers: Sequence[str] = (),
     ) -> None:
+        """readings   list to which each question and its answer is added
+        readers    getters that read pages of the guest's browser
+        """
         self._task, self._process, self._answers, self._readings = task, process, answers, readings
+        self._readers = readers
+        self.by_values: list[str] = []
+        """Getters that were not called, because the answers have the value that they returned before."""
 
     async def score(self, files: Mapping[str, bytes], left_s: LeftS) -> float:
         """Return the score. Raises the same faults as `judge`.
@@ -126,14 +135,14 @@ class ChildEvaluation:
         within_s = left_s() - min(RESERVE_S, RESERVE_SHARE * left_s())
         try:
             async with asyncio.timeout(within_s):
-                await self._process.send({"evaluator": self._task.evaluator, "files": files})
-                said = await self._conversed()
+                order = {"evaluator": self._task.evaluator, "files": files, "page_getters": self._readers}
+                await self._process.send(order)
+                said = await self._conversed(PageCalls(self._answers.lacks, LIMIT_SHARE * within_s))
         except TimeoutError:
-            await self._answers.answer(LOOK, {})
-            raise self._failed(f"its evaluation did not end within {within_s:.1f} s and was killed") from None
+            why = f"its evaluation did not end within {within_s:.1f} s and was killed"
+            raise await self._broken(why) from None
         except ChildBroke as error:
-            await self._answers.answer(LOOK, {})
-            raise self._failed(f"its evaluation {error}") from error
+            raise await self._broken(f"its evaluation {error}") from error
         if said.get("needs"):
             library = str(said["needs"][0])
             raise TaskUnsupported(
@@ -147,19 +156,44 @@ class ChildEvaluation:
             return 0.0
         raise self._failed(f"its evaluator broke: {said.get('raised')}")
 
-    async def _conversed(self) -> Mapping[str, Any]:
+    async def _conversed(self, calls: PageCalls) -> Mapping[str, Any]:
         """Answer the child until it ends; return its last message."""
-        while True:
-            message = await self._process.receive()
-            if "ask" not in message:
-                return message
-            question, arguments = str(message["ask"]), message.get("arguments")
-            if not isinstance(arguments, dict):
-                raise ChildBroke(f"asked {question!r} without arguments")
-            answer = await self._answers.answer(question, arguments)
-            if question != LOOK:
-                self._readings.append(Reading(question=question, arguments=arguments, answer=answer))
-            await self._process.send({"answer": answer})
+        async with calls.limited():
+            while True:
+                message = await self._process.receive()
+                if "ask" not in message:
+                    return message
+                question, arguments = str(message["ask"]), message.get("arguments")
+                if not isinstance(arguments, dict):
+                    raise ChildBroke(f"asked {question!r} without arguments")
+                await self._process.send({"answer": await self._answer(question, arguments, calls)})
+
+    async def _answer(self, question: str, arguments: Mapping[str, Any], calls: PageCalls) -> Any:
+        """Answer one question, and keep the answer."""
+        if question == RETURNED:
+            self._readings.append(calls.returned(arguments))
+            return None
+        answer = await self._answers.answer(question, arguments)
+        if question == CALL and answer is None:  # what is kept of the call follows with RETURNED
+            calls.began(arguments)
+            return None
+        if question == CALL:
+            self.by_values.append(str(arguments["getter"]))
+        if question != LOOK:
+            self._readings.append(Reading(question=question, arguments=arguments, answer=answer))
+        return answer
+
+    async def _broken(self, why: str) -> EvaluatorFailed:
+        """Return the fault of an evaluation that was killed or crashed.
+
+        Raises the fault of the machine instead, if it does not work; its text says ``why`` the machine was
+        looked at."""
+        try:
+            await self._answers.answer(LOOK, {})
+        except InfrastructureFault as fault:
+            fault.args = (f"{fault}; the machine was looked at because {why}",)
+            raise
+        return self._failed(why)
 
     def _failed(self, why: str) -> EvaluatorFailed:
         return EvaluatorFailed(self._task.task_id, why)

@@ -2,9 +2,12 @@
 
 The run is not changed and no machine is needed: the evaluators get the answers that were recorded
 (`dart.environments.osworld.judgements`). An episode that cannot be judged again gets a reason instead of a
-score: the new version asks a question whose answer was not recorded, the evaluation reads pages of a browser,
-rules of the task name days relative to today, the task's file has changed, recorded answers are lost, or the
-evaluation could not be made.
+score: the new version asks a question whose answer was not recorded, the value of a getter that reads pages
+of a browser was not kept, rules of the task name days relative to today, the task's file has changed,
+recorded answers are lost, or the evaluation could not be made.
+
+A getter that reads pages of a browser is not called again, because its pages are gone. The metrics judge the
+value that it returned while the episode ran (`Rescored.by_values`).
 
 Each evaluation runs in a child process, so one event loop judges several episodes at a time.
 """
@@ -19,7 +22,7 @@ from dart.core.errors import DartError, UsageError
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EnvironmentFault
 from dart.environments.osworld.judgements import KeptJudgement, RecordedAnswers, read_judgements
-from dart.environments.osworld.judging import judged
+from dart.environments.osworld.judging import Judgement, judged
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
 from dart.environments.osworld.tasks import load_task, task_ids
 from dart.store.errors import BlobDamage
@@ -53,6 +56,9 @@ class Rescored:
     new_score: float | None
     reason: str = ""
     """Why there is no new score; empty if there is one."""
+    by_values: tuple[str, ...] = ()
+    """Getters of which the value that they returned while the episode ran was judged, and not what they read:
+    those that read pages of a browser. Changes of these getters have no effect on the new score."""
 
 
 def judgements_of(run_dir: Path, environment_kind: str) -> tuple[KeptJudgement, ...]:
@@ -128,10 +134,10 @@ async def _end(judging: "Sequence[asyncio.Task[Rescored]]") -> None:
 
 
 async def _rescored(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> Rescored:
-    new_score, reason = None, ""
+    new, reason = None, ""
     try:
-        found = await _score(kept, run_dir, tasks, scoring)
-        new_score, reason = (None, found) if isinstance(found, str) else (found, "")
+        found = await _judged(kept, run_dir, tasks, scoring)
+        new, reason = (None, found) if isinstance(found, str) else (found, "")
     except (EnvironmentFault, BlobDamage) as error:
         reason = str(error)
     except (DartError, OSError) as error:
@@ -145,17 +151,20 @@ async def _rescored(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: Sc
         evaluator=kept.evaluator,
         score=kept.score,
         new_evaluator=scoring.name,
-        new_score=new_score,
+        new_score=new.score if new else None,
         reason=reason,
+        by_values=new.by_values if new else (),
     )
 
 
-async def _score(kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment) -> float | str:
-    """Return the new score, or the reason why there is none."""
+async def _judged(
+    kept: KeptJudgement, run_dir: Path, tasks: Path, scoring: ScoringEnvironment
+) -> Judgement | str:
+    """Return the new judgement, or the reason why there is none."""
     task = load_task(kept.task_id, tasks)
     if task.sha256 != kept.task_sha256:
         return "the task's file has changed"
     if any(look.get("type") == TODAY for look in task.looks()):
         return "rules of the task name days relative to today"
     answers = RecordedAnswers(run_dir, kept)
-    return (await judged(task, scoring, answers, counting_down(DEADLINE_S))).score
+    return await judged(task, scoring, answers, counting_down(DEADLINE_S))

@@ -2,10 +2,11 @@
 
 It imports the standard library, msgpack, and the package ``desktop_env``, and nothing of this project. It
 reads orders from stdin and writes messages to stdout, each a length (4 bytes, big endian) and a msgpack map.
-An order has the ``evaluator`` of a task's file, and the ``files`` that the cache folder has at the beginning.
-The messages are:
+An order has the ``evaluator`` of a task's file, the ``files`` that the cache folder has at the beginning, and
+``page_getters``, the getters that read pages of the guest's browser. The messages are:
 
-* ``ask`` with ``arguments``: a question about the guest; the parent replies with ``answer``
+* ``ask`` with ``arguments``: a question about the guest, or about a call of a getter that reads pages
+  (``call`` before it, ``returned`` after it); the parent replies with ``answer``
 * ``score``, or ``raised`` with the error of an evaluator: the end of the evaluation, with ``needs``, the
   missing libraries that evaluators called
 
@@ -28,6 +29,7 @@ import struct
 import sys
 import threading
 import types
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -50,6 +52,12 @@ MOST_MEMORY_BYTES = 4 * 2**30
 MOST_FILE_BYTES = 2**30
 MOST_PROCESSES = 256
 RELAY_BYTES = 2**16
+
+MOST_VALUE_BYTES = 15 * 2**16
+"""Limit of a kept value of a getter, with the files that the getter wrote, after compression."""
+
+MOST_WRITTEN_BYTES = 2**26
+"""Limit of the files that a getter wrote, before compression."""
 
 HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT = "127.0.0.1", 5000, 9222, 8080
 """Address and ports of the guest, as evaluators see them. Only the browser's port is open: `relay_browser`
@@ -209,10 +217,68 @@ def _scored(
 
 
 def _looked_up(config: Any, machine: "AskedGuest", evaluators: Evaluators) -> Any:
-    found = evaluators.named("getters", f"get_{config['type']}")(machine, config)
-    if machine.browses:  # its calls to the browser do not pass through the parent
+    name = f"get_{config['type']}"
+    getter = evaluators.named("getters", name)
+    if name not in machine.page_getters:
+        found = getter(machine, config)
+    elif (kept := machine.kept_value(name, config)) is not None:
+        found = unpacked(kept["packed"], Path(machine.cache_dir))
+    else:
+        found = _called(getter, config, machine)
+    if machine.page_getters:  # calls to the browser do not pass through the parent
         machine.look()
     return found
+
+
+def _called(getter: Callable[..., Any], config: Any, machine: "AskedGuest") -> Any:
+    """Call a getter that reads pages, and let the parent keep what it returned."""
+    cache = Path(machine.cache_dir)
+    before = _states(cache)
+    try:
+        found = getter(machine, config)
+    except BaseException as error:
+        machine.returned({"unkept": f"it raised {type(error).__name__}"})
+        raise
+    after = _states(cache)
+    machine.returned(packed(found, cache, [name for name in after if before.get(name) != after[name]]))
+    return found
+
+
+def packed(value: Any, cache: Path, written: Sequence[str]) -> dict[str, Any]:
+    """Return the value of a getter with the files that it wrote, as ``packed`` bytes, or the reason why they
+    cannot be kept, as a text ``unkept``. Only a value that `unpacked` gives back as it was is kept."""
+    size = sum(cache.joinpath(name).stat().st_size for name in written)
+    if size > MOST_WRITTEN_BYTES:
+        return {"unkept": f"it wrote {size} bytes of files, and at most {MOST_WRITTEN_BYTES} are kept"}
+    try:
+        files = {name: cache.joinpath(name).read_bytes() for name in written}
+        content = msgpack.packb({"value": value, "files": files}, unicode_errors=ERRORS)
+        is_same = _unpack(content)["value"] == value
+    except (TypeError, ValueError, OverflowError) as error:
+        return {"unkept": f"it cannot be written down: {ascii(str(error))[:200]}"}
+    if not is_same:
+        return {"unkept": "it does not consist of texts, numbers, lists and maps"}
+    compressed = zlib.compress(content)
+    if len(compressed) > MOST_VALUE_BYTES:
+        return {"unkept": f"it has {len(compressed)} bytes, and at most {MOST_VALUE_BYTES} are kept"}
+    return {"packed": compressed}
+
+
+def unpacked(compressed: bytes, cache: Path) -> Any:
+    """Return the value that `packed` kept, and write the files of the getter into the cache folder."""
+    kept = _unpack(zlib.decompress(compressed))
+    _write(cache, kept["files"])
+    return kept["value"]
+
+
+def _unpack(content: bytes) -> Any:
+    return msgpack.unpackb(content, strict_map_key=False, unicode_errors=ERRORS)
+
+
+def _states(cache: Path) -> dict[str, tuple[int, int]]:
+    """Return the time of the last change and the size of each file of the cache folder, by name."""
+    found = {str(path.relative_to(cache)): path.stat() for path in cache.rglob("*") if path.is_file()}
+    return {name: (state.st_mtime_ns, state.st_size) for name, state in found.items()}
 
 
 def _entry(column: Any, index: int) -> Any:
@@ -228,12 +294,21 @@ class AskedGuest:
     vm_ip, server_port, chromium_port, vlc_port = HOST, SERVER_PORT, CHROMIUM_PORT, VLC_PORT
     vm_platform, vm_machine, current_use_proxy = "Linux", "x86_64", False
 
-    def __init__(self, ask: Callable[..., Any], cache_dir: str, *, browses: bool = False) -> None:
-        """browses   whether getters read pages of the guest's browser"""
+    def __init__(self, ask: Callable[..., Any], cache_dir: str) -> None:
         self._ask = ask
         self.cache_dir = cache_dir
-        self.browses = browses
+        self.page_getters: Sequence[str] = ()
+        """The getters of the present evaluation that read pages of the guest's browser."""
         self.controller = self
+
+    def kept_value(self, getter: str, config: Any) -> Any:
+        """Ask the parent for a kept value of a getter that reads pages; None when there is none. The limit of
+        the call then begins."""
+        return self._ask("call", getter=getter, config=config)
+
+    def returned(self, found: Mapping[str, Any]) -> None:
+        """Tell the parent that the getter returned, and what is to be kept of it (see `packed`)."""
+        self._ask("returned", **found)
 
     def look(self) -> None:
         """Ask the parent to check that the machine still works."""
@@ -366,7 +441,7 @@ class Pipes:
 
     def read(self) -> Any:
         (length,) = struct.unpack(">I", self._incoming.read(4))
-        return msgpack.unpackb(self._incoming.read(length), strict_map_key=False, unicode_errors=ERRORS)
+        return _unpack(self._incoming.read(length))
 
     def write(self, message: Mapping[str, Any]) -> None:
         packed = msgpack.packb(message, unicode_errors=ERRORS)
@@ -420,11 +495,12 @@ def main(arguments: Sequence[str]) -> int:
             module.requests = requests  # type: ignore[attr-defined]
 
     evaluators = Evaluators(root, patch)
-    machine = AskedGuest(pipes.ask, str(cache), browses=bool(browser))
+    machine = AskedGuest(pipes.ask, str(cache))
     with contextlib.suppress(struct.error):  # the end of the orders
         while True:
             order = pipes.read()
             _fill(cache, order["files"])
+            machine.page_getters = order["page_getters"]
             pipes.write(_end(order["evaluator"], machine, evaluators))
             evaluators.needs.clear()
     os._exit(0)  # neither a thread nor an exit function of theirs keeps it
@@ -434,6 +510,10 @@ def _fill(cache: Path, files: Mapping[str, bytes]) -> None:
     """Empty the cache folder and write these files into it."""
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
+    _write(cache, files)
+
+
+def _write(cache: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         cache.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
         cache.joinpath(name).write_bytes(content)

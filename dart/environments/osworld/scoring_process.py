@@ -58,7 +58,9 @@ ENVIRONMENT = {
 
 
 class ChildBroke(Exception):
-    """The child ended or broke the protocol. The message follows the words "its evaluation"."""
+    """The child ended, broke the protocol or exceeded a limit.
+
+    The message follows the words "its evaluation"."""
 
 
 def has_sandbox() -> bool:

@@ -83,6 +83,55 @@ def get_terminal(env, config):
     return env.controller.get_terminal_output()
 """
 
+PAGES = """
+import os
+from playwright.sync_api import sync_playwright
+
+def get_tabs(env, config):
+    config["urls"] = sync_playwright(env.chromium_port).splitlines()
+    return [{"url": url} for url in config["urls"]]
+
+def get_set_of_tabs(env, config):
+    return set(sync_playwright(env.chromium_port).splitlines())
+
+def get_large_page(env, config):
+    sync_playwright(env.chromium_port)
+    return os.urandom(config["bytes"])
+
+def get_two_numbers(env, config):
+    sync_playwright(env.chromium_port)
+    return 1, 2
+
+def get_large_file(env, config):
+    sync_playwright(env.chromium_port)
+    path = os.path.join(env.cache_dir, "large")
+    with open(path, "wb") as file:
+        file.truncate(config["bytes"])
+    return path
+
+def get_printed_page(env, config):
+    path = os.path.join(env.cache_dir, config["dest"])
+    with open(path, "w") as file:
+        file.write(sync_playwright(env.chromium_port))
+    return path
+
+def get_page_of_a_file(env, config):
+    sync_playwright(env.chromium_port)
+    return env.controller.get_file(config["path"])
+
+def get_no_page(env, config):
+    raise FileNotFoundError(sync_playwright(env.chromium_port))
+"""
+
+PLAYWRIGHT = """
+import socket
+
+def sync_playwright(port):
+    with socket.create_connection(("127.0.0.1", port)) as browser:
+        return b"".join(iter(lambda: browser.recv(4096), b"")).decode()
+"""
+"""In place of Playwright: returns what the port says until it closes, and waits for ever if it does not."""
+
 METRICS = """
 import ctypes, os, socket, sys, time
 import librosa
@@ -134,6 +183,10 @@ def takes_memory(result):
 def sleeps(result):
     time.sleep(600)
 
+def rests(seconds):
+    time.sleep(seconds)
+    return 1.0
+
 def leaves(result):
     sys.exit(0)
 
@@ -147,13 +200,24 @@ def make_evaluators(folder: Path, version: str = "0.0.1") -> Path:
     base = Path(sys.base_prefix)
     packages = folder / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     evaluators = packages / "desktop_env" / "evaluators"
-    for part, module, source in (("getters", "machine", GETTERS), ("metrics", "checks", METRICS)):
+    for part, modules in (
+        ("getters", {"machine": GETTERS, "pages": PAGES}),
+        ("metrics", {"checks": METRICS}),
+    ):
         (evaluators / part).mkdir(parents=True)
-        (evaluators / part / f"{module}.py").write_text(source)
-        names = [line.split()[1].partition("(")[0] for line in source.splitlines() if line.startswith("def ")]
-        (evaluators / part / "__init__.py").write_text(f"from .{module} import {', '.join(names)}\n")
+        exports = []
+        for module, source in modules.items():
+            (evaluators / part / f"{module}.py").write_text(source)
+            names = [
+                line.split()[1].partition("(")[0] for line in source.splitlines() if line.startswith("def ")
+            ]
+            exports.append(f"from .{module} import {', '.join(names)}\n")
+        (evaluators / part / "__init__.py").write_text("".join(exports))
     (packages / f"desktop_env-{version}.dist-info").mkdir()
     (packages / "requests.py").write_text("def get(*_, **__): raise SystemError('the network')\npost = get\n")
+    (packages / "playwright").mkdir()
+    (packages / "playwright" / "__init__.py").touch()
+    (packages / "playwright" / "sync_api.py").write_text(PLAYWRIGHT)
     shutil.copytree(Path(msgpack.__file__).parent, packages / "msgpack")
     (folder / "pyvenv.cfg").write_text(f"home = {base / 'bin'}\n")
     (folder / "bin").mkdir()

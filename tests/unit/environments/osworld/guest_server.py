@@ -31,7 +31,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from dart.config.machine_address import MachineAddress
+from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.readiness import STATE_PROGRAM
+from dart.environments.osworld.setup_steps import Setting
 
 COMMAND_SECONDS = 120
 
@@ -235,6 +238,22 @@ async def form_of(request: Request) -> dict[str, bytes]:
     }
 
 
+VM = MachineAddress(host="vm.test")
+
+
+def setting_of(desktop: FakeDesktop, tmp_path: Path, address: MachineAddress = VM) -> Setting:
+    """An episode of the task `osworld/x/y` in this desktop."""
+    return Setting(
+        task_id="osworld/x/y",
+        guest=Guest("vm", address, httpx2.ASGITransport(app=guest_server(desktop))),
+        cache=tmp_path / "cache",
+        scratch=tmp_path / "scratch",
+        password="p",
+        width=800,
+        height=600,
+    )
+
+
 def guest_server(desktop: FakeDesktop) -> Starlette:
     """The server as an ASGI application."""
 
@@ -407,6 +426,9 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
             return PlainTextResponse("<p>Unable to serve the wallpaper file</p>", 500)
         return Response(desktop.wallpaper.read_bytes(), media_type="image/png")
 
+    async def version(_: Request) -> Response:
+        return JSONResponse({"Browser": "Chrome/1.0"})
+
     async def tabs(_: Request) -> Response:
         if desktop.tabs is None:
             raise httpx2.ConnectError("nobody listens")
@@ -462,6 +484,7 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
             route("/list_directory", list_directory, "POST"),
             route("/desktop_path", desktop_path, "POST"),
             route("/wallpaper", wallpaper, "POST"),
+            route("/json/version", version, "GET"),
             route("/json/list", tabs, "GET"),
             route("/json/new", new_tab, "PUT"),
             route("/json/close/{tab}", close_tab, "GET"),

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import psutil
 import pytest
 
-from dart.config.machine_address import MachineAddress
 from dart.environments.deadlines import counting_down
 from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.faults import (
@@ -24,7 +22,6 @@ from dart.environments.faults import (
 )
 from dart.environments.osworld import scoring_process, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed
-from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import (
     Judged,
     JudgementLog,
@@ -43,7 +40,7 @@ from dart.environments.osworld.tasks import OSWorldTask, parse_task
 from dart.environments.protocol import EpisodeKey
 from tests.patience import slowness
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
-from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+from tests.unit.environments.osworld.guest_server import FakeDesktop, setting_of
 
 pytestmark = pytest.mark.slow
 needs_sandbox = pytest.mark.skipif(not has_sandbox(), reason="not installed: bubblewrap (make osworld-score)")
@@ -66,25 +63,9 @@ def task(func: Any, result: Any = None, expected: Any = None, **more: Any) -> OS
 
 
 @pytest.fixture
-def desktop(tmp_path: Path) -> FakeDesktop:
-    (tmp_path / "home").mkdir()
-    found = FakeDesktop(tmp_path / "home")
-    found.add_window("Notes")
-    (found.home / "gold.txt").write_text("done\n")
-    return found
-
-
-@pytest.fixture
 def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
-    return Setting(
-        task_id="osworld/x/y",
-        guest=Guest("vm", MachineAddress(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
-        cache=tmp_path / "cache",
-        scratch=tmp_path / "scratch",
-        password="p",
-        width=800,
-        height=600,
-    )
+    (desktop.home / "gold.txt").write_text("done\n")
+    return setting_of(desktop, tmp_path)
 
 
 @pytest.fixture

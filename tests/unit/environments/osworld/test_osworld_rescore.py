@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -19,9 +21,9 @@ from typer.testing import CliRunner
 from dart.cli.main import app
 from dart.config.config import Config
 from dart.environments.osworld import rescore as module
-from dart.environments.osworld.guest_answers import Answers
+from dart.environments.osworld.guest_answers import CALL, Answers, Reading
 from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
-from dart.environments.osworld.judging import Judgement, Reading
+from dart.environments.osworld.judging import Judgement
 from dart.environments.osworld.rescore import TODAY
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
 from dart.environments.osworld.tasks import OSWorldTask, load_task
@@ -67,9 +69,12 @@ def write_task(
 def keep_judgement(run: Path, name: str, output: str) -> None:
     """Keep a judgement of 1 by desktop-env 0.0.1, which read this output of the machine."""
     arguments = {"command": SAID["command"], "shell": True}
-    read = Reading(
-        question="execute", arguments=arguments, answer={"status": 200, "body": {"output": output}}
-    )
+    answer = {"status": 200, "body": {"output": output}}
+    keep_reading(run, name, Reading(question="execute", arguments=arguments, answer=answer))
+
+
+def keep_reading(run: Path, name: str, read: Reading) -> None:
+    """Keep a judgement of 1 by desktop-env 0.0.1, which read this."""
     judgement = Judgement(
         score=1.0,
         evaluator="desktop-env 0.0.1",
@@ -117,6 +122,7 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
         "new_evaluator": "desktop-env 0.0.2",
         "new_score": 0.25,
         "reason": "",
+        "by_values": [],
     }
     assert {found[name]["new_score"] for name in ("changed", "today", "lost")} == {None}
     assert found["changed"]["reason"] == "the task's file has changed"
@@ -149,6 +155,29 @@ def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
     assert code == 0
     assert "new score" in out
     assert out.splitlines()[-1] == "2 episodes judged again, 1 differently; mean score 1.0000, now 0.5000"
+
+
+def test_an_episode_that_is_judged_by_the_value_of_a_getter_of_pages_says_so(run: Path) -> None:
+    tabs = {"type": "tabs"}
+    write_task(run, "a", tabs)
+    write_task(run, "b", tabs)
+    value = {"packed": zlib.compress(msgpack.packb({"value": "done", "files": {}})), "lacks": []}
+    for name, answer in (("a", value), ("b", {"unkept": "it raised TimeoutError"})):
+        keep_reading(
+            run, name, Reading(question=CALL, arguments={"getter": "get_tabs", "config": tabs}, answer=answer)
+        )
+    code, out, err = command(run, "-o", "json")
+    by_value, unkept = json.loads(out)
+
+    assert code == 0
+    assert (by_value["new_score"], by_value["by_values"]) == (1.0, ["get_tabs"])
+    assert (unkept["new_score"], unkept["by_values"]) == (None, [])
+    assert "the value of get_tabs was not kept: it raised TimeoutError" in unkept["reason"]
+    assert any(
+        line.endswith("osworld/x/a: 1 -> 1 (by the kept value of get_tabs)") for line in err.splitlines()
+    )
+    assert "1 by kept values of getters that read pages" in command(run)[1]
+    assert "get_tabs" in command(run, "-o", "wide")[1]
 
 
 def test_a_run_of_which_nothing_can_be_judged_again_has_failed(run: Path) -> None:
