@@ -1,6 +1,7 @@
 """A tiny vision-language checkpoint that points: it imitated clicks and drags, so it answers with patches."""
 
 import io
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +41,24 @@ def asking(sha256: str, temperature: float = 1.0) -> GenerateRequest:
 def make_pointing(base: Path, folder: Path, updates: int = 16) -> None:
     """Write a checkpoint that points into the new folder `folder`."""
     torch.manual_seed(0)
-    add_pointer(base, folder.parent / f"{folder.name}-untrained")
-    policy = load(
-        folder.parent / f"{folder.name}-untrained", READING, ModelPlacement(is_trained=True, device="cpu")
-    )
+    untrained = folder.parent / f"{folder.name}-untrained"
+    add_pointer(base, untrained)
+    _teach(untrained, folder, enumerate(ACTIONS * 3), updates)
+
+
+def make_clicking(base: Path, folder: Path, points: Sequence[tuple[int, int]], updates: int = 16) -> None:
+    """Write a checkpoint that clicks into the new folder `folder`: on any screen at any of these points."""
+    actions = [f"click(start_box='({x},{y})')" for x, y in points]
+    _teach(base, folder, [(seed, action) for seed in (0, 3) for action in actions], updates)
+
+
+def _teach(base: Path, folder: Path, lessons: Iterable[tuple[int, str]], updates: int) -> None:
+    """Train a checkpoint on pairs of a screen's seed and an action, and write it into a new folder."""
+    policy = load(base, READING, ModelPlacement(is_trained=True, device="cpu"))
     screens: dict[str, Screen] = {}
     steps: list[Step] = []
-    for number, action in enumerate(ACTIONS * 3):
-        screen = policy.codec.screen(f"{number}", png(number))
+    for seed, action in lessons:
+        screen = policy.codec.screen(f"{seed}", png(seed))
         screens[screen.sha256] = screen
         prompt = policy.codec.prompt(asking(screen.sha256), [screen])
         steps.append(

@@ -143,8 +143,8 @@ def _checkpoint_bytes(config: Config, trained: int, parameters: int, precision: 
 
     A checkpoint is written from a copy of weights and moments (`dart.training.checkpoint_copy`), also without
     `training.background_checkpoints`. A single process makes the file of the moments in memory first. After
-    that, weights are converted if engines read another precision. Ranks share what rank 0 holds, so that the
-    sum over all ranks is right.
+    that, weights are converted if engines read another precision. Each rank holds the share of the weights
+    that it writes. An adapter is copied by rank 0 alone; here all ranks share it, so that the sum is right.
     """
     training, engines = config.training, published_dtype(config)
     file = ADAM_MOMENTS * trained if training.ranks == 1 else 0

@@ -18,9 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dart.policy.base import Policy
+from dart.policy.written_weights import write_share
 from dart.store.checkpoints import MASTER
-
-MASTER_FILE = f"{MASTER}/weights.safetensors"
 
 Weights = Mapping[str, Tensor]
 """Tensors by name, as in a module's `state_dict`."""
@@ -36,22 +35,31 @@ class CheckpointCopy:
     policy: Policy
     """The policy whose weights were copied. It writes the files, but its current weights are not read."""
     weights: Weights | None
-    """The copied weights; None on ranks that write no weights."""
+    """The copied weights that this rank writes; None if it writes none."""
     write_optimizer: WriteOptimizer
     dtype: torch.dtype
     """Precision of the weights that engines read."""
     is_adapter: bool
     """Whether only an adapter is trained. The checkpoint has adapters in the trainer's precision anyway."""
+    rank: int = 0
+    """The rank that writes. All others than rank 0 write only weights and their part of the optimizer."""
 
     def write(self, folder: Path) -> None:
-        """Write the checkpoint's files into a folder. Raises OSError, also for errors of safetensors."""
+        """Write the files of this rank into the checkpoint's folder. Raises OSError, also for errors of
+        safetensors.
+
+        When all ranks have written, `dart.policy.written_weights.join_shares` completes the checkpoint.
+        """
         self.write_optimizer(folder)
         if self.weights is None:
             return
         try:
-            self.policy.save(folder, self.weights, self.dtype)
+            if self.rank == 0:
+                self.policy.save(folder, self.weights, self.dtype)
+            else:
+                write_share(self.policy.module, folder, self.rank, self.weights, self.dtype)
             if self._has_master(self.weights):
-                write_master(folder, self.weights)
+                write_master(folder / MASTER, self.weights, self.rank)
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
 
@@ -108,18 +116,24 @@ def write_state(state: Mapping[str, Any], file: Path) -> None:
     file.write_bytes(content.getbuffer())
 
 
-def write_master(folder: Path, weights: Weights) -> None:
-    """Write the trainer's own weights to `master/`; a tensor with several names only under the first."""
-    (folder / MASTER_FILE).parent.mkdir(exist_ok=True)
+def write_master(folder: Path, weights: Weights, rank: int) -> None:
+    """Write the trainer's own weights of a rank; a tensor with several names only under the first.
+
+    folder   the checkpoint's folder `master/`, which all ranks share
+    """
+    folder.mkdir(exist_ok=True)
     once: dict[int, str] = {}
     for name, tensor in weights.items():
         once.setdefault(tensor.data_ptr(), name)
-    save_file({name: weights[name].contiguous() for name in once.values()}, folder / MASTER_FILE)
+    file = folder / (f"weights-{rank:05d}.safetensors" if rank else "weights.safetensors")
+    save_file({name: weights[name].contiguous() for name in once.values()}, file)
 
 
 def read_master(folder: Path) -> dict[str, Tensor]:
-    """Read the trainer's own weights from `master/`; empty if the checkpoint has no such folder."""
-    if not (folder / MASTER_FILE).is_file():
-        return {}
-    with safe_open(folder / MASTER_FILE, framework="pt") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no dictionary
+    """Read the trainer's own weights of all ranks from `master/`; empty if the checkpoint has no such
+    folder."""
+    found: dict[str, Tensor] = {}
+    for file in sorted((folder / MASTER).glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no dictionary
+    return found

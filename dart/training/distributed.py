@@ -5,7 +5,9 @@ the optimizer's state are split among the ranks (Zhao et al. 2023, arXiv 2304.11
 `torch.distributed.fsdp.fully_shard`).
 """
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from dart.policy.pointer.head import PointerHead
 from dart.training.checkpoint_copy import (
@@ -26,6 +29,7 @@ from dart.training.checkpoint_copy import (
     write_state,
 )
 from dart.training.distributed_learner import CommandFailure
+from dart.training.weight_shares import writers_of
 
 T = TypeVar("T")
 
@@ -48,14 +52,18 @@ class RankGroup:
     def shard(self, module: nn.Module) -> None:
         """Split the weights among all ranks; a single process keeps all of them."""
 
-    def gather(self, mine: Sequence[T]) -> list[T]:
-        """Return the items of all ranks in one list, in the order of the ranks."""
+    def gather(self, mine: Sequence[T], group: Any = None) -> list[T]:
+        """Return the items of all ranks in one list, in the order of the ranks.
+
+        group   the torch process group that communicates; None: the default group
+        """
         return list(mine)
 
-    def fail_together(self, failed: Exception | None) -> None:
+    def fail_together(self, failed: Exception | None, group: Any = None) -> None:
         """Raise this rank's error, or else the error of the first rank that has one; return if there is none.
 
         failed   this rank's error; None: this rank has no error
+        group    the torch process group that communicates; None: the default group
         """
         if failed is not None:
             raise failed
@@ -68,10 +76,13 @@ class RankGroup:
         """Return the gradient norm over all ranks; `value` is what torch's clipping returned on this rank."""
         return float(value)
 
-    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
-        """Return whole, unsplit copies of all weights, or only of the trained weights.
+    def copied_weights(
+        self, module: nn.Module, *, only_trained: bool, is_shared: bool
+    ) -> dict[str, Tensor] | None:
+        """Return whole, unsplit copies of the weights that this rank writes; None if it writes none.
 
-        None on ranks that write no weights.
+        only_trained   leave frozen weights out
+        is_shared      whether every rank writes a share of the weights; if false, rank 0 writes all of them
         """
         return copied_weights(module, only_trained=only_trained)
 
@@ -125,13 +136,13 @@ class ProcessGroup(RankGroup):
                 fully_shard(part, mesh=self._mesh, mp_policy=precision)
         fully_shard(module, mesh=self._mesh, mp_policy=precision)
 
-    def gather(self, mine: Sequence[T]) -> list[T]:
+    def gather(self, mine: Sequence[T], group: Any = None) -> list[T]:
         made: list[Sequence[T]] = [[] for _ in range(self.count)]
-        dist.all_gather_object(made, list(mine))
+        dist.all_gather_object(made, list(mine), group=group)
         return [one for rank in made for one in rank]
 
-    def fail_together(self, failed: Exception | None) -> None:
-        found = self.gather([] if failed is None else [CommandFailure.of(failed)])
+    def fail_together(self, failed: Exception | None, group: Any = None) -> None:
+        found = self.gather([] if failed is None else [CommandFailure.of(failed)], group)
         if failed is None and found:
             raise found[0].error()
         super().fail_together(failed)
@@ -145,19 +156,49 @@ class ProcessGroup(RankGroup):
     def full_norm(self, value: Tensor) -> float:
         return float(value.full_tensor())  # type: ignore[attr-defined]  # clipping returns a split tensor
 
-    def copied_weights(self, module: nn.Module, *, only_trained: bool) -> dict[str, Tensor] | None:
-        """Return the whole weights in main memory on rank 0, and None on the other ranks."""
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    @torch.no_grad()
+    def copied_weights(
+        self, module: nn.Module, *, only_trained: bool, is_shared: bool
+    ) -> dict[str, Tensor] | None:
+        held: dict[str, Tensor] = module.state_dict(keep_vars=True)  # ties are seen by identity
+        if only_trained:
+            held = {name: weight for name, weight in held.items() if weight.requires_grad}
+        names = Counter(id(weight) for weight in held.values())
+        tied = [name for name, weight in held.items() if names[id(weight)] > 1]
+        sizes = {name: weight.numel() * weight.element_size() for name, weight in held.items()}
+        writers = writers_of(sizes, self.count if is_shared else 1, tied)
+        copies: dict[int, Tensor] = {}
+        for name, weight in held.items():  # in the same order on all ranks
+            if id(weight) not in copies:
+                copies[id(weight)] = self._copied_at(writers[name], weight)
+        return {n: copies[id(weight)] for n, weight in held.items() if writers[n] == self.index} or None
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=only_trained)
-        whole: dict[str, Any] = get_model_state_dict(module, options=options)
-        return whole if self.index == 0 else None
+    def _copied_at(self, writer: int, weight: Tensor) -> Tensor:
+        """Return a copy of a whole weight in main memory on the rank `writer`, an empty tensor on others."""
+        is_writer = self.index == writer
+        if not isinstance(weight, DTensor):
+            return weight.detach().to("cpu", copy=True) if is_writer else torch.empty(0)
+        mine = weight.detach().to_local()
+        rows = math.ceil(weight.shape[0] / self.count)  # the last ranks may hold fewer rows, or none
+        padded = torch.cat([mine, mine.new_zeros(rows - len(mine), *mine.shape[1:])])
+        if not is_writer:
+            dist.gather(padded, dst=writer)
+            return torch.empty(0)
+        whole = mine.new_empty(self.count * rows, *mine.shape[1:])
+        dist.gather(padded, list(whole.split(rows)), dst=writer)
+        return whole[: weight.shape[0]].cpu()
 
     def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
         held: dict[str, Any] = dict(weights)
         set_model_state_dict(module, held, options=StateDictOptions(full_state_dict=True, strict=False))
+
+    def announced(self, value: Any = None) -> Any:
+        """Return rank 0's value on every rank. The threads that write checkpoints call this method."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self.writers)
+        return values[0]
 
     def copied_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> WriteOptimizer:
         state = copied_parts(module, optimizer)

@@ -217,14 +217,18 @@ class Learner:
 
     def copy_files(self) -> CheckpointCopy:
         """Copy the weights and the optimizer's state for a checkpoint. Every rank has to call this method."""
+        is_adapter = isinstance(self._policy, LoraPolicy)
         return CheckpointCopy(
             policy=self._policy,
             weights=self._ranks.copied_weights(
-                self._policy.module, only_trained=self._policy.saves_only_trained
+                self._policy.module,
+                only_trained=self._policy.saves_only_trained,
+                is_shared=not is_adapter,
             ),
             write_optimizer=self._ranks.copied_optimizer(self._policy.module, self._optimizer),
             dtype=getattr(torch, self.config.published_dtype),
-            is_adapter=isinstance(self._policy, LoraPolicy),
+            is_adapter=is_adapter,
+            rank=self._ranks.index,
         )
 
     def _plan(self, samples: Sequence[StepSample]) -> list[_Minibatch]:

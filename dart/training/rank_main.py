@@ -21,13 +21,14 @@ import torch.distributed as dist
 from actors.process import die_with_parent
 from dart.config.config import Config
 from dart.policy.load import DTYPES, SMALL_POLICY, model_type
-from dart.store.checkpoints import CheckpointState, load_checkpoint, write_checkpoint
+from dart.store.checkpoints import CheckpointState, load_checkpoint
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy
 from dart.training.distributed import IDLE, ProcessGroup
 from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
+from dart.training.rank_checkpoints import write_together
 
 
 class Rank:
@@ -50,7 +51,7 @@ class Rank:
             )
         settings = learner_config(config)
         ranks = ProcessGroup(device, compute=DTYPES[settings.placement.precision])
-        self._writers = ranks.writers
+        self._ranks = ranks
         self.learner = Learner(
             config.training.policy,
             replace(settings, placement=replace(settings.placement, device=str(device))),
@@ -81,44 +82,14 @@ class Rank:
 
         trainer   connection to the trainer; None on all ranks but rank 0
         """
-        while (parent := self._among_writers(_received(trainer))) is not None:
+        while (parent := self._ranks.announced(_received(trainer))) is not None:
+            assert self._copied is not None, "a version is copied before it is written"
             try:
-                result: Any = self._write(parent)
+                result: Any = write_together(self._ranks, parent, *self._copied)
             except SHARED_BY_RANKS as error:
                 result = CommandFailure.of(error)
             if trainer is not None:
                 trainer.send(result)
-
-    def _write(self, parent: Path) -> Path | None:
-        """Write a checkpoint: rank 0 creates the folder and makes it complete, all ranks write their parts.
-
-        Returns the folder of the checkpoint on rank 0, and None on the other ranks.
-        """
-        assert self._copied is not None, "a version is copied before it is written"
-        state, files = self._copied
-        if self.index > 0:
-            folder = self._among_writers()
-            if folder is not None:
-                files.write(folder)
-            return None
-        has_announced = False
-
-        def write(folder: Path) -> None:
-            nonlocal has_announced
-            has_announced = True
-            files.write(self._among_writers(folder))
-
-        try:
-            return write_checkpoint(parent, state, write)
-        finally:
-            if not has_announced:
-                self._among_writers()
-
-    def _among_writers(self, value: Any = None) -> Any:
-        """Send rank 0's value to the writing threads of all ranks; returns it on every rank."""
-        values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._writers)
-        return values[0]
 
 
 def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
