@@ -25,7 +25,7 @@ from dart.exploration.candidates import centre
 from dart.exploration.dataset import GraphQuery, QueryKind, Split, queries_of, queries_of_screens
 from dart.exploration.dataset_files import sample_of, write_dataset
 from dart.exploration.graph import Graph
-from dart.exploration.origins import AllowedOrigins
+from dart.core.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
 from dart.store.blobs import FolderBlobs
 from dart.store.store import Store

@@ -22,6 +22,7 @@ from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, LEAVE_FRAME, BrowserEnvironment, PageState
+from dart.environments.browser.fence import OFFLINE
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
 from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
@@ -66,7 +67,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         *,
         restartable: Collection[str] = RESTARTABLE,
     ) -> None:
-        super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT)
+        super().__init__(
+            scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, fence=OFFLINE
+        )
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
         """The open pages that can start another episode without being loaded."""
@@ -75,6 +78,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
 
     def _start_of(self, task_id: str, seed: int) -> MiniWobStart:
         return MiniWobStart(page_url(task_id, seed), seed)
+
+    def _start_url(self, start: MiniWobStart) -> str:
+        return start.url
 
     def _page_key(self, task_id: str) -> str:
         return task_id if task_id in self._restartable else ""

@@ -267,6 +267,23 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
 
 
+def test_the_origins_are_fenced_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
+    origins = ("https://elsewhere.example:8443",)
+    system = make(origins=origins)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert set(system.sites["explorer-000"].origins_at_resets) == {origins}
+
+
+def test_an_idle_environment_is_fenced_only_while_it_explores(make: Callable[..., System]) -> None:
+    system = make(enabled=True, lease_actions=3)
+    system.bench.start(Curator, "curator")
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    site = system.sites["env-000"]
+    system.until(lambda: site.resets > 0 and site.origins is None)
+    assert site.origins_at_resets[0] == ()
+
+
 def test_the_engine_is_told_what_is_left_on_a_screen_and_what_was_tried(make: Callable[..., System]) -> None:
     system = make(prior="model", prior_samples=2, prior_context_bytes=2000)
     engine = system.start_engine()
