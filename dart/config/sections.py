@@ -761,9 +761,9 @@ class ExplorationSettings(Section):
     """Whether new actions of a task end when exploration finds little: when the last 100 actions found less
     than one new shape of screens per 25 actions."""
     origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Web origins (`https://host:port`) that may be opened besides the origin of the start screen. The browser
-    of an explorer refuses requests to all others. Forms are never sent to an address that is not on this
-    machine."""
+    """Web origins (`https://host:port`) that may be opened besides the origin of the start screen. The
+    browser of an explorer refuses requests to all others. Forms are never sent to an address that is not on
+    this machine."""
     texts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("blue", "paper", "7", "lamp")
     """Texts that explorers type into fields."""
     settle_s: Annotated[float, Field(ge=0, le=60)] = 0.1

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dart.core.exploration import PLACE_PX, ExploreAct, PageElement, PageScreen
-from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
 from dart.core.origins import AllowedOrigins, is_local
+from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 """JavaScript that describes the page."""

@@ -3,8 +3,8 @@
 A `Fence` holds for everything in its browser: pages, frames, windows and workers. It is made of two parts.
 
 * Flags, which decide about every connection. A connection to another origin goes to a proxy that does not
-  exist, so it fails before a byte leaves. Names of other hosts are not resolved, and WebRTC sends nothing past
-  the proxy. A redirect is a connection of its own.
+  exist, so it fails before a byte leaves. Names of other hosts are not resolved, and WebRTC sends nothing
+  past the proxy. A redirect is a connection of its own.
 * Interception (`Fetch` of the DevTools protocol), which decides about navigations and about requests to
   origins that are not on this machine. It ends a navigation to another origin before it begins, so the page
   stays; the flags alone would leave the browser's error page. It refuses requests that carry something, such

@@ -67,9 +67,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         *,
         restartable: Collection[str] = RESTARTABLE,
     ) -> None:
-        super().__init__(
-            scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, fence=OFFLINE
-        )
+        super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, fence=OFFLINE)
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
         """The open pages that can start another episode without being loaded."""

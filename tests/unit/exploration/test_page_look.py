@@ -7,8 +7,8 @@ import pytest
 from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
 from dart.core.exploration import Candidate, ExploreAct, PageElement
-from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
 from dart.core.origins import AllowedOrigins, is_local
+from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
 from dart.exploration.page_look import acts_of
 from tests.unit.exploration.screens import button, screen
 
