@@ -116,7 +116,7 @@ class Environment(Protocol):
         """
         return _refuse_without_pages(self, "inspected")
 
-    async def fence(self, origins: Collection[str] | None) -> None:
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
         """Set which origins the pages may reach, from the next reset on.
 
         origins   web origins besides that of the start page; every other request fails before it is sent, and
@@ -184,8 +184,8 @@ class WrappedEnvironment:
     async def inspect(self, expression: str) -> Any:
         return await self._inner.inspect(expression)
 
-    async def fence(self, origins: Collection[str] | None) -> None:
-        await self._inner.fence(origins)
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
+        await self._inner.filter_requests(origins)
 
     async def explore(self) -> None:
         await self._inner.explore()

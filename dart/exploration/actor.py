@@ -120,7 +120,7 @@ class ExploringEnvironmentActor(EnvironmentActor):
             self.log.warning("exploration_fault", detail=str(error))
             found = reply
         finally:
-            await self.in_loop(self.environment.fence(None))
+            await self.in_loop(self.environment.filter_requests(None))
         if found is not None:
             self._rests_until_s = self.clock.monotonic_s() + OVER_POLL_S
             await super().idle(reply)

@@ -198,7 +198,7 @@ class Explorer:
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
         place.at = place.screen = None
         try:
-            await self._in_environment(self._environment.fence(self._settings.origins))
+            await self._in_environment(self._environment.filter_requests(self._settings.origins))
             await self._in_environment(
                 self._environment.reset(
                     place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.environments.browser.fence import Fence
+from dart.environments.browser.request_filter import RequestFilter
 from dart.environments.faults import (
     BrowserDied,
     BrowserMissing,
@@ -160,9 +160,9 @@ class CdpSession:
 class Browser(asyncio.SubprocessProtocol):
     """A running Chromium, with all calls that wait for their results."""
 
-    def __init__(self, profile_dir: Path, fence: Fence | None = None) -> None:
+    def __init__(self, profile_dir: Path, request_filter: RequestFilter | None = None) -> None:
         self.fault: BrowserDied | None = None
-        self.fence = fence
+        self.request_filter = request_filter
         """What the pages may reach; None for everything."""
         self.pid = 0
         self._profile_dir = profile_dir
@@ -177,16 +177,20 @@ class Browser(asyncio.SubprocessProtocol):
         self._pending: dict[int, _Pending] = {}
         self._sessions: dict[str, CdpSession] = {}
         self._intercepts: Result | None = None
-        """Whether requests are intercepted for the fence yet; None without a fence."""
+        """Whether requests are intercepted for the filter yet; None without a filter."""
 
     @classmethod
     async def launch(
-        cls, executable: str, profile_dir: Path, flags: Sequence[str] = (), fence: Fence | None = None
+        cls,
+        executable: str,
+        profile_dir: Path,
+        flags: Sequence[str] = (),
+        request_filter: RequestFilter | None = None,
     ) -> "Browser":
         """Start a browser. Its user data are in ``profile_dir``, which is emptied now and removed by `close`.
 
-        flags   command-line flags in addition to `FLAGS`
-        fence   what the pages may reach, as long as the browser runs; None for everything
+        flags            command-line flags in addition to `FLAGS`
+        request_filter   what the pages may reach, as long as the browser runs; None for everything
 
         Raises BrowserMissing, or InstallationIncomplete when the program `LAUNCHER` is not installed.
         """
@@ -198,14 +202,14 @@ class Browser(asyncio.SubprocessProtocol):
             )
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
-        all_flags = (*flags, *fence.flags) if fence else flags
+        all_flags = (*flags, *request_filter.flags) if request_filter else flags
         _, browser = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(profile_dir, fence),
+            lambda: cls(profile_dir, request_filter),
             *_command(executable, profile_dir, all_flags),
             start_new_session=True,
         )
-        if fence is not None:
-            browser._intercepts = browser.post("Fetch.enable", {"patterns": fence.patterns})
+        if request_filter is not None:
+            browser._intercepts = browser.post("Fetch.enable", {"patterns": request_filter.patterns})
         return browser
 
     # ---- calls ----
@@ -230,7 +234,7 @@ class Browser(asyncio.SubprocessProtocol):
     async def open_page(self) -> CdpSession:
         """Open an empty page in a browser context of its own, with separate cookies and storage.
 
-        Raises CallRefused, too, when the browser cannot intercept the requests for its fence."""
+        Raises CallRefused, too, when the browser cannot intercept the requests for its filter."""
         if self._intercepts is not None:
             await asyncio.shield(self._intercepts)
         context_id = (await self.post("Target.createBrowserContext"))["browserContextId"]
@@ -332,10 +336,11 @@ class Browser(asyncio.SubprocessProtocol):
             self.on_page_gone(detached, "Target.detachedFromTarget")
 
     def _answer(self, request_id: str, request: Params) -> None:
-        """Let a request that was intercepted for the fence pass, or end it.
+        """Let a request that was intercepted for the filter pass, or end it.
 
         A navigation that is ended as aborted leaves its page as it is."""
-        if self.fence is not None and self.fence.lets_pass(request["method"], request["url"]):
+        wanted = self.request_filter
+        if wanted is not None and wanted.lets_pass(request["method"], request["url"]):
             self.post("Fetch.continueRequest", {"requestId": request_id})
         else:
             self.post("Fetch.failRequest", {"requestId": request_id, "errorReason": "Aborted"})

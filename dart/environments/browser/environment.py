@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from dart.core.actions import Action, Scroll, ScrollHere, Wait, format_action
 from dart.core.origins import AllowedOrigins
 from dart.environments.browser.cdp import Browser, CdpSession, Result
-from dart.environments.browser.fence import Fence, fence_of
+from dart.environments.browser.request_filter import RequestFilter, filter_of
 from dart.environments.browser_inputs import (
     NOTHING_LEFT,
     Call,
@@ -143,14 +143,14 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     The first ``reset`` starts the browser. Only the clipboard outlives an episode. A subclass may have
     several pages, of which one plays while the clocks of the others are stopped. A fault closes the page; a
     fault of the browser, or a fault during a reset, kills the browser. The next reset starts what is missing.
-    A browser has one fence as long as it runs, so a reset with another fence starts another browser.
+    A browser has one request filter as long as it runs, so a reset with another one starts another browser.
 
-    scratch_dir   folder for the browser's profile
-    executable    path of a Chromium
-    size          width and height of the page in pixels
-    script        JavaScript that runs in every document, after `BASE_SCRIPT`
-    flags         more flags of the browser
-    fence         what the pages may reach while they are not explored; None for everything
+    scratch_dir      folder for the browser's profile
+    executable       path of a Chromium
+    size             width and height of the page in pixels
+    script           JavaScript that runs in every document, after `BASE_SCRIPT`
+    flags            more flags of the browser
+    request_filter   what the pages may reach while they are not explored; None for everything
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         size: tuple[int, int],
         script: str,
         flags: Sequence[str] = (),
-        fence: Fence | None = None,
+        request_filter: RequestFilter | None = None,
     ) -> None:
         self.screen_io = ScreenIO()
         self.size = size
@@ -169,7 +169,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         self._executable = executable
         self._script = BASE_SCRIPT + script
         self._flags = flags
-        self._usual_fence = fence
+        self._usual_filter = request_filter
         self._explored: Collection[str] | None = None
         """Origins that may be opened besides that of the start page; None while nothing is explored."""
         self._browser: Browser | None = None
@@ -217,14 +217,14 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             page.post("Page.addScriptToEvaluateOnNewDocument", {"source": self._script}),
         )
 
-    def _fence_of(self, start: StartT) -> Fence | None:
-        """Return the fence of an episode; None for none.
+    def _filter_of(self, start: StartT) -> RequestFilter | None:
+        """Return the request filter of an episode; None for none.
 
         Raises UsageError when the episode is explored and its start page is at an origin that is not allowed.
         """
         if self._explored is None:
-            return self._usual_fence
-        return fence_of(AllowedOrigins(self._start_url(start), self._explored).origins)
+            return self._usual_filter
+        return filter_of(AllowedOrigins(self._start_url(start), self._explored).origins)
 
     # ---- the protocol ----
 
@@ -232,10 +232,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         start = self._start_of(task_id, seed)
-        fence = self._fence_of(start)
+        request_filter = self._filter_of(start)
         self._episode = None
         async with self._operation("reset", deadline_s):
-            opened = await self._ready_page(self._page_key(task_id), fence)
+            opened = await self._ready_page(self._page_key(task_id), request_filter)
             page, opened.resets = opened.session, opened.resets + 1
             if opened.resets % RESETS_PER_COLLECTION == 0:
                 await page.post("HeapProfiler.collectGarbage")
@@ -324,7 +324,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         async with self._operation("inspect", INSPECT_DEADLINE_S):
             return await page.evaluate(expression)
 
-    async def fence(self, origins: Collection[str] | None) -> None:
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
         self._explored = origins
 
     async def close(self) -> None:
@@ -394,15 +394,19 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     def _playing(self, operation: str) -> tuple[CdpSession, Episode]:
         return require_episode(self._page, operation), require_episode(self._episode, operation)
 
-    async def _ready_page(self, key: str, fence: Fence | None) -> OpenPage:
-        """Return the page of a key. Start a browser with the fence and open the page first, if necessary."""
+    async def _ready_page(self, key: str, request_filter: RequestFilter | None) -> OpenPage:
+        """Return the page of a key. Start a browser with the filter and open the page first, if necessary."""
         self._requested = None
-        if self._browser is not None and not (self._browser.alive and self._browser.fence == fence):
+        if self._browser is not None and not (
+            self._browser.alive and self._browser.request_filter == request_filter
+        ):
             await self._browser.close()
             self._browser = self._page = None
             self._pages.clear()
         if self._browser is None:
-            self._browser = await Browser.launch(self._executable, self._profile_dir, self._flags, fence)
+            self._browser = await Browser.launch(
+                self._executable, self._profile_dir, self._flags, request_filter
+            )
         if self._is_parked and self._page is not None:
             await _thaw(self._page)
         self._is_parked = False

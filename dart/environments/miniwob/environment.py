@@ -22,7 +22,7 @@ from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, LEAVE_FRAME, BrowserEnvironment, PageState
-from dart.environments.browser.fence import OFFLINE
+from dart.environments.browser.request_filter import OFFLINE
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
 from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
@@ -67,7 +67,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         *,
         restartable: Collection[str] = RESTARTABLE,
     ) -> None:
-        super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, fence=OFFLINE)
+        super().__init__(
+            scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, request_filter=OFFLINE
+        )
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
         """The open pages that can start another episode without being loaded."""

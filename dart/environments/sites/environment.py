@@ -14,7 +14,7 @@ from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState
-from dart.environments.browser.fence import OFFLINE, Fence
+from dart.environments.browser.request_filter import OFFLINE, RequestFilter
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import Observation, require_episode
@@ -45,7 +45,7 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         size: tuple[int, int] = SIZE,
         look: int | None = None,
     ) -> None:
-        super().__init__(scratch_dir, executable, size=size, script=PAGE_SCRIPT, fence=OFFLINE)
+        super().__init__(scratch_dir, executable, size=size, script=PAGE_SCRIPT, request_filter=OFFLINE)
         self._look = look
         self._task: Task | None = None
         self._state: SiteState | None = None
@@ -74,7 +74,7 @@ class SitesEnvironment(BrowserEnvironment[Task]):
     def _start_url(self, start: Task) -> str:
         return f"http://{start.site.name}.localhost/"
 
-    def _fence_of(self, start: Task) -> Fence:
+    def _filter_of(self, start: Task) -> RequestFilter:
         return OFFLINE  # even to its own address: the pages do not come from a network
 
     async def _prepare(self, page: CdpSession) -> None:

@@ -66,7 +66,7 @@ class MadeUpSite(Environment):
     async def healthy(self, *, deadline_s: float) -> bool:
         return True
 
-    async def fence(self, origins: Collection[str] | None) -> None:
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
         self.origins = origins
 
     async def inspect(self, expression: str) -> Any:

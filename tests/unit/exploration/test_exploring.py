@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +299,7 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
 
 
-def test_the_origins_are_fenced_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
+def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
     origins = ("https://elsewhere.example:8443",)
     system = make(origins=origins)
     system.start_explorers("explorer-000")
@@ -307,7 +307,9 @@ def test_the_origins_are_fenced_at_each_reset_of_an_explorer(make: Callable[...,
     assert set(system.sites["explorer-000"].origins_at_resets) == {origins}
 
 
-def test_an_idle_environment_is_fenced_only_while_it_explores(make: Callable[..., System]) -> None:
+def test_requests_of_an_idle_environment_are_filtered_only_while_it_explores(
+    make: Callable[..., System],
+) -> None:
     system = make(enabled=True, lease_actions=3)
     system.bench.start(Curator, "curator")
     system.start_explorers("env-000", actor=ExploringEnvironmentActor)

@@ -1,7 +1,7 @@
 """What leaves a real browser while its pages are explored: nothing to an origin that is not allowed.
 
 Three servers on loopback: one whose origin is allowed, a foreign one, and one that is allowed and counts as
-not on this machine (127.0.0.2). Each way out is also tried without a fence, where it must arrive.
+not on this machine (127.0.0.2). Each way out is also tried without a filter, where it must arrive.
 """
 
 import asyncio
@@ -229,18 +229,18 @@ async def until(is_so: Callable[[], bool], what: Callable[[], object]) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize("is_filtered", [True, False])
 async def test_nothing_of_a_page_reaches_a_foreign_origin(
-    tmp_path: Path, servers: tuple[Server, Server, Server], is_fenced: bool
+    tmp_path: Path, servers: tuple[Server, Server, Server], is_filtered: bool
 ) -> None:
     allowed, foreign, _ = servers
     environment = WebEnvironment(tmp_path, allowed.url)
     try:
-        await environment.fence(() if is_fenced else None)
+        await environment.filter_requests(() if is_filtered else None)
         await environment.start()
         for script in (*BACKGROUND.values(), *WITHOUT_A_PATH.values()):
             await environment.run(script, foreign.url)
-        if is_fenced:
+        if is_filtered:
             await until(lambda: "redirect/frame-redirect" in allowed.names(), allowed.names)
             await asyncio.sleep(AFTERWARDS_S * slowness())
             assert (foreign.connections, foreign.requests, foreign.has_datagram()) == (0, [], False)
@@ -251,44 +251,44 @@ async def test_nothing_of_a_page_reaches_a_foreign_origin(
         await environment.close()
 
 
-@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize("is_filtered", [True, False])
 async def test_a_page_that_leaves_stays_where_it_is(
-    tmp_path: Path, servers: tuple[Server, Server, Server], is_fenced: bool
+    tmp_path: Path, servers: tuple[Server, Server, Server], is_filtered: bool
 ) -> None:
     allowed, foreign, _ = servers
     environment = WebEnvironment(tmp_path, allowed.url)
     try:
-        await environment.fence(() if is_fenced else None)
+        await environment.filter_requests(() if is_filtered else None)
         await environment.start()
         for name, script in LEAVING.items():
             await environment.run(script, foreign.url)
-            if is_fenced:
+            if is_filtered:
                 await asyncio.sleep(AFTERWARDS_S / 4 * slowness())
                 assert await environment.inspect("location.origin") == allowed.url, name
             else:
                 await until(lambda name=name: name in foreign.names(), lambda name=name: name)
                 await environment.start()
-        assert is_fenced == (foreign.connections == 0)
+        assert is_filtered == (foreign.connections == 0)
     finally:
         await environment.close()
 
 
-@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize("is_filtered", [True, False])
 async def test_to_an_allowed_origin_that_is_not_on_this_machine_nothing_is_sent_but_get(
-    tmp_path: Path, servers: tuple[Server, Server, Server], is_fenced: bool
+    tmp_path: Path, servers: tuple[Server, Server, Server], is_filtered: bool
 ) -> None:
     allowed, _, far = servers
     allowed.away = far.url
     environment = WebEnvironment(tmp_path, allowed.url)
     try:
-        await environment.fence((far.url,) if is_fenced else None)
+        await environment.filter_requests((far.url,) if is_filtered else None)
         await environment.start()
         for script in BACKGROUND.values():
             await environment.run(script, far.url)
-        arrive = {"fetch", "frame", "window", "image"} | (set() if is_fenced else POSTS)
+        arrive = {"fetch", "frame", "window", "image"} | (set() if is_filtered else POSTS)
         await until(lambda: far.names() >= arrive, lambda: arrive - far.names())
         await environment.run(LEAVING["form"], far.url)
-        if is_fenced:
+        if is_filtered:
             await asyncio.sleep(AFTERWARDS_S * slowness())
             assert {method for method, _ in far.requests} == {"GET"}
             assert "socket" not in far.names()
@@ -299,16 +299,16 @@ async def test_to_an_allowed_origin_that_is_not_on_this_machine_nothing_is_sent_
         await environment.close()
 
 
-async def test_an_episode_after_the_exploration_has_no_fence(
+async def test_an_episode_after_the_exploration_has_no_filter(
     tmp_path: Path, servers: tuple[Server, Server, Server]
 ) -> None:
     allowed, foreign, _ = servers
     environment = WebEnvironment(tmp_path, allowed.url)
     try:
-        await environment.fence(())
+        await environment.filter_requests(())
         await environment.start()
         await environment.run(BACKGROUND["fetch"], foreign.url)
-        await environment.fence(None)
+        await environment.filter_requests(None)
         await environment.start()
         await environment.run(BACKGROUND["xhr"], foreign.url)
         await until(lambda: foreign.names() == {"xhr"}, foreign.names)
@@ -321,7 +321,7 @@ async def test_a_start_page_elsewhere_that_is_not_named_is_not_requested(
 ) -> None:
     far = servers[2]
     environment = WebEnvironment(tmp_path, far.url)
-    await environment.fence(())
+    await environment.filter_requests(())
     with pytest.raises(UsageError, match=r"name its origin \(http://127.0.0.2:\d+\) in exploration.origins"):
         await environment.start()
     assert far.connections == 0

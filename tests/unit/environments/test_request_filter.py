@@ -1,12 +1,12 @@
-"""What a fence lets pass, and the flags of a browser with a fence."""
+"""What a request filter lets pass, and the flags of a browser with one."""
 
 import pytest
 
 from dart.core.origins import AllowedOrigins
-from dart.environments.browser.fence import OFFLINE, Fence, fence_of
+from dart.environments.browser.request_filter import OFFLINE, RequestFilter, filter_of
 
 SHOP, FAR = "http://shop.localhost:8000", "https://far.example"
-FENCE = Fence(frozenset({SHOP, FAR}))
+FILTER = RequestFilter(frozenset({SHOP, FAR}))
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ FENCE = Fence(frozenset({SHOP, FAR}))
 def test_a_request_passes_to_allowed_origins_and_carries_something_only_on_this_machine(
     method: str, url: str, passes: bool
 ) -> None:
-    assert FENCE.lets_pass(method, url) is passes
+    assert FILTER.lets_pass(method, url) is passes
     assert not OFFLINE.lets_pass(method, url)
 
 
 def test_connections_without_the_missing_proxy_are_those_to_the_allowed_ports() -> None:
-    flags = dict(flag.split("=", 1) for flag in FENCE.flags)
+    flags = dict(flag.split("=", 1) for flag in FILTER.flags)
     rules = flags["--proxy-bypass-list"].split(";")
     assert rules == ["<-loopback>", SHOP, f"{FAR}:443", "ws://shop.localhost:8000"]
     assert flags["--host-resolver-rules"].count("EXCLUDE") == 3
@@ -40,6 +40,6 @@ def test_connections_without_the_missing_proxy_are_those_to_the_allowed_ports() 
 
 def test_of_the_allowed_origins_those_of_the_web_are_reached() -> None:
     allowed = AllowedOrigins("file:///pages/miniwob/a.html?seed=1")
-    assert fence_of(allowed.origins) == OFFLINE
+    assert filter_of(allowed.origins) == OFFLINE
     also = AllowedOrigins("file:///pages/miniwob/a.html?seed=1", [SHOP])
-    assert fence_of(also.origins) == Fence(frozenset({SHOP}))
+    assert filter_of(also.origins) == RequestFilter(frozenset({SHOP}))

@@ -1,6 +1,6 @@
 """Keeps a browser from every origin of the network but those that are allowed. Pure.
 
-A `Fence` holds for everything in its browser: pages, frames, windows and workers. It is made of two parts.
+A `RequestFilter` holds for everything in its browser: pages, frames, windows and workers. It has two parts.
 
 * Flags, which decide about every connection. A connection to another origin goes to a proxy that does not
   exist, so it fails before a byte leaves. Names of other hosts are not resolved, and WebRTC sends nothing
@@ -11,7 +11,7 @@ A `Fence` holds for everything in its browser: pages, frames, windows and worker
   as the POST of a form, to an allowed origin that is not on this machine. The flags cannot see the method of
   a request.
 
-Files are not of the network: a page from disk reads files as it does without a fence.
+Files are not of the network: a page from disk reads files as it does without a filter.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class RequestFilter:
     """What the pages of a browser may reach: nothing but the origins.
 
     origins   web origins, as `dart.core.origins.origin_of` returns them
@@ -37,7 +37,7 @@ class Fence:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of a browser with this fence."""
+        """Flags of a browser with this filter."""
         web = sorted(map(web_origin_with_port, self.origins))
         sockets = [f"ws{one.removeprefix('http')}" for one in web if is_local(one)]
         hosts = [urlsplit(one).hostname for one in web]
@@ -62,11 +62,11 @@ class Fence:
         return origin_of(url) in self.origins and (is_local(url) or method in METHODS)
 
 
-OFFLINE = Fence()
+OFFLINE = RequestFilter()
 """Lets nothing pass."""
 
 
-def fence_of(origins: frozenset[str]) -> Fence:
-    """Return the fence for allowed origins (`dart.core.origins.AllowedOrigins`): for those of the web among
+def filter_of(origins: frozenset[str]) -> RequestFilter:
+    """Return the filter for allowed origins (`dart.core.origins.AllowedOrigins`): for those of the web among
     them."""
-    return Fence(frozenset(one for one in origins if urlsplit(one).scheme in WEB))
+    return RequestFilter(frozenset(one for one in origins if urlsplit(one).scheme in WEB))
