@@ -16,6 +16,7 @@ from typing import TypeVar
 from benchmarks.exploration import LocalRunAccess, explore_and_close, state_reader
 from dart.config.sections import ExplorationSettings
 from dart.core.exploration import Candidate, Effect, ExploreAct, ExploredStep, PageScreen, ScreenNode
+from dart.core.origins import AllowedOrigins
 from dart.core.screenspot import GroundingSample, read_screenspot, write_screenspot
 from dart.environments.faults import EnvironmentFault
 from dart.environments.sites.environment import SitesEnvironment
@@ -25,7 +26,6 @@ from dart.exploration.candidates import centre
 from dart.exploration.dataset import GraphQuery, QueryKind, Split, queries_of, queries_of_screens
 from dart.exploration.dataset_files import sample_of, write_dataset
 from dart.exploration.graph import Graph
-from dart.exploration.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
 from dart.store.blobs import FolderBlobs
 from dart.store.store import Store

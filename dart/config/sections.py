@@ -5,6 +5,7 @@
 
 import fnmatch
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +30,10 @@ Processes = Annotated[int, Field(ge=1, le=1000)]
 
 Many = Annotated[int, Field(ge=1, le=10**6)]
 """Type of a number of things that a process holds in memory, such as requests or samples."""
+
+
+WEB_ORIGIN = re.compile(r"https?://([\w.-]+|\[[\da-f:]+\])(:\d+)?", re.ASCII | re.IGNORECASE)
+"""Pattern of a web origin: scheme and host, and the port if it is not the default one."""
 
 
 class Section(BaseModel):
@@ -756,12 +761,22 @@ class ExplorationSettings(Section):
     """Whether new actions of a task end when exploration finds little: when the last 100 actions found less
     than one new shape of screens per 25 actions."""
     origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Web origins (`https://host:port`) that may be opened besides the origin of the start screen. Forms are
-    never sent to an address that is not on this machine."""
+    """Web origins (`https://host:port`) that may be opened besides the origin of the start screen. The
+    browser of an explorer refuses requests to all others. Forms are never sent to an address that is not on
+    this machine."""
     texts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("blue", "paper", "7", "lamp")
     """Texts that explorers type into fields."""
     settle_s: Annotated[float, Field(ge=0, le=60)] = 0.1
     """Time between two screenshots of the same screen. What differs between them changes by itself."""
+
+    @field_validator("origins")
+    @classmethod
+    def _are_web_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for one in origins:
+            if not WEB_ORIGIN.fullmatch(one):
+                why = f"{one!r} is not an origin of the web: write https://host or https://host:port"
+                raise PydanticCustomError("no_origin", "{why}", {"why": why})
+        return origins
 
 
 class SimulationSettings(Section):

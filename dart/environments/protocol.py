@@ -11,6 +11,7 @@ Every call has a deadline in seconds. A failure is an exception, an
 `dart.environments.faults.EnvironmentFault` that names its kind. It is never ``None`` or a reward of 0.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -119,7 +120,19 @@ class Environment(Protocol):
         exploration and tests, not for policies. Only environments whose screens are web pages can do this;
         others raise NotImplementedError.
         """
-        return _refuse_inspection(self)
+        return _refuse_without_pages(self, "inspected")
+
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
+        """Set which origins the pages may reach, from the next reset on.
+
+        origins   web origins besides that of the start page; every other request fails before it is sent, and
+                  to an origin that is not on this machine nothing but GET and HEAD is sent. None: what the
+                  environment allows otherwise
+
+        A reset raises UsageError when its start page is not on this machine and its origin is not named. Only
+        environments whose screens are web pages can do this; others raise NotImplementedError.
+        """
+        _refuse_without_pages(self, "explored")
 
     async def explore(self) -> None:
         """Make the episode go on after wrong actions, if the page would end it; by default do nothing.
@@ -136,9 +149,9 @@ class Environment(Protocol):
         return
 
 
-def _refuse_inspection(environment: object) -> NoReturn:
+def _refuse_without_pages(environment: object, verb: str) -> NoReturn:
     raise NotImplementedError(
-        f"the screens of {type(environment).__name__} are not web pages: they cannot be inspected"
+        f"the screens of {type(environment).__name__} are not web pages: they cannot be {verb}"
     )
 
 
@@ -176,6 +189,9 @@ class WrappedEnvironment:
 
     async def inspect(self, expression: str) -> Any:
         return await self._inner.inspect(expression)
+
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
+        await self._inner.filter_requests(origins)
 
     async def explore(self) -> None:
         await self._inner.explore()

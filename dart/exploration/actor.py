@@ -119,6 +119,8 @@ class ExploringEnvironmentActor(EnvironmentActor):
         except (EnvironmentFault, OwnerAway) as error:  # a broken environment shows at the next episode
             self.log.warning("exploration_fault", detail=str(error))
             found = reply
+        finally:
+            await self.in_loop(self.environment.filter_requests(None))
         if found is not None:
             self._rests_until_s = self.clock.monotonic_s() + OVER_POLL_S
             await super().idle(reply)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from dart.config.sections import EnvironmentsSettings, ExplorationSettings
 from dart.core import messages as m
 from dart.core.exploration import Candidate, Effect, ExploreAct, LeaseEnd, LeaseMove, PageScreen
+from dart.core.origins import AllowedOrigins
 from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
 from dart.exploration.candidates import actions_of, candidates_of
@@ -20,7 +21,6 @@ from dart.exploration.follower import GraphFollower
 from dart.exploration.frontier import depths
 from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
-from dart.exploration.origins import AllowedOrigins
 from dart.exploration.page_look import LOOK, screen_of
 from dart.exploration.prior_context import NO_CONTEXT, PriorContext, context_of
 from dart.exploration.strategies import ExplorationStrategy, strategy_named
@@ -198,6 +198,7 @@ class Explorer:
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
         place.at = place.screen = None
         try:
+            await self._in_environment(self._environment.filter_requests(self._settings.origins))
             await self._in_environment(
                 self._environment.reset(
                     place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dart.core.exploration import PLACE_PX, ExploreAct, PageElement, PageScreen
+from dart.core.origins import AllowedOrigins, is_local
 from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
-from dart.exploration.origins import AllowedOrigins, is_local
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 """JavaScript that describes the page."""
@@ -73,16 +73,18 @@ def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) ->
     """Return what exploration may do with an element: type, type and submit, or click; empty for nothing.
 
     Nothing may be done that leaves the allowed origins, opens another window, or sends a form to an address
-    that is not on this machine. Text may be typed, but not sent, where only the sending is not allowed.
+    that is not allowed or not on this machine. Text may be typed, but not sent, where only the sending is not
+    allowed.
     """
     is_usable = found["acts"] and found["is_enabled"] and found["is_clear"]
     if not is_usable or found["role"] in REFUSED_ROLES or found["opens"]:
         return ()
     if found["leads_to"] and not allowed.allow(found["leads_to"], page_url):
         return ()
-    may_send = not found["sends_to"] or is_local(found["sends_to"])
+    to = found["sends_to"]
+    may_send = not to or (is_local(to) and allowed.allow(to))
     if found["is_field"]:
-        return (ExploreAct.TYPE, ExploreAct.SUBMIT) if found["sends_to"] and may_send else (ExploreAct.TYPE,)
+        return (ExploreAct.TYPE, ExploreAct.SUBMIT) if to and may_send else (ExploreAct.TYPE,)
     return (ExploreAct.CLICK,) if may_send else ()
 
 

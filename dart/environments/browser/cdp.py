@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dart.environments.browser.request_filter import RequestFilter
 from dart.environments.faults import (
     BrowserDied,
     BrowserMissing,
@@ -159,8 +160,10 @@ class CdpSession:
 class Browser(asyncio.SubprocessProtocol):
     """A running Chromium, with all calls that wait for their results."""
 
-    def __init__(self, profile_dir: Path) -> None:
+    def __init__(self, profile_dir: Path, request_filter: RequestFilter | None = None) -> None:
         self.fault: BrowserDied | None = None
+        self.request_filter = request_filter
+        """What the pages may reach; None for everything."""
         self.pid = 0
         self._profile_dir = profile_dir
         self._transport: asyncio.SubprocessTransport
@@ -173,12 +176,21 @@ class Browser(asyncio.SubprocessProtocol):
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._sessions: dict[str, CdpSession] = {}
+        self._intercepts: Result | None = None
+        """Whether requests are intercepted for the filter yet; None without a filter."""
 
     @classmethod
-    async def launch(cls, executable: str, profile_dir: Path, flags: Sequence[str] = ()) -> "Browser":
+    async def launch(
+        cls,
+        executable: str,
+        profile_dir: Path,
+        flags: Sequence[str] = (),
+        request_filter: RequestFilter | None = None,
+    ) -> "Browser":
         """Start a browser. Its user data are in ``profile_dir``, which is emptied now and removed by `close`.
 
-        flags   command-line flags in addition to `FLAGS`
+        flags            command-line flags in addition to `FLAGS`
+        request_filter   what the pages may reach, as long as the browser runs; None for everything
 
         Raises BrowserMissing, or InstallationIncomplete when the program `LAUNCHER` is not installed.
         """
@@ -190,9 +202,14 @@ class Browser(asyncio.SubprocessProtocol):
             )
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
+        all_flags = (*flags, *request_filter.flags) if request_filter else flags
         _, browser = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(profile_dir), *_command(executable, profile_dir, flags), start_new_session=True
+            lambda: cls(profile_dir, request_filter),
+            *_command(executable, profile_dir, all_flags),
+            start_new_session=True,
         )
+        if request_filter is not None:
+            browser._intercepts = browser.post("Fetch.enable", {"patterns": request_filter.patterns})
         return browser
 
     # ---- calls ----
@@ -215,7 +232,11 @@ class Browser(asyncio.SubprocessProtocol):
         return result
 
     async def open_page(self) -> CdpSession:
-        """Open an empty page in a browser context of its own, with separate cookies and storage."""
+        """Open an empty page in a browser context of its own, with separate cookies and storage.
+
+        Raises CallRefused, too, when the browser cannot intercept the requests for its filter."""
+        if self._intercepts is not None:
+            await asyncio.shield(self._intercepts)
         context_id = (await self.post("Target.createBrowserContext"))["browserContextId"]
         target = await self.post(
             "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
@@ -307,10 +328,22 @@ class Browser(asyncio.SubprocessProtocol):
             self._on_result(message)
         elif session := self._sessions.get(message.get("sessionId", "")):
             session.on_event(message["method"], message["params"])
+        elif message["method"] == "Fetch.requestPaused":
+            self._answer(message["params"]["requestId"], message["params"]["request"])
         elif message["method"] == "Target.detachedFromTarget" and (
             detached := self._sessions.get(message["params"]["sessionId"])
         ):
             self.on_page_gone(detached, "Target.detachedFromTarget")
+
+    def _answer(self, request_id: str, request: Params) -> None:
+        """Let a request that was intercepted for the filter pass, or end it.
+
+        A navigation that is ended as aborted leaves its page as it is."""
+        wanted = self.request_filter
+        if wanted is not None and wanted.lets_pass(request["method"], request["url"]):
+            self.post("Fetch.continueRequest", {"requestId": request_id})
+        else:
+            self.post("Fetch.failRequest", {"requestId": request_id, "errorReason": "Aborted"})
 
     def _on_result(self, message: dict[str, Any]) -> None:
         pending = self._pending.pop(message["id"], None)

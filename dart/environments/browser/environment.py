@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,9 @@ from dart.core.actions import (
     Wait,
     format_action,
 )
+from dart.core.origins import AllowedOrigins
 from dart.environments.browser.cdp import Browser, CdpSession, Result
+from dart.environments.browser.request_filter import RequestFilter, filter_of
 from dart.environments.browser_inputs import (
     NOTHING_LEFT,
     Call,
@@ -161,12 +163,14 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     The first ``reset`` starts the browser. Only the clipboard outlives an episode. A subclass may have
     several pages, of which one plays while the clocks of the others are stopped. A fault closes the page; a
     fault of the browser, or a fault during a reset, kills the browser. The next reset starts what is missing.
+    A browser has one request filter as long as it runs, so a reset with another one starts another browser.
 
-    scratch_dir   folder for the browser's profile
-    executable    path of a Chromium
-    size          width and height of the page in pixels
-    script        JavaScript that runs in every document, after `BASE_SCRIPT`
-    flags         more flags of the browser
+    scratch_dir      folder for the browser's profile
+    executable       path of a Chromium
+    size             width and height of the page in pixels
+    script           JavaScript that runs in every document, after `BASE_SCRIPT`
+    flags            more flags of the browser
+    request_filter   what the pages may reach while they are not explored; None for everything
     """
 
     def __init__(
@@ -177,6 +181,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         size: tuple[int, int],
         script: str,
         flags: Sequence[str] = (),
+        request_filter: RequestFilter | None = None,
     ) -> None:
         self.screen_io = ScreenIO()
         self.size = size
@@ -184,6 +189,9 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         self._executable = executable
         self._script = BASE_SCRIPT + script
         self._flags = flags
+        self._usual_filter = request_filter
+        self._explored: Collection[str] | None = None
+        """Origins that may be opened besides that of the start page; None while nothing is explored."""
         self._browser: Browser | None = None
         self._page: CdpSession | None = None
         self._pages: dict[str, OpenPage] = {}
@@ -198,6 +206,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     @abstractmethod
     def _start_of(self, task_id: str, seed: int) -> StartT:
         """Return what `_begin` needs for the start screen. Raises UnknownTask, before the browser starts."""
+
+    @abstractmethod
+    def _start_url(self, start: StartT) -> str:
+        """Return the address of the start page."""
 
     pages_kept = 1
     """Largest number of open pages."""
@@ -225,15 +237,25 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             page.post("Page.addScriptToEvaluateOnNewDocument", {"source": self._script}),
         )
 
+    def _filter_of(self, start: StartT) -> RequestFilter | None:
+        """Return the request filter of an episode; None for none.
+
+        Raises UsageError when the episode is explored and its start page is at an origin that is not allowed.
+        """
+        if self._explored is None:
+            return self._usual_filter
+        return filter_of(AllowedOrigins(self._start_url(start), self._explored).origins)
+
     # ---- the protocol ----
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         start = self._start_of(task_id, seed)
+        request_filter = self._filter_of(start)
         self._episode = None
         async with self._operation("reset", deadline_s):
-            opened = await self._ready_page(self._page_key(task_id))
+            opened = await self._ready_page(self._page_key(task_id), request_filter)
             page, opened.resets = opened.session, opened.resets + 1
             if opened.resets % RESETS_PER_COLLECTION == 0:
                 await page.post("HeapProfiler.collectGarbage")
@@ -323,6 +345,9 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         async with self._operation("inspect", INSPECT_DEADLINE_S):
             return await page.evaluate(expression)
 
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
+        self._explored = origins
+
     async def close(self) -> None:
         browser, self._browser, self._page, self._episode = self._browser, None, None, None
         self._pages.clear()
@@ -392,15 +417,19 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     def _playing(self, operation: str) -> tuple[CdpSession, Episode]:
         return require_episode(self._page, operation), require_episode(self._episode, operation)
 
-    async def _ready_page(self, key: str) -> OpenPage:
-        """Return the page of a key. Start the browser and open the page first, if necessary."""
+    async def _ready_page(self, key: str, request_filter: RequestFilter | None) -> OpenPage:
+        """Return the page of a key. Start a browser with the filter and open the page first, if necessary."""
         self._requested = None
-        if self._browser is not None and not self._browser.alive:
+        if self._browser is not None and not (
+            self._browser.alive and self._browser.request_filter == request_filter
+        ):
             await self._browser.close()
             self._browser = self._page = None
             self._pages.clear()
         if self._browser is None:
-            self._browser = await Browser.launch(self._executable, self._profile_dir, self._flags)
+            self._browser = await Browser.launch(
+                self._executable, self._profile_dir, self._flags, request_filter
+            )
         if self._is_parked and self._page is not None:
             await _thaw(self._page)
         self._is_parked = False

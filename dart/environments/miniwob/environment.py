@@ -28,6 +28,7 @@ from dart.environments.browser.environment import (
     PageState,
     visible_box,
 )
+from dart.environments.browser.request_filter import OFFLINE
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
 from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
@@ -72,7 +73,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         *,
         restartable: Collection[str] = RESTARTABLE,
     ) -> None:
-        super().__init__(scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT)
+        super().__init__(
+            scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, request_filter=OFFLINE
+        )
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
         """The open pages that can start another episode without being loaded."""
@@ -81,6 +84,9 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
 
     def _start_of(self, task_id: str, seed: int) -> MiniWobStart:
         return MiniWobStart(page_url(task_id, seed), seed)
+
+    def _start_url(self, start: MiniWobStart) -> str:
+        return start.url
 
     def _page_key(self, task_id: str) -> str:
         return task_id if task_id in self._restartable else ""

@@ -14,6 +14,7 @@ from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState, visible_box
+from dart.environments.browser.request_filter import OFFLINE, RequestFilter
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import Observation, require_episode
@@ -23,15 +24,6 @@ from dart.environments.sites.tasks import Task, task_of
 
 SIZE = (504, 392)
 """Default width and height of a page in pixels: 18 by 14 whole patches of 28 pixels."""
-
-OFFLINE_FLAGS = (
-    "--proxy-server=127.0.0.1:9",
-    "--proxy-bypass-list=<-loopback>",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-)
-"""Flags that cut the browser off from every network, whatever a page tries: every connection, even to this
-machine, goes to a proxy that does not exist, and no name is resolved."""
 
 PAGE_SCRIPT = (Path(__file__).parent / "page.js").read_text()
 
@@ -53,7 +45,7 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         size: tuple[int, int] = SIZE,
         look: int | None = None,
     ) -> None:
-        super().__init__(scratch_dir, executable, size=size, script=PAGE_SCRIPT, flags=OFFLINE_FLAGS)
+        super().__init__(scratch_dir, executable, size=size, script=PAGE_SCRIPT, request_filter=OFFLINE)
         self._look = look
         self._task: Task | None = None
         self._state: SiteState | None = None
@@ -79,13 +71,19 @@ class SitesEnvironment(BrowserEnvironment[Task]):
     def _start_of(self, task_id: str, seed: int) -> Task:
         return task_of(task_id, seed, self._look)
 
+    def _start_url(self, start: Task) -> str:
+        return f"http://{start.site.name}.localhost/"
+
+    def _filter_of(self, start: Task) -> RequestFilter:
+        return OFFLINE  # even to its own address: the pages do not come from a network
+
     async def _prepare(self, page: CdpSession) -> None:
         await super()._prepare(page)
         await page.post("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def _begin(self, page: CdpSession, task_id: str, start: Task) -> str:
         self._task, self._state = start, start.site.machine.start
-        url = f"http://{start.site.name}.localhost/"
+        url = self._start_url(start)
         page.documents = {url: document_html(start.site, start.style, self._state)}
         ready = page.next_binding_call()
         navigated = await page.post("Page.navigate", {"url": url})

@@ -50,6 +50,13 @@ def test_the_file_wins_over_defaults_and_overrides_win_over_the_file(tmp_path: P
     assert origins["training.clip_low"] == "default"
 
 
+def test_an_origin_to_explore_has_no_path(tmp_path: Path) -> None:
+    named = load_config(None, ['exploration.origins=["https://shop.example", "http://[::1]:8080"]'])
+    assert named.exploration.origins == ("https://shop.example", "http://[::1]:8080")
+    (problem,) = problems_of(None, 'exploration.origins=["https://shop.example/"]')
+    assert "'https://shop.example/' is not an origin of the web: write https://host or" in problem
+
+
 def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path: Path) -> None:
     path = written(tmp_path, "[supervision.trainer.backoff]\ninitial_s = 1.0\n")
 

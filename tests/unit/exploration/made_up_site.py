@@ -1,7 +1,7 @@
 """A site without a browser: pages with buttons that lead to other pages."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from PIL import Image
@@ -31,11 +31,14 @@ class MadeUpSite(Environment):
         self._page = ""
         self.resets = 0
         self.shown: list[str] = []
+        self.origins: Collection[str] | None = None
+        self.origins_at_resets: list[Collection[str] | None] = []
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         self.resets += 1
+        self.origins_at_resets.append(self.origins)
         if not self._pages:
             raise ResetFailed(task_id, "the site does not answer")
         self._page = "home"
@@ -62,6 +65,9 @@ class MadeUpSite(Environment):
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return True
+
+    async def filter_requests(self, origins: Collection[str] | None) -> None:
+        self.origins = origins
 
     async def inspect(self, expression: str) -> Any:
         names = self._pages.get(self._page, ())

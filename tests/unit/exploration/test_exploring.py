@@ -7,25 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from actors.actor import Actor, Sender, Stop, receives
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import Effect, LeaseEnd
+from dart.core.actions import Action, ActionParseError, Click, parse_action
+from dart.core.exploration import Box, Effect, LeaseEnd
 from dart.core.records import Event
-from dart.core.types import Generation
+from dart.core.types import GenerateRequest, Generation
 from dart.environments import actor as environment_module
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
+from dart.exploration.candidates import candidates_of
 from dart.exploration.graph import Graph, graph_of
+from dart.exploration.memory_q import PRIOR
 from dart.exploration.model_prior import INSTRUCTION
 from dart.exploration.owner import ExplorationActor
 from dart.exploration.prior_context import TRIED_HEAD, UNTRIED_HEAD
+from dart.inference.transformers_engine import TransformersEngine
+from dart.policy.load import ModelPlacement, load
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import run_blobs
 from dart.store.store import Store
 from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
+from tests.pointing import READING, make_pointing
+from tests.sampled import recorded
 from tests.unit.exploration.made_up_site import PAGES, MadeUpSite
 
 TASK = "miniwob/navigate-tree"
@@ -67,6 +76,24 @@ class Engine(Actor):
         )
 
 
+class ModelEngine(Actor):
+    """Answers with the checkpoint of its args, and keeps what it answered."""
+
+    def on_start(self) -> None:
+        config = Config.model_validate(self.args["config"])
+        screenshots = run_blobs(config.run, self.identity.run_dir).screenshots
+        self._engine = TransformersEngine(
+            Path(self.args["policy"]), 0, screenshots=screenshots, seed=5, prompt_spec=READING
+        )
+        self.answered: list[tuple[GenerateRequest, Generation]] = []
+
+    @receives(m.Generate)
+    def generate(self, call: m.Generate, sender: Sender) -> Generation:
+        (answer,) = self._engine.generate([call.request])
+        self.answered.append((call.request, answer))
+        return answer
+
+
 @dataclass
 class System:
     """A bench with a store and the owner of the graph."""
@@ -83,6 +110,11 @@ class System:
     def start_engine(self) -> Engine:
         self.bench.start(Engine, ENGINE)
         engine: Engine = self.bench.actor(ENGINE)
+        return engine
+
+    def start_model_engine(self, policy: Path) -> ModelEngine:
+        self.bench.start(ModelEngine, ENGINE, self.args | {"policy": str(policy)})
+        engine: ModelEngine = self.bench.actor(ENGINE)
         return engine
 
     def refusals(self) -> list[Event]:
@@ -267,6 +299,25 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
 
 
+def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
+    origins = ("https://elsewhere.example:8443",)
+    system = make(origins=origins)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert set(system.sites["explorer-000"].origins_at_resets) == {origins}
+
+
+def test_requests_of_an_idle_environment_are_filtered_only_while_it_explores(
+    make: Callable[..., System],
+) -> None:
+    system = make(enabled=True, lease_actions=3)
+    system.bench.start(Curator, "curator")
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    site = system.sites["env-000"]
+    system.until(lambda: site.resets > 0 and site.origins is None)
+    assert site.origins_at_resets[0] == ()
+
+
 def test_the_engine_is_told_what_is_left_on_a_screen_and_what_was_tried(make: Callable[..., System]) -> None:
     system = make(prior="model", prior_samples=2, prior_context_bytes=2000)
     engine = system.start_engine()
@@ -318,3 +369,56 @@ def test_exploration_goes_on_when_the_engine_refuses_every_request(make: Callabl
     system.until(lambda: not system.bench.is_alive("exploration"))
     assert {node.screen.title for node in system.graph().nodes.values()} == set(PAGES)
     assert len(system.refusals()) >= len(PAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_the_prior_of_a_checkpoint_with_the_layout_of_qwen_is_what_it_samples_from_the_picture(
+    make: Callable[..., System], tiny_qwen: Path, tmp_path: Path
+) -> None:
+    make_pointing(tiny_qwen, tmp_path / "pointing")
+    system = make(prior="model", prior_samples=4, actions=8)
+    engine = system.start_model_engine(tmp_path / "pointing")
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+
+    explorer: Any = system.bench.actor("explorer-000")
+    raised = 0
+    asked = {request.screenshot_sha256 for request, _ in engine.answered}
+    nodes = [one for one in system.graph().nodes.values() if one.screen.screenshot_sha256 in asked]
+    assert len(nodes) > 1
+    for node in nodes:
+        sha256 = node.screen.screenshot_sha256
+        texts = [answer.answer for request, answer in engine.answered if request.screenshot_sha256 == sha256]
+        assert len(texts) == 4
+        actions = list(filter(None, map(action_of, texts)))
+        for candidate in candidates_of(node.screen):
+            share = sum(is_in(action, candidate.box) for action in actions) / max(1, len(actions))
+            prior = explorer._explorer._prior(node.screen_id, candidate)
+            assert prior == pytest.approx(PRIOR + (1 - PRIOR) * share)
+            raised += share > 0
+    assert raised > 0, "the policy chose no candidate, so nothing was tested"
+
+    policy = load(tmp_path / "pointing", READING, ModelPlacement(device="cpu"))
+    steps = [recorded(*one) for one in engine.answered[:: len(texts)]]
+    blobs = run_blobs(Config().run, tmp_path).screenshots
+    shown = [step.images[0].sha256 for step in steps]
+    screens = {sha256: policy.codec.screen(sha256, blobs.read(sha256)) for sha256 in shown}
+    swapped = dict(zip(shown, [screens[sha256] for sha256 in (*shown[1:], shown[0])], strict=True))
+    with torch.no_grad():
+        own, others = (policy.score(steps, one, 1.0).logprobs for one in (screens, swapped))
+    for row, step in enumerate(steps):
+        assert step.logprobs == pytest.approx(own[row, : len(step.logprobs)].tolist(), abs=1e-5)
+    assert (own - others).abs().max() > 1e-3, "the picture makes no difference"
+
+
+def action_of(answer: str) -> Action | None:
+    try:
+        return parse_action(answer)
+    except ActionParseError:
+        return None
+
+
+def is_in(action: Action, box: Box) -> bool:
+    left, top, right, bottom = box
+    return isinstance(action, Click) and left <= action.x < right and top <= action.y < bottom

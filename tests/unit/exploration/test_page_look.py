@@ -7,8 +7,8 @@ import pytest
 from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
 from dart.core.exploration import Candidate, ExploreAct, PageElement
+from dart.core.origins import AllowedOrigins, is_local
 from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
-from dart.exploration.origins import AllowedOrigins, is_local
 from dart.exploration.page_look import acts_of
 from tests.unit.exploration.screens import button, screen
 
@@ -44,9 +44,10 @@ def found(**changes: Any) -> dict[str, Any]:
         ({"role": "button", "sends_to": "https://elsewhere.example/order"}, ()),
         ({"is_field": True}, (ExploreAct.TYPE,)),
         (
-            {"is_field": True, "sends_to": "http://127.0.0.1:8000/search"},
+            {"is_field": True, "sends_to": "http://shop.localhost/search"},
             (ExploreAct.TYPE, ExploreAct.SUBMIT),
         ),
+        ({"is_field": True, "sends_to": "http://127.0.0.1:8000/search"}, (ExploreAct.TYPE,)),
         ({"is_field": True, "sends_to": "https://elsewhere.example/search"}, (ExploreAct.TYPE,)),
     ],
 )
@@ -86,6 +87,13 @@ def test_a_start_screen_elsewhere_has_to_be_named() -> None:
     assert AllowedOrigins("https://elsewhere.example/start", ["https://elsewhere.example"]).allow(
         "/next", "https://elsewhere.example/start"
     )
+
+
+def test_case_and_the_default_port_make_no_other_origin() -> None:
+    allowed = AllowedOrigins("http://shop.localhost:80/", ["HTTPS://Elsewhere.example:443"])
+    assert allowed.allow("http://SHOP.localhost/cart")
+    assert allowed.allow("https://elsewhere.example/")
+    assert not allowed.allow("http://shop.localhost:8080/")
 
 
 def test_files_of_one_folder_are_an_origin() -> None:

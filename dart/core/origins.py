@@ -9,15 +9,26 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 LOCAL_SUFFIX = ".localhost"
 """Host names with this suffix mean this machine (RFC 6761)."""
 
-WEB = ("http", "https")
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+WEB = tuple(DEFAULT_PORTS)
 
 
 def origin_of(url: str) -> str:
-    """Return the origin of an address: its scheme, host and port. For a file, it is its folder."""
+    """Return the origin of an address: its scheme, host and port. For a file, it is its folder.
+
+    Host names are in lower case, and the default port of a scheme is left out, as browsers do it.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file":
         return f"file://{parts.path.rpartition('/')[0]}"
-    return f"{parts.scheme}://{parts.netloc}"
+    return f"{parts.scheme}://{parts.netloc.lower().removesuffix(DEFAULT_PORTS.get(parts.scheme, ''))}"
+
+
+def web_origin_with_port(origin: str) -> str:
+    """Return a web origin with its port, also if that is the default one of its scheme."""
+    parts = urlsplit(origin)
+    has_port = parts.netloc.rpartition(":")[2].isdigit()
+    return origin if has_port else f"{origin}{DEFAULT_PORTS[parts.scheme]}"
 
 
 def is_local(url: str) -> bool:
@@ -37,12 +48,13 @@ class AllowedOrigins:
         others      further origins, from `exploration.origins`
         raises      UsageError if the start screen is not on this machine and its origin is not in `others`
         """
-        if not is_local(start_url) and origin_of(start_url) not in others:
+        named = {origin_of(one) for one in others}
+        if not is_local(start_url) and origin_of(start_url) not in named:
             raise UsageError(
                 f"{start_url} is not on this machine; to explore it, name its origin "
                 f"({origin_of(start_url)}) in exploration.origins"
             )
-        self._origins = {origin_of(start_url), *others}
+        self.origins = frozenset({origin_of(start_url), *named})
 
     def allow(self, url: str, base: str = "") -> bool:
         """Whether an address may be opened: it has an allowed origin, or leads to no other page.
@@ -51,4 +63,4 @@ class AllowedOrigins:
         """
         target = urljoin(base, url)
         scheme = urlsplit(target).scheme
-        return scheme in ("javascript", "about", "") or origin_of(target) in self._origins
+        return scheme in ("javascript", "about", "") or origin_of(target) in self.origins
