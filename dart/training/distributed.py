@@ -178,7 +178,7 @@ class ProcessGroup(RankGroup):
         is_writer = self.index == writer
         if not isinstance(weight, DTensor):
             return weight.detach().to("cpu", copy=True) if is_writer else torch.empty(0)
-        mine = weight.detach().to_local()
+        mine: Tensor = weight.to_local().detach()
         rows = math.ceil(weight.shape[0] / self.count)  # the last ranks may hold fewer rows, or none
         padded = torch.cat([mine, mine.new_zeros(rows - len(mine), *mine.shape[1:])])
         if not is_writer:

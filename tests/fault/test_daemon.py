@@ -3,6 +3,7 @@
 Environments, engine and trainer are simulated; the actors, the record and the files are the real ones.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dart.core.errors import NotRunningError

@@ -78,13 +78,16 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
     """
     if not box.is_inside(1 + TOUCH, 1 + TOUCH):
         raise ValueError(f"expected a box inside the screen, in fractions of its sides, got {box}")
-    if kind == "centre":
-        weights = _has_centre_inside(box, grid)
-    else:
-        shares = _covered_shares(box, grid)
-        weights = shares > 0 if kind == "overlap" else shares * _gaussian(box, grid)
-    flat = weights.astype(np.float64).ravel()
+    flat = _weights(box, grid, kind).ravel()
     return np.asarray(flat / flat.sum(), dtype=np.float32)
+
+
+def _weights(box: Box, grid: PatchGrid, kind: LabelKind) -> npt.NDArray[np.float64]:
+    """Return the weight of each patch [rows, columns], up to a factor."""
+    if kind == "centre":
+        return _has_centre_inside(box, grid).astype(np.float64)
+    shares = _covered_shares(box, grid)
+    return (shares > 0).astype(np.float64) if kind == "overlap" else shares * _gaussian(box, grid)
 
 
 def _has_centre_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
