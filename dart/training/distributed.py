@@ -185,7 +185,7 @@ class ProcessGroup(RankGroup):
             dist.gather(padded, dst=writer)
             return torch.empty(0)
         whole = mine.new_empty(self.count * rows, *mine.shape[1:])
-        dist.gather(padded, list(whole.split(rows)), dst=writer)
+        dist.gather(padded, list(torch.chunk(whole, self.count)), dst=writer)
         return whole[: weight.shape[0]].cpu()
 
     def read_weights(self, module: nn.Module, weights: dict[str, Tensor]) -> None:
