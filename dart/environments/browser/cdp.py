@@ -177,7 +177,7 @@ class Browser(asyncio.SubprocessProtocol):
         self._pending: dict[int, _Pending] = {}
         self._sessions: dict[str, CdpSession] = {}
         self._intercepts: Result | None = None
-        """Whether requests are intercepted for the filter yet; None without a filter."""
+        """The result of the call that has requests intercepted for the filter; None if none are."""
 
     @classmethod
     async def launch(
@@ -208,7 +208,7 @@ class Browser(asyncio.SubprocessProtocol):
             *_command(executable, profile_dir, all_flags),
             start_new_session=True,
         )
-        if request_filter is not None:
+        if request_filter is not None and request_filter.patterns:
             browser._intercepts = browser.post("Fetch.enable", {"patterns": request_filter.patterns})
         return browser
 

@@ -52,7 +52,12 @@ class RequestFilter:
 
     @property
     def patterns(self) -> list[dict[str, str]]:
-        """The requests that are intercepted, for `Fetch.enable`."""
+        """The requests that are intercepted, for `Fetch.enable`.
+
+        Without origins there are none: the flags refuse everything, and interception makes Chromium slower.
+        """
+        if not self.origins:
+            return []
         far = sorted(one for one in self.origins if not is_local(one))
         navigations = {"urlPattern": "http*", "resourceType": "Document"}
         return [navigations, *({"urlPattern": f"{origin}/*"} for origin in far)]

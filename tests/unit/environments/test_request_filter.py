@@ -38,6 +38,11 @@ def test_connections_without_the_missing_proxy_are_those_to_the_allowed_ports() 
     assert flags["--host-resolver-rules"].count("EXCLUDE") == 3
 
 
+def test_without_origins_nothing_is_intercepted_because_the_flags_refuse_everything() -> None:
+    assert OFFLINE.patterns == []
+    assert [one["urlPattern"] for one in FILTER.patterns] == ["http*", f"{FAR}/*"]
+
+
 def test_of_the_allowed_origins_those_of_the_web_are_reached() -> None:
     allowed = AllowedOrigins("file:///pages/miniwob/a.html?seed=1")
     assert filter_of(allowed.origins) == OFFLINE
