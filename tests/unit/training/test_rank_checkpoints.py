@@ -127,7 +127,9 @@ def save(folder: Path, rank: int, found: dict[str, Any]) -> None:
 def written(tiny_qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what both processes found and wrote."""
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(as_rank, args=(tiny_qwen, folder), nprocs=RANKS)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")  # what is freed leaves the process at once
+        torch.multiprocessing.spawn(as_rank, args=(tiny_qwen, folder), nprocs=RANKS)
     return folder
 
 
@@ -152,7 +154,7 @@ def test_the_copies_of_both_ranks_are_the_weights_bit_for_bit(written: Path) -> 
 def test_no_rank_holds_all_weights_while_they_are_copied(written: Path) -> None:
     for rank in range(RANKS):
         found = found_by(written, rank)
-        assert found["growth_bytes"] < 0.8 * found["whole_bytes"]
+        assert found["growth_bytes"] < 0.75 * found["whole_bytes"]
 
 
 def test_both_ranks_write_half_of_a_checkpoint_that_engines_read(tiny_qwen: Path, written: Path) -> None:
