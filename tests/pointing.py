@@ -1,4 +1,7 @@
-"""A tiny vision-language checkpoint that points: it imitated clicks and drags, so it answers with patches."""
+"""Tiny vision-language checkpoints that act, because they imitated a few actions.
+
+One has a pointer head and answers with patches; the other clicks at points that are written as numbers.
+"""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -47,9 +50,10 @@ def make_pointing(base: Path, folder: Path, updates: int = 16) -> None:
 
 
 def make_clicking(base: Path, folder: Path, points: Sequence[tuple[int, int]], updates: int = 16) -> None:
-    """Write a checkpoint that clicks into the new folder `folder`: on any screen at any of these points."""
+    """Write a checkpoint that clicks on screens of 160x210 pixels, at a random one of these points."""
     actions = [f"click(start_box='({x},{y})')" for x, y in points]
-    _teach(base, folder, [(seed, action) for seed in (0, 3) for action in actions], updates)
+    seeds = (0, len(SIZES))  # both of that size
+    _teach(base, folder, [(seed, action) for seed in seeds for action in actions], updates)
 
 
 def _teach(base: Path, folder: Path, lessons: Iterable[tuple[int, str]], updates: int) -> None:
