@@ -4,8 +4,7 @@ A checkpoint is a folder such as `v000042`. One rename makes it appear, complete
 
     v000042/
       config.json, processor files, model.safetensors     the policy, for the Auto classes of transformers
-      master/weights.safetensors                          the trainer's weights, if these are less precise,
-                                                          one file per rank
+      master/*.safetensors                                the trainer's weights, if the above are less precise
       optimizer.pt, or optimizer/                         the optimizer's state; the folder: a part per rank
       adapter/                                            the adapter, if only an adapter is trained
       state.json                                          version, state of the learner, sha256 of each file
