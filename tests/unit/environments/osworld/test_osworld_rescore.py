@@ -26,6 +26,7 @@ from dart.environments.osworld.judgements import FOLDER, READ, Judged, Judgement
 from dart.environments.osworld.judging import Judgement
 from dart.environments.osworld.rescore import TODAY
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
+from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.tasks import OSWorldTask, load_task
 from dart.environments.protocol import EpisodeKey
 from dart.inspect.report import RunReport, SuccessReport
@@ -157,6 +158,7 @@ def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
     assert out.splitlines()[-1] == "2 episodes judged again, 1 differently; mean score 1.0000, now 0.5000"
 
 
+@pytest.mark.skipif(not has_sandbox(), reason="not installed: bubblewrap (make osworld-score)")
 def test_an_episode_that_is_judged_by_the_value_of_a_getter_of_pages_says_so(run: Path) -> None:
     tabs = {"type": "tabs"}
     write_task(run, "a", tabs)
