@@ -101,14 +101,16 @@ class ActorSystem:
         for orphan in self.reaped:
             with contextlib.suppress(TypeError):  # structlog cannot print to a closed standard output
                 structlog.get_logger().warning("orphan_killed", name=orphan.name, pid=orphan.pid)
-        self.port = _usable_port(port)
+        # Held until the admin listens there: nobody else is given the port meanwhile.
+        self._held_port = _held_port(port)
+        self.port = int(self._held_port.getsockname()[1])
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(mode=0o700, exist_ok=True)
         # A new key for each start: recorded frames of an earlier system are refused.
         key = thespian_base.new_key(run_dir / "key")
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
-        thespian_base.install(key, self._admin_pid_file)
+        thespian_base.install(key, self._admin_pid_file, self._held_port)
         self.board = Board.create(run_dir / "board", rows)
         self._mail = Mail(self.board, mail_dir, key)
         self._incarnation = secrets.randbits(62)
@@ -334,6 +336,7 @@ class ActorSystem:
                 "may be overloaded; try again, or name another port"
             ) from error
         finally:
+            self._held_port.close()
             self._open_admin_pidfd()
         address = self._thespian.createActor(ThespianHost)
         boot = {
@@ -397,20 +400,25 @@ def _make_private(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _usable_port(port: int | None) -> int:
-    """The port, if no process listens there, or any free one for None. Raises SystemStartFailed."""
+def _held_port(port: int | None) -> socket.socket:
+    """A socket bound to the port, if no process listens there, or to any free one for None.
+
+    A process that asks for any port is not given this one. One that binds it by its number with SO_REUSEADDR, as
+    Thespian's admin does, may listen there. Raises SystemStartFailed.
+    """
     give_up = time.monotonic() + PORT_DEADLINE_S
     while True:
-        with socket.socket() as probe:
-            # As Thespian does: closing connections of an earlier system do not count as a listener.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port or 0))
-                return int(probe.getsockname()[1])
-            except OSError as error:
-                if time.monotonic() > give_up or error.errno != errno.EADDRINUSE:
-                    raise SystemStartFailed(
-                        f"port {port} of 127.0.0.1 cannot be used: {error.strerror}; "
-                        "end what listens there, or choose another port"
-                    ) from error
+        held = socket.socket()
+        # As Thespian does: closing connections of an earlier system do not count as a listener.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(("127.0.0.1", port or 0))
+            return held
+        except OSError as error:
+            held.close()
+            if time.monotonic() > give_up or error.errno != errno.EADDRINUSE:
+                raise SystemStartFailed(
+                    f"port {port} of 127.0.0.1 cannot be used: {error.strerror}; "
+                    "end what listens there, or choose another port"
+                ) from error
         time.sleep(0.005)

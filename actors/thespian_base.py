@@ -17,6 +17,7 @@ import os
 import pickle
 import secrets
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -60,6 +61,7 @@ from actors.process import EXIT_LOOP_ENDED, allow_many_files, die_with_parent  #
 _key = b""
 _admin_pid_file = Path(os.devnull)
 _launcher: Any = None
+_launchers_port: socket.socket | None = None
 """The transport of the launcher, while it starts a system."""
 
 
@@ -73,15 +75,16 @@ class Boot:
         return "Boot"
 
 
-def install(key: bytes, admin_pid_file: Path) -> None:
+def install(key: bytes, admin_pid_file: Path, held_port: socket.socket | None = None) -> None:
     """Set the key that signs Thespian's frames, and the file in which the admin notes its pid.
 
-    Call this before Thespian starts. Raises ValueError for a key of fewer than 16 bytes.
+    `held_port` is a socket of the launcher that the admin closes, because the processes below it would keep
+    its port. Call this before Thespian starts. Raises ValueError for a key of fewer than 16 bytes.
     """
     if len(key) < 16:
         raise ValueError(f"the run key needs at least 16 bytes, got {len(key)}")
-    global _key, _admin_pid_file
-    _key, _admin_pid_file = key, admin_pid_file
+    global _key, _admin_pid_file, _launchers_port
+    _key, _admin_pid_file, _launchers_port = key, admin_pid_file, held_port
 
 
 def new_key(path: Path) -> bytes:
@@ -373,6 +376,8 @@ def _start_admin(*args: Any, **kwargs: Any) -> Any:
     """
     _die_with_parent()
     close_transport(_launcher)
+    if _launchers_port is not None:
+        _launchers_port.close()
     allow_many_files()
     _admin_pid_file.write_text(str(os.getpid()))
     real_fork = os.fork

@@ -2,6 +2,7 @@
 
     python -m benchmarks.chaos                  # 30 minutes, at least 300 faults
     python -m benchmarks.chaos --minutes 3      # the short one; its throughput is told, not judged
+    python -m benchmarks.chaos --minutes 2 --alone    # without the run beside it: half the work
     python -m benchmarks.chaos --keep runs/soak # keep both run directories
 
 Two `dartrl train` with configs/chaos.toml start at the same moment on the same machine: real browsers behind
@@ -42,7 +43,7 @@ from benchmarks import chaos_report as report
 from benchmarks import chaos_witness as witness
 from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF
-from benchmarks.chaos_faults import Fault, Injector, plan, small_disk
+from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, Fault, Injector, plan, small_disk
 from dart.config.config import load_config
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
@@ -97,11 +98,12 @@ def has_trained(run: runs.Run) -> bool:
     return newest is not None and newest.version > 0
 
 
-def torment(calm: runs.Run, struck: runs.Run, injector: Injector, seconds: float) -> None:
-    """Carry the plan out, tell how it goes, and wait until both runs have ended, or hang."""
+def torment(struck: runs.Run, calm: runs.Run | None, injector: Injector, seconds: float) -> None:
+    """Carry the plan out, tell how it goes, and wait until the runs have ended, or hang."""
+    running = (struck,) if calm is None else (struck, calm)
     began_s, told_s = time.monotonic(), 0.0
     now_s = 0.0
-    while not (struck.is_over and calm.is_over) and now_s < seconds + LATE_S + REST_S + OVERTIME_S:
+    while not all(run.is_over for run in running) and now_s < seconds + LATE_S + REST_S + OVERTIME_S:
         now_s = time.monotonic() - began_s
         if now_s <= seconds + LATE_S:
             injector.tick(now_s)
@@ -110,10 +112,8 @@ def torment(calm: runs.Run, struck: runs.Run, injector: Injector, seconds: float
             injector.watch()
         if now_s - told_s >= 30.0:
             told_s = now_s
-            print(
-                f"{now_s:7.1f} s  {len(injector.done)} faults so far, {told(struck)}; beside it {told(calm)}",
-                flush=True,
-            )
+            far = "; beside it ".join(told(run) for run in running)
+            print(f"{now_s:7.1f} s  {len(injector.done)} faults so far, {far}", flush=True)
         time.sleep(POLL_S)
     injector.give_back()
 
@@ -129,9 +129,9 @@ def told(run: runs.Run) -> str:
 
 
 def chaos(
-    minutes: float, seed: int, overrides: Mapping[str, Any], folder: Path, keep: Path | None
+    minutes: float, seed: int, overrides: Mapping[str, Any], folder: Path, keep: Path | None, *, alone: bool
 ) -> dict[str, Any]:
-    """Both runs from start to end; everything found. Raises NotStarted."""
+    """The runs from start to end; everything found. Raises NotStarted."""
     told_both = {"run.minutes": minutes + AROUND_MINUTES + LATE_S / 60.0, "run.seed": seed, **overrides}
     told_struck = {**told_both, "environments.faults.enabled": True, "environments.faults.seed": seed}
     with ExitStack() as stack:
@@ -144,17 +144,16 @@ def chaos(
                 "no disk may be mounted here: the disk is not filled, only the database is locked", flush=True
             )
         struck = stack.enter_context(runs.training(CONFIG, folder / "struck" / "run", told_struck))
-        calm = stack.enter_context(runs.training(CONFIG, folder / "calm" / "run", told_both))
-        await_training((struck, calm))
+        calm = None
+        if not alone:
+            calm = stack.enter_context(runs.training(CONFIG, folder / "calm" / "run", told_both))
+        started = {"under faults": struck} | ({} if calm is None else {"beside": calm})
+        await_training(list(started.values()))
         begins_unix_s = time.time()
         seconds = training_ends_unix_s(struck) - REST_S - LATE_S - begins_unix_s
         injector = Injector(struck, plan(seconds / 60.0, seed, has_small_disk=has_disk), seed)
-        torment(calm, struck, injector, seconds)
-        hangs = {
-            name: run.last_words(2)
-            for name, run in (("under faults", struck), ("beside", calm))
-            if not run.is_over
-        }
+        torment(struck, calm, injector, seconds)
+        hangs = {name: run.last_words(2) for name, run in started.items() if not run.is_over}
         found = outcome_of(struck, calm, injector.done, (begins_unix_s, begins_unix_s + seconds))
         return found | {"hangs": hangs, "never_due": [asdict(one) for one in injector.left]}
 
@@ -165,14 +164,14 @@ def training_ends_unix_s(run: runs.Run) -> float:
 
 
 def outcome_of(
-    struck: runs.Run, calm: runs.Run, faults: Sequence[Fault], window: tuple[float, float]
+    struck: runs.Run, calm: runs.Run | None, faults: Sequence[Fault], window: tuple[float, float]
 ) -> dict[str, Any]:
-    """What the two runs show when both have ended."""
+    """What the runs show when they have ended."""
     left = struck.left_behind()
     store = struck.paths.store
     injections = read_injections(struck.directory / "faults")
     useful = report.useful_actions(store, *window)
-    beside = report.useful_actions(calm.paths.store, *window)
+    beside = None if calm is None else report.useful_actions(calm.paths.store, *window)
     # Environments have faults to the very end; whoever met one in the last seconds has nothing left to serve.
     in_time = [injection for injection in injections if injection.unix_s <= window[1]]
     episodes, commits = report.episodes_of(store), runs.commit_times(store)
@@ -182,7 +181,8 @@ def outcome_of(
     return {
         "exit_code": struck.process.returncode,
         "last_words": struck.last_words() if struck.process.returncode else "",
-        "exit_code_beside": calm.process.returncode,
+        "is_alone": calm is None,
+        "exit_code_beside": None if calm is None else calm.process.returncode,
         "minutes": (window[1] - window[0]) / 60.0,
         "faults": len(faults) + len(injections),
         "faults_by_kind": dict(Counter(kind for kind, found in times.items() for _ in found)),
@@ -221,6 +221,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="about how long faults are injected")
+    parser.add_argument("--alone", action="store_true", help="no run beside it, without faults")
     parser.add_argument("--seed", type=int, default=0, help="of the runs, the faults and their victims")
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help="for both runs"
@@ -230,6 +231,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.minutes < 1:
         parser.error(f"--minutes must be at least 1, got {options.minutes:g}")
+    if options.alone and options.minutes >= JUDGED_FROM_MINUTES:
+        parser.error(
+            f"--alone is for less than {JUDGED_FROM_MINUTES:g} minutes: "
+            f"a longer run is judged by the one beside it, got --minutes {options.minutes:g}"
+        )
     for override in options.overrides:
         if "=" not in override:
             parser.error(f"--set expects KEY=VALUE, got {override!r}")
@@ -243,9 +249,11 @@ def main() -> int:
     overrides = dict(as_pair(override) for override in options.overrides)
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as name:
         try:
-            outcome = chaos(options.minutes, options.seed, overrides, Path(name), options.keep)
+            outcome = chaos(
+                options.minutes, options.seed, overrides, Path(name), options.keep, alone=options.alone
+            )
         except KeyboardInterrupt:
-            print("broken off; both runs were drained", file=sys.stderr)
+            print("broken off; what ran was drained", file=sys.stderr)
             return BROKEN_OFF
         except NotStarted as error:
             print(f"error: {error}", file=sys.stderr)

@@ -171,7 +171,6 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
     wanted = int(FAULTS_PER_MINUTE * minutes)
     ratio = outcome["throughput_ratio"]
     code, hangs = outcome["exit_code"], outcome["hangs"]
-    beside = outcome["exit_code_beside"]
     left_out = [f"{one['kind']} {one['victim']}".strip() for one in outcome["never_due"]]
     faulted, unhealed = outcome["faulted_and_stored"], outcome["unhealed"]
     found = [
@@ -179,11 +178,6 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
             what="the run under faults finishes",
             found=hangs.get("under faults") or f"exit code {code}",
             is_kept=code == 0,
-        ),
-        Verdict(
-            what="so does the one beside it",
-            found=hangs.get("beside") or f"exit code {beside}",
-            is_kept=beside == 0,
         ),
         Verdict(what="rollouts lost: 0", found=str(books["lost"]), is_kept=books["lost"] == 0),
         Verdict(what="rollouts doubled: 0", found=str(books["doubled"]), is_kept=books["doubled"] == 0),
@@ -204,6 +198,10 @@ def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
             is_kept=not unhealed,
         ),
     ]
+    if not outcome["is_alone"]:
+        beside = outcome["exit_code_beside"]
+        words = hangs.get("beside") or f"exit code {beside}"
+        found.insert(1, Verdict(what="so does the one beside it", found=words, is_kept=beside == 0))
     if is_long:
         found += [
             Verdict(
@@ -229,10 +227,10 @@ def table(outcome: Mapping[str, Any], judged: Sequence[Verdict]) -> str:
     """For people."""
     minutes = outcome["minutes"]
     lines = [*recovery_lines(outcome["faults"], minutes, outcome["recovery_s"]), *outcome["witness"]]
-    ratio = outcome["throughput_ratio"]
-    per_minute = outcome["useful_actions"] / minutes, outcome["useful_actions_beside"] / minutes
+    ratio, beside = outcome["throughput_ratio"], outcome["useful_actions_beside"]
     lines.append(
-        f"useful actions a minute: {per_minute[0]:.1f}; beside it, without faults: {per_minute[1]:.1f}"
+        f"useful actions a minute: {outcome['useful_actions'] / minutes:.1f}"
+        + ("" if beside is None else f"; beside it, without faults: {beside / minutes:.1f}")
         + ("" if ratio is None else f" ({ratio:.1%})")
     )
     return "\n".join([*lines, books_line(outcome["audit"]), *verdict_lines(judged)])

@@ -2,6 +2,7 @@
 And what many tests start from."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,10 @@ from hypothesis import settings
 from dart.testing.postgresql_server import PostgresqlServer, running_server
 from tests.examples import QUICK
 from tests.record_places import ON_POSTGRESQL, Databases, Files, RecordPlaces
+
+# Before anything imports torch: the workers share the processors, and threads of torch that wait for one another
+# keep them busy. Processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _databases = itertools.count(1)
 
@@ -58,17 +63,6 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
 def tiny_qwen(tiny_checkpoint: Callable[[str], Path]) -> Path:
     """A tiny checkpoint with the layout of Qwen2.5-VL."""
     return tiny_checkpoint("qwen2_5_vl")
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Torch computes on one thread: the test workers share the processors, and small tensors gain nothing."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

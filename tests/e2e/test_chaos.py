@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(960)]
 
 def test_a_run_outlives_minutes_of_faults(tmp_path: Path) -> None:
     out = tmp_path / "chaos.json"
-    command = [sys.executable, "-m", "benchmarks.chaos", "--minutes", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.chaos", "--minutes", "2", "--alone", "--out", str(out)]
     # Half the environments of the long run: a smaller machine runs the two runs too.
     command += ["--set", "environments.count=4", "--set", "training.groups_per_update=1"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}

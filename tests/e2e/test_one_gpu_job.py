@@ -24,7 +24,6 @@ DEADLINE_S = 300.0
 
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)),
-    pytest.mark.usefixtures("one_thread"),
 ]
 
 UPDATES = 2

@@ -256,8 +256,10 @@ def sockets_left_to_the_collector() -> Iterator[None]:
     """Thespian means to close what it opened to create an actor, and does not."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        gc.freeze()  # to look through all that torch and others have made takes longer than most tests
         yield
         gc.collect()
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors import system as system_module
+from actors import thespian_base
 from actors.board import LAUNCHER, ActorState, Board
 from actors.errors import ActorDied, ActorError, AskTimeout, Refused, SystemStartFailed
 from actors.process import is_alive, start_ticks
@@ -104,6 +106,7 @@ def test_only_the_thread_that_asked_first_may_ask(folder: Path) -> None:
 LAUNCH = """
 import sys
 from pathlib import Path
+from typing import Any
 from tests.fault.test_launcher import launched
 
 with launched(Path(sys.argv[1]), int(sys.argv[2])) as system:
@@ -156,6 +159,24 @@ def test_a_port_that_somebody_else_listens_on_is_named(folder: Path, monkeypatch
         port = other.getsockname()[1]
         with pytest.raises(SystemStartFailed, match=rf"port {port} of 127.0.0.1 cannot be used"):
             ActorSystem(folder, folder / "mail", root(), port=port)
+
+
+def test_nobody_else_is_given_the_port_of_a_system_that_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    install = thespian_base.install
+
+    def bind_it_first(*args: Any) -> None:
+        install(*args)
+        with socket.socket() as other, contextlib.suppress(OSError):
+            other.bind(("127.0.0.1", args[-1].getsockname()[1]))
+            answers.append("bound")
+
+    monkeypatch.setattr(thespian_base, "install", bind_it_first)
+    with launched(folder) as system:
+        assert system.ask("a", Echo(text="up")) == Echo(text="up")
+    assert answers == []
 
 
 def test_a_process_that_escaped_an_earlier_system_is_killed_at_the_next_start_and_named(folder: Path) -> None:

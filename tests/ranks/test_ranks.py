@@ -43,7 +43,6 @@ from dart.training.update_report import UpdateReport
 from tests.sampled import recorded
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif(
         not os.environ.get("DARTRL_TEST_RANKS"),
         reason="two ranks take half a minute of processor time to start: make test-ranks",

@@ -144,6 +144,7 @@ def outcome(**changed: Any) -> dict[str, Any]:
     books = {"lost": 0, "doubled": 0, "violations": []}
     sound = {
         "exit_code": 0,
+        "is_alone": False,
         "exit_code_beside": 0,
         "hangs": {},
         "never_due": [],
@@ -192,6 +193,16 @@ def test_a_sound_run_breaks_nothing() -> None:
 )
 def test_each_promise_can_be_broken(changed: dict[str, Any], what: str) -> None:
     assert broken(**changed) == [what]
+
+
+def test_a_run_alone_is_not_judged_by_one_beside_it() -> None:
+    assert broken(minutes=2.0, is_alone=True, exit_code_beside=None, throughput_ratio=None) == []
+
+
+def test_a_long_run_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        chaos.parse(["--alone", "--minutes", "20"])
+    assert "--alone is for less than 20 minutes" in capsys.readouterr().err
 
 
 def test_a_short_run_is_not_judged_by_its_throughput_or_number_of_faults() -> None:

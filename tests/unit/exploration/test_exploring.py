@@ -372,7 +372,6 @@ def test_exploration_goes_on_when_the_engine_refuses_every_request(make: Callabl
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
 def test_the_prior_of_a_checkpoint_with_the_layout_of_qwen_is_what_it_samples_from_the_picture(
     make: Callable[..., System], tiny_qwen: Path, tmp_path: Path
 ) -> None:

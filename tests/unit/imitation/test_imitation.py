@@ -38,7 +38,6 @@ TOKENIZER = train_tokenizer([INSTRUCTION] * 4)
 
 @pytest.fixture(scope="module")
 def model() -> GuiPolicyForImageTextToText:
-    torch.set_num_threads(1)
     config = GuiPolicyConfig(
         vocab_size=len(TOKENIZER),
         hidden_size=32,

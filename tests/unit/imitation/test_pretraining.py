@@ -7,7 +7,7 @@ import pytest
 from dart.imitation.pretrain import PretrainConfig, main_job
 from dart.policy.small_policy import SmallPolicy
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CONFIG = PretrainConfig(
     episodes=(("miniwob/click-test", 2), ("miniwob/focus-text", 1)),

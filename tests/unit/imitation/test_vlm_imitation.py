@@ -16,7 +16,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.store.blobs import FolderBlobs
 from dart.training.demonstration_format import screenshot_path
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 READING = PromptSpec(prompt="Say where to click.\n\n")
 

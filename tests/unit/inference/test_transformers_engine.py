@@ -22,8 +22,6 @@ from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_che
 from tests.tiny_small_policy import noise_png, tiny_small_policy
 from tests.unit.exploration.screens import click
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 INSTRUCTION = "Click the button."
 
 

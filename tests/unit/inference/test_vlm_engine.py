@@ -23,7 +23,7 @@ from dart.store.blobs import FolderBlobs
 from dart.testing.tiny_families import FAMILIES
 from tests.sampled import recorded
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 READING = PromptSpec(context=ContextSettings(screenshots=3, turns=4, answer_tokens=6))
 

@@ -36,8 +36,6 @@ POINTER_ID = special_ids("pointer")[POINTER]
 FIRST_PATCH = special_ids("pointer")[patch_token(0)]
 TASK = "Click on Tab #2."
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def pointing_policy(seed: int) -> GuiPolicyForImageTextToText:
     """A policy with random weights that clicks and drags, because its other actions are improbable."""

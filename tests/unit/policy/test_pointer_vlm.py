@@ -31,7 +31,7 @@ from tests.pointing import ACTIONS, READING, asking, make_pointing, png
 from tests.sampled import recorded
 from tests.unit.training.conftest import trajectory_of
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Maker = Callable[[str], Path]
 

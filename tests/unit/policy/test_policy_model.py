@@ -28,7 +28,6 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def model() -> GuiPolicyForImageTextToText:
-    torch.set_num_threads(1)
     config = GuiPolicyConfig(
         vocab_size=len(TOKENIZER),
         hidden_size=32,

@@ -14,7 +14,7 @@ from dart.policy.written_weights import join_shares, write_model, write_share
 from dart.testing.tiny_families import FAMILIES
 from dart.training.weight_shares import writers_of
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ON_CPU = ModelPlacement(device="cpu")
 

@@ -21,7 +21,7 @@ from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
 from dart.training.learner import Learner, LearnerConfig
 from tests.tiny_small_policy import noise_png, tiny_small_policy
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
 

@@ -21,8 +21,6 @@ from dart.training.pointer_loss import pointer_loss
 from tests.unit.policy.test_pointer_small import CODEC, TASK, TOKENIZER, pixels, pointing_policy
 from tests.unit.training.conftest import step_of, trajectory_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CLICK = "click(start_box='(30,40)')"
 BOX = (24.0, 32.0, 56.0, 48.0)
 """Four columns and two rows of patches."""

@@ -33,7 +33,6 @@ from tests.unit.training.test_vlm_learner import (
 )
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
     pytest.mark.slow,
     # peft still asks for the old name
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning"),

@@ -34,7 +34,7 @@ from dart.training.learner_factory import learner_config
 from dart.training.loss import TokenBatch, dart_loss
 from tests.sampled import recorded
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=5))
 
