@@ -403,8 +403,8 @@ def _make_private(folder: Path) -> None:
 def _held_port(port: int | None) -> socket.socket:
     """A socket bound to the port, if no process listens there, or to any free one for None.
 
-    A process that asks for any port is not given this one. One that binds it by its number with SO_REUSEADDR, as
-    Thespian's admin does, may listen there. Raises SystemStartFailed.
+    A process that asks for any port is not given this one. One that binds it by its number with SO_REUSEADDR,
+    as Thespian's admin does, may listen there. Raises SystemStartFailed.
     """
     give_up = time.monotonic() + PORT_DEADLINE_S
     while True:

@@ -15,9 +15,12 @@ from dart.testing.postgresql_server import PostgresqlServer, running_server
 from tests.examples import QUICK
 from tests.record_places import ON_POSTGRESQL, Databases, Files, RecordPlaces
 
-# Before anything imports torch: the workers share the processors, and threads of torch that wait for one another
-# keep them busy. Processes that tests start inherit it.
+# Before anything imports torch: the workers share the processors, and threads of torch that wait for one
+# another keep them busy. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LONGEST = ("test_chaos.py", "test_align.py", "test_training_run.py")
+"""The files that take minutes."""
 
 _databases = itertools.count(1)
 
@@ -33,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, "e2e" not in item.path.parts))
     if ON_POSTGRESQL:
         items[:] = [item for item in items if runs_on_postgresql(item)]
 
