@@ -12,6 +12,7 @@ Exit code 1 when a benchmark failed.
 """
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -143,7 +144,9 @@ def run_form(name: str, form: Form, places: dict[str, str], log: Path) -> Outcom
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.{name}", *arguments],
-            cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            # Two may share the machine: threads of torch that wait for one another would keep it busy.
+            cwd=REPOSITORY, env={"OMP_NUM_THREADS": "1", **os.environ},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         code = _wait(process)
     failure = judged(code, log.read_text(errors="replace"))
