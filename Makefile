@@ -63,7 +63,7 @@ test-vllm-loop: ## training on vLLM for ten minutes while its parts are killed: 
 	@scripts/setup-vllm.sh || [ $$? = 77 ]
 	@test ! -x .venv-vllm/bin/python || .venv-vllm/bin/python -m benchmarks.vllm_loop $(ARGS)
 
-test-pythons: setup ## unit, property and conformance tests under Python 3.12 and 3.13, where they are installed
+test-pythons: setup ## unit, property and conformance tests under Python 3.12 and 3.13, where they are installed; VERSIONS=3.13
 	@scripts/test_pythons.sh $(ARGS)
 
 bench-quick: setup ## every benchmark in its shortest form: does each still measure?
