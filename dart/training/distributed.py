@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,9 @@ from dart.training.checkpoint_copy import (
 )
 from dart.training.distributed_learner import CommandFailure
 from dart.training.weight_shares import writers_of
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
 
 T = TypeVar("T")
 
@@ -235,16 +238,30 @@ def write_parts(state: Mapping[str, Any], folder: Path, group: Any = None) -> No
     """Write each process's part of the optimizer's state (torch.distributed.checkpoint).
 
     group   processes that write together; None: all
+
+    Raises OSError on all of them when one of them could not write.
     """
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    with _maybe_alone() as is_alone:
-        save(
-            {"optimizer": dict(state)},
-            checkpoint_id=folder / SHARDS_FOLDER,
-            no_dist=is_alone,
-            process_group=group,
-        )
+    try:
+        with _maybe_alone() as is_alone:
+            save(
+                {"optimizer": dict(state)},
+                checkpoint_id=folder / SHARDS_FOLDER,
+                no_dist=is_alone,
+                process_group=group,
+            )
+    except CheckpointException as failed:  # no Exception, and it holds those of all processes
+        raise _first_os_error(failed) from None
+
+
+def _first_os_error(failed: "CheckpointException") -> BaseException:
+    """Return the error of the first process that could not write, or `failed` if none has an OSError."""
+    for rank, (error, _) in sorted(failed.failures.items()):
+        if isinstance(error, OSError):
+            return OSError(error.errno, error.strerror, f"optimizer of rank {rank}")
+    return failed
 
 
 def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:

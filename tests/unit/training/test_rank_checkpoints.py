@@ -12,13 +12,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystem
 
 from dart.inference.tensor_layout import layout_of, refuse_other_layout, weight_files
 from dart.policy.written_weights import write_share
 from dart.store.checkpoints import CheckpointNotWritten, load_checkpoint
 from dart.training import checkpoint_copy
 from dart.training.checkpoint_copy import read_master
-from dart.training.distributed import ProcessGroup
+from dart.training.distributed import SHARDS_FOLDER, ProcessGroup, write_parts
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.rank_checkpoints import write_together
 from tests.unit.training.test_vlm_learner import held, weights
@@ -77,6 +78,22 @@ def failing(real: Callable[..., None]) -> Callable[..., None]:
     return write
 
 
+def without_room(group: Any, rank: int, folder: Path) -> str:
+    """The error of this rank where the disk is full for rank 1 while both write the optimizer's state."""
+    state = {"state": {f"weight of {rank}": {"exp_avg": torch.ones(4)}}}
+    open_file = FileSystem.create_stream
+
+    def open_full(self: FileSystem, path: Path, mode: str) -> Any:
+        return open_file(self, Path("/dev/full") if path.suffix == ".distcp" else path, mode)
+
+    with pytest.MonkeyPatch.context() as patched:
+        if rank == 1:
+            patched.setattr(FileSystem, "create_stream", open_full)
+        failure = failure_of(lambda: write_parts(state, folder, group))
+    write_parts(state, folder, group)
+    return failure
+
+
 def failure_of(write: Callable[[], object]) -> str:
     try:
         write()
@@ -100,9 +117,11 @@ def as_rank(rank: int, policy: Path, folder: Path) -> None:
 
     config = LearnerConfig(kl_beta=0.0, published_dtype="bfloat16", placement=held())
     learner = Learner(policy, config, ranks=ranks)
+    without = without_room(ranks.writers, rank, folder / "optimizer-alone")
     state, files = learner.state(), learner.copy_files()
     assert files.weights is not None
     found: dict[str, Any] = {
+        "without_room": without,
         "whole_bytes": whole_bytes,
         "growth_bytes": growth_bytes,
         "copied_bytes": sum(tensor.numel() * tensor.element_size() for tensor in files.weights.values()),
@@ -183,6 +202,17 @@ def test_what_one_rank_cannot_write_fails_on_all_and_leaves_nothing(written: Pat
     ]
     assert "No space left on device" in found_by(written, 0)["full"]
     assert found_by(written, 0)["left"] == []
+
+
+def test_a_full_disk_under_one_ranks_optimizer_is_that_error_on_all_and_with_room_they_write(
+    written: Path,
+) -> None:
+    for rank in range(RANKS):
+        error = found_by(written, rank)["without_room"]
+        assert error.startswith("OSError: [Errno 28] No space left on device"), error
+        assert "rank 1" in error
+    parts = {path.name for path in (written / "optimizer-alone" / SHARDS_FOLDER).iterdir()}
+    assert parts == {".metadata", "__0_0.distcp", "__1_0.distcp"}
 
 
 def test_a_rank_that_dies_while_it_writes_leaves_no_version(written: Path) -> None:
