@@ -41,7 +41,7 @@ test-fast: setup ## unit and property tests without the slow ones, with fewer ex
 
 test-cluster: setup ## the tests that need PostgreSQL, an S3 server and Ray, with a set-up of their own
 	@scripts/setup-cluster.sh
-	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/cluster/losses tests/cluster tests/unit/store tests/fault/test_store_kill.py tests/property/test_record_and_curation.py $(ARGS)
+	DARTRL_TEST_CLUSTER=1 DARTRL_TEST_RECORD=postgresql $(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/cluster/losses tests/cluster tests/unit/store tests/fault/test_store_kill.py tests/property/test_record_and_curation.py $(ARGS)
 
 test-losses: setup ## whole runs that lose nodes, PostgreSQL, or the head of Ray with the control node
 	@scripts/setup-cluster.sh

@@ -19,7 +19,10 @@ from tests.record_places import ON_POSTGRESQL, Databases, Files, RecordPlaces
 # another keep them busy. Processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-LONGEST = ("test_chaos.py", "test_align.py", "test_training_run.py")
+LONGEST = (
+    *("test_chaos.py", "test_align.py", "test_training_run.py"),
+    *("test_ray_run.py", "test_run_from_elsewhere.py", "test_ray_agents.py"),
+)
 """The files that take minutes."""
 
 _databases = itertools.count(1)
