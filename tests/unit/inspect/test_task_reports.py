@@ -18,8 +18,10 @@ from dart.inspect.tables import table
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
 
-NOON = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
-"""Today, local time."""
+NOON = time.mktime((2026, 1, 5, 12, 0, 0, 0, 0, -1))
+"""Local time, on the day that `today` makes today."""
+
+LOCALTIME = time.localtime
 
 TASKS = ("miniwob/click-tab", "miniwob/click-test")
 CONFIG = Config.model_validate(
@@ -32,6 +34,11 @@ CONFIG = Config.model_validate(
         },
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "localtime", lambda unix_s=NOON: LOCALTIME(unix_s))
 
 
 @pytest.fixture
