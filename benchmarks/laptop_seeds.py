@@ -136,7 +136,7 @@ def main() -> int:
     try:
         for seed in seeds:
             for config, folder in folders.items():
-                if not options.report and not _report_of(folder, seed).exists():
+                if not options.report and not report_of(folder, seed).exists():
                     run(folder, config, seed, overrides)
     except RunFailed as failure:
         print(f"{failure}\nThe same command goes on with the seeds that have no report.", file=sys.stderr)
@@ -171,7 +171,7 @@ def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> Non
         _wait(child, seed, began_s, out)
         about |= {"wall_s": round(time.monotonic() - began_s, 1), "load_after": list(os.getloadavg())}
         about |= {"alarms_raised": alarms_raised(child)}
-    kept = _report_of(out, seed)
+    kept = report_of(out, seed)
     kept.parent.mkdir(parents=True, exist_ok=True)
     (kept.parent / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     shutil.copyfile(child.paths.report, kept)  # last: its presence means that this seed is done
@@ -204,7 +204,8 @@ def alarms_raised(child: Run) -> list[str]:
         return [one.subject for one in record.find_events(kinds=[ALARM]) if one.data["stage"] == "raised"]
 
 
-def _report_of(out: Path, seed: int) -> Path:
+def report_of(out: Path, seed: int) -> Path:
+    """The report of a seed; it is there once the run is done."""
     return out / f"seed-{seed}" / "report.json"
 
 
@@ -214,9 +215,7 @@ def _report_of(out: Path, seed: int) -> Path:
 def read(out: Path, seeds: Sequence[int]) -> Reports:
     """The reports that are there."""
     return {
-        seed: json.loads(_report_of(out, seed).read_text())
-        for seed in seeds
-        if _report_of(out, seed).exists()
+        seed: json.loads(report_of(out, seed).read_text()) for seed in seeds if report_of(out, seed).exists()
     }
 
 
@@ -320,7 +319,7 @@ def alarms_line(abouts: Sequence[Mapping[str, Any]]) -> str:
 
 def publish(out: Path, reports: Reports) -> None:
     """Print the table, and write it down."""
-    files = [_report_of(out, seed).parent / "about.json" for seed in reports]
+    files = [report_of(out, seed).parent / "about.json" for seed in reports]
     abouts = [json.loads(file.read_text()) if file.exists() else {} for file in files]
     log = out / "failures.jsonl"
     failures = len(log.read_text().splitlines()) if log.exists() else 0

@@ -93,6 +93,7 @@ FORMS = {
     "scrape": _form("--quick"),
     "simulation": _form("--quick --out {out}"),
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
+    "step_credit": _form("--quick --out {out}/step_credit"),
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
     "trainer_compare": _form("--quick --out {out}/trainer_compare.json"),
