@@ -134,6 +134,8 @@ def test_an_engine_that_finds_no_memory_says_so_and_what_to_lower(tmp_path: Path
     config = config_with(vllm={"cpu_cache_gib": 4096.0})
     child = rollout_child(config, tmp_path / "record.db", Checkpoints(tmp_path).first)
     with started(pool("rollout_pool", child, max_restarts=0)) as processes:
+        board = processes.system.board
+        eventually(lambda: board.find(NAME) is not None, "its pool starts it", processes.explain, UP_WITHIN_S)
         eventually(
             lambda: "EngineDied" in processes.row(NAME).last_reason,
             "it says why it did not start",
