@@ -144,7 +144,7 @@ def recovered(processes: Running, screens: Screens, victim: str, kill: Callable[
 
 def await_answer(processes: Running, screens: Screens, incarnation: int) -> None:
     eventually(
-        lambda: processes.row(NAME).incarnation >= incarnation and processes.is_up(NAME),
+        lambda: processes.is_up(NAME) and processes.row(NAME).incarnation >= incarnation,
         f"{NAME} is up",
         processes.explain,
         UP_WITHIN_S,
