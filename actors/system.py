@@ -101,8 +101,9 @@ class ActorSystem:
         for orphan in self.reaped:
             with contextlib.suppress(TypeError):  # structlog cannot print to a closed standard output
                 structlog.get_logger().warning("orphan_killed", name=orphan.name, pid=orphan.pid)
-        # Held until the admin listens there: nobody else is given the port meanwhile.
-        self._held_port = _held_port(port)
+        # The launcher keeps this socket open until the admin listens, so that the kernel gives the port to no
+        # other process.
+        self._held_port = _hold_port(port)
         self.port = int(self._held_port.getsockname()[1])
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(mode=0o700, exist_ok=True)
@@ -400,8 +401,8 @@ def _make_private(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _held_port(port: int | None) -> socket.socket:
-    """A socket bound to the port, if no process listens there, or to any free one for None.
+def _hold_port(port: int | None) -> socket.socket:
+    """Return a socket bound to the port, if no process listens there, or to any free one for None.
 
     A process that asks for any port is not given this one. One that binds it by its number with SO_REUSEADDR,
     as Thespian's admin does, may listen there. Raises SystemStartFailed.

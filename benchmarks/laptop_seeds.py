@@ -165,7 +165,7 @@ def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> Non
     load = os.getloadavg()[0]
     if load > QUIET_LOAD:
         print(f"the load average is {load:.2f}: other processes will slow this run down", flush=True)
-    print(f"seed {seed}: {config.name}", flush=True)
+    print(f"seed {seed}, {out.name}: {config.name}", flush=True)
     began_s = time.monotonic()
     with training(config, directory, {**overrides, "run.seed": seed}) as child:
         _wait(child, seed, began_s, out)
@@ -175,7 +175,8 @@ def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> Non
     kept.parent.mkdir(parents=True, exist_ok=True)
     (kept.parent / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     shutil.copyfile(child.paths.report, kept)  # last: its presence means that this seed is done
-    print(f"seed {seed}: {about['wall_s']} s; {summary(json.loads(kept.read_text()))}", flush=True)
+    result = summary(json.loads(kept.read_text()))
+    print(f"seed {seed}, {out.name}: {about['wall_s']} s; {result}", flush=True)
     discard(child)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from actors import system as system_module
@@ -161,14 +162,25 @@ def test_a_port_that_somebody_else_listens_on_is_named(folder: Path, monkeypatch
             ActorSystem(folder, folder / "mail", root(), port=port)
 
 
+def open_files(processes: list[psutil.Process]) -> set[str]:
+    """What the descriptors of these processes refer to, as /proc names it."""
+    found = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                found.add(str(descriptor.readlink()))
+    return found
+
+
 def test_nobody_else_is_given_the_port_of_a_system_that_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = []
+    answers, held_inodes = [], []
     install = thespian_base.install
 
     def bind_it_first(*args: Any) -> None:
         install(*args)
+        held_inodes.append(os.fstat(args[-1].fileno()).st_ino)
         with socket.socket() as other, contextlib.suppress(OSError):
             other.bind(("127.0.0.1", args[-1].getsockname()[1]))
             answers.append("bound")
@@ -176,7 +188,10 @@ def test_nobody_else_is_given_the_port_of_a_system_that_starts(
     monkeypatch.setattr(thespian_base, "install", bind_it_first)
     with launched(folder) as system:
         assert system.ask("a", Echo(text="up")) == Echo(text="up")
+        links = open_files(psutil.Process().children(recursive=True))
     assert answers == []
+    assert links
+    assert f"socket:[{held_inodes[0]}]" not in links, "no process below the launcher keeps the port"
 
 
 def test_a_process_that_escaped_an_earlier_system_is_killed_at_the_next_start_and_named(folder: Path) -> None:
