@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 ACTION = "click(start_box='(80,105)')"
 ANSWER_TOKENS = 24
 LESSONS, LESSON_SCREENS = 120, 3
+LARGE_BYTES = 2**30
+"""A checkpoint above this is taught in bfloat16, and more slowly."""
 
 DEADLINE_S = 3000.0
 """Of an arm, on cores that many processes share."""
@@ -98,13 +101,20 @@ def settings(options: argparse.Namespace, policy: Path, arm: str) -> dict[str, A
 # ---- a policy that says an action ----
 
 
-def taught(folder: Path) -> Path:
-    """A tiny checkpoint that answers every screen of the simulated environments with one action."""
+def taught(folder: Path, make: Callable[[Path], None] = make_tiny_qwen) -> Path:
+    """A checkpoint that answers every screen of the simulated environments with one action.
+
+    make   writes the checkpoint that is taught into a folder
+    """
     base, out = folder / "base", folder / "policy"
-    make_tiny_qwen(base)
+    make(base)
     spec = PromptSpec(context=ContextSettings(screenshots=1, answer_tokens=ANSWER_TOKENS))
-    policy = load(base, spec, ModelPlacement(device="cpu", is_trained=True))
-    optimizer = torch.optim.AdamW(policy.trainable(), lr=3e-3)
+    is_large = sum(path.stat().st_size for path in base.glob("*.safetensors")) > LARGE_BYTES
+    precision = "bfloat16" if is_large else "float32"
+    policy = load(
+        base, spec, ModelPlacement(is_trained=True, precision=precision, weight_precision=precision)
+    )
+    optimizer = torch.optim.AdamW(policy.trainable(), lr=3e-4 if is_large else 3e-3)
     for lesson in range(LESSONS):
         steps, screens = zip(
             *(_shown(policy, lesson, number) for number in range(LESSON_SCREENS)), strict=True
@@ -218,15 +228,7 @@ def kill(pid: int, what: str) -> str:
 def figures(run: runs.Run, killed: Sequence[str]) -> Figures:
     """What the record and the files of a run say that has ended."""
     versions = newest(run)
-    last: dict[str, Mapping[str, Any]] = {}
-    totals: dict[str, float] = {}
-    for event in runs.load_events(run.paths.store):
-        before = last.get(event.subject)
-        if before is not None and float(event.data["wall_s"]) < float(before["wall_s"]):
-            _add(totals, event.subject, before)  # another process has its name by now
-        last[event.subject] = event.data
-    for subject, data in last.items():
-        _add(totals, subject, data)
+    totals = load_totals(run)
     folder = list_checkpoints(run.paths.checkpoints)[-1]
     sizes = {path.relative_to(folder): path.stat().st_size for path in files_of(folder)}
     loads = max(1.0, totals.get("engines loads", 0.0))
@@ -243,10 +245,23 @@ def figures(run: runs.Run, killed: Sequence[str]) -> Figures:
     }
 
 
-def _add(totals: dict[str, float], subject: str, data: Mapping[str, Any]) -> None:
+def load_totals(run: runs.Run) -> dict[str, float]:
+    """What the actors counted, of all their processes: `trainer blocked_s`, `engines requests` and so on."""
+    last: dict[str, Mapping[str, Any]] = {}
+    totals: Counter[str] = Counter()
+    for event in runs.load_events(run.paths.store):
+        before = last.get(event.subject)
+        if before is not None and float(event.data["wall_s"]) < float(before["wall_s"]):
+            totals.update(_named(event.subject, before))  # another process has its name by now
+        last[event.subject] = event.data
+    for subject, data in last.items():
+        totals.update(_named(subject, data))
+    return totals
+
+
+def _named(subject: str, data: Mapping[str, Any]) -> dict[str, float]:
     kind = "engines" if subject.startswith("rollout-") else subject
-    for name in ("blocked_s", "writing_s", "load_s", "swap_s", "loads"):
-        totals[f"{kind} {name}"] = totals.get(f"{kind} {name}", 0.0) + float(data.get(name, 0.0))
+    return {f"{kind} {name}": float(value) for name, value in data.items() if isinstance(value, int | float)}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -3,16 +3,22 @@
     python -m benchmarks.trainer                                   # the tiny layout: seconds, on a laptop
     python -m benchmarks.trainer --layout 3b --precision bfloat16 --checkpointing
     python -m benchmarks.trainer --layout 7b --precision bfloat16 --checkpointing --lora 64
+    torchrun --nproc-per-node=4 -m benchmarks.trainer --layout 7b --precision bfloat16 --checkpointing
 
 Random weights in the layout of Qwen2.5-VL and full HD screenshots; no checkpoint is needed, no engine, no
 environment. Two groups of two rollouts, the steps of each shown the screenshots before them, as in a run. The
-first update is not counted.
+first update is not counted. Under torchrun every process is a rank of one trainer, as with `training.ranks`;
+the figures are then those of rank 0, and `tokens` are those of all ranks.
 
 seconds        of an update: median, least and most
 cpu s          processor time of an update, and the part of it for decoding and preparing screenshots
 prepared       screenshots that went through the image processor in an update
 tokens/s       of prompts, screenshots and answers
-peak GiB       of the GPU, or of this process where there is none
+peak GiB       allocated on the GPU, or of this process where there is none
+device GiB     what the GPU has lent to all processes after the updates, libraries and reserves included
+estimated GiB  what `dartrl up --dry-run` says beforehand of this trainer on its GPU
+copied s       in which a version is copied: the trainer stands still
+written s      in which the copy is written and hashed, beside the next update; and the bytes
 TFLOP/s        of the model's matrix products, from its shapes: 6 for each weight and token (4 where the
                weights stand still), attention and the vision tower included, recomputed activations not
 share          of what one large matrix product reaches on the same device, measured before
@@ -22,161 +28,40 @@ Prints a table and writes OUT as JSON.
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from io import BytesIO
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
 from benchmarks.actors import machine
+from benchmarks.noise_episodes import ANSWER_TOKENS, Episodes
+from benchmarks.qwen_layouts import LAYOUTS, make_layout
 from benchmarks.trainer_compare import Counts
-from dart.config.sections import ContextSettings
-from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
-from dart.policy.load import ModelPlacement, device_of
-from dart.policy.prompt_spec import PromptSpec
-from dart.policy.vlm_codec import load_vlm_codec
-from dart.store.blobs import FolderBlobs
-from dart.testing.tiny_families import make_tiny_qwen
+from dart.config.config import Config
+from dart.config.gpus import GpuAssignment
+from dart.config.sections import ContextSettings, LoraSettings, RolloutSettings, TrainingSettings
+from dart.core.types import Step
+from dart.policy.load import DTYPES, device_of
+from dart.preflight.gpu_memory import counted, on_gpus
+from dart.store.checkpoints import files_of, write_checkpoint
+from dart.training.distributed import ProcessGroup, RankGroup, join_ranks
 from dart.training.learner import Learner, LearnerConfig
+from dart.training.learner_factory import learner_config
+from dart.training.rank_checkpoints import write_together
 
 OUT = Path(__file__).parent / "out" / "trainer.json"
 
-ANSWER_TOKENS = 120
-"""Of a thought and an action; UI-TARS's are about as long."""
-
-VOCABULARY = 151_936
-
-VISION = {
-    "depth": 32,
-    "hidden_size": 1280,
-    "intermediate_size": 3420,
-    "num_heads": 16,
-    "fullatt_block_indexes": [7, 15, 23, 31],
-}
-"""Of every published Qwen2.5-VL (its config.json)."""
-
-SHAPE = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-)
-
-LAYOUTS = {
-    "tiny": (),
-    "0.5b": (896, 4864, 24, 14, 2),
-    "3b": (2048, 11008, 36, 16, 2),
-    "7b": (3584, 18944, 28, 28, 4),
-}
-"""Of the language model: Qwen2.5-0.5B, and Qwen2.5-VL in its two smaller sizes."""
-
 Figures = dict[str, Any]
-
-
-def make_layout(name: str, folder: Path) -> None:
-    """A checkpoint of this layout with random weights, in bfloat16 where it is large."""
-    make_tiny_qwen(folder)
-    if name == "tiny":
-        return
-    described = AutoConfig.from_pretrained(folder, trust_remote_code=False).to_dict()
-    text = dict(zip(SHAPE, LAYOUTS[name], strict=True))
-    half = text["hidden_size"] // text["num_attention_heads"] // 2
-    turned = half * 3 // 8
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [half - 2 * turned, turned, turned]}
-    more = {"vocab_size": VOCABULARY, "max_position_embeddings": 32768, "rope_parameters": rope}
-    described["text_config"] |= {**text, **more}
-    del described["text_config"]["layer_types"]  # one for each layer: made anew
-    described["vision_config"] |= {**VISION, "out_hidden_size": text["hidden_size"]}
-    config = Qwen2_5_VLConfig.from_dict(described)
-    with device_of("auto"):
-        model = AutoModelForImageTextToText.from_config(config, dtype=torch.bfloat16)
-    model.save_pretrained(folder)
-
-
-# ---- what is trained on ----
-
-
-class Episodes:
-    """Rollouts that nobody sampled: answers of random tokens to screenshots of noise."""
-
-    def __init__(
-        self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int, seed: int = 0
-    ) -> None:
-        self.blobs = FolderBlobs(folder)
-        self._codec = load_vlm_codec(policy, PromptSpec(context=ContextSettings(screenshots=screenshots)))
-        self._size = size
-        self._draw = np.random.default_rng(seed)
-
-    def group(self, number: int, steps: int) -> Group:
-        """One rollout that succeeded, and one that did not."""
-        trajectories = tuple(self._trajectory(number, reward, steps) for reward in (1.0, 0.0))
-        return Group(group_id=number, task_id="made/noise", seed=number, trajectories=trajectories)
-
-    def _trajectory(self, number: int, reward: float, steps: int) -> Trajectory:
-        made: list[Step] = []
-        past: list[PastStep] = []
-        for _ in range(steps):
-            made.append(self._step(tuple(past)))
-            sha256 = made[-1].screenshot_sha256
-            past.append(PastStep(screenshot_sha256=sha256, token_ids=made[-1].token_ids))
-        return Trajectory(
-            rollout_id=2 * number + int(reward),
-            group_id=number,
-            task_id="made/noise",
-            seed=number,
-            environment="nobody",
-            instruction="",
-            outcome=Outcome.FINISHED,
-            reward=reward,
-            steps=tuple(made),
-            started_unix_s=0.0,
-            duration_s=0.0,
-        )
-
-    def _step(self, past: tuple[PastStep, ...]) -> Step:
-        width, height = self._size
-        noise = self._draw.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
-        png = BytesIO()
-        Image.fromarray(noise).resize(self._size).save(png, "PNG")
-        sha256 = self.blobs.put(png.getvalue())
-        request = GenerateRequest(
-            screenshot_sha256=sha256,
-            instruction="Write the name into the field and save the document.",
-            history=("wait()",) * len(past),
-            temperature=1.0,
-            past=past,
-        )
-        shown = self._codec.shown(request)
-        prompt = self._codec.prompt(request, [self._codec.screen(one, self.blobs.read(one)) for one in shown])
-        answer = self._draw.integers(10, 256, ANSWER_TOKENS - 1).tolist()
-        return Step(
-            screenshot_sha256=sha256,
-            prompt_ids=prompt.token_ids,
-            token_ids=(*answer, self._codec.end_ids[0]),
-            logprobs=(),
-            entropies=(),
-            answer="",
-            policy_version=0,
-            observe_ms=0.0,
-            generate_ms=0.0,
-            act_ms=0.0,
-            images=prompt.images,
-        )
-
-
-# ---- measuring ----
 
 
 def ceiling_tflops(device: torch.device, precision: str) -> float:
@@ -218,29 +103,40 @@ def flops_of(policy: Any, steps: Sequence[Step], *, is_adapter: bool) -> float:
     return total
 
 
-def measure(options: argparse.Namespace, folder: Path) -> Figures:
-    """All updates."""
-    device = device_of("auto")
-    ceiling = ceiling_tflops(device, options.precision)
+def config_of(options: argparse.Namespace, policy: Path, ranks: int) -> Config:
+    """The configuration of a run that trains so."""
+    return Config(
+        rollout=RolloutSettings(engine="vllm"),
+        context=ContextSettings(screenshots=options.screenshots, answer_tokens=ANSWER_TOKENS),
+        training=TrainingSettings(
+            policy=policy,
+            kl_beta=0.0,
+            micro_batch=options.samples,
+            micro_batch_tokens=options.pass_tokens,
+            precision=options.precision,
+            gradient_checkpointing=options.checkpointing,
+            lora=LoraSettings(rank=options.lora),
+            threads=torch.get_num_threads(),
+            ranks=ranks,
+        ),
+    )
+
+
+def measure(options: argparse.Namespace, folder: Path, device: torch.device, ranks: RankGroup) -> Figures:
+    """All updates, and one version."""
     policy = folder / "policy"
-    make_layout(options.layout, policy)
-    episodes = Episodes(policy, folder / "blobs", (options.width, options.height), options.screenshots)
+    if ranks.index == 0:
+        make_layout(options.layout, policy)
+    ranks.gather([])  # the others wait for the policy
+    ceiling = ceiling_tflops(device, options.precision)
+    config = config_of(options, policy, ranks.count)
+    episodes = Episodes(
+        policy, folder / f"blobs-{ranks.index}", (options.width, options.height), config.context
+    )
     groups = [episodes.group(number, options.steps) for number in range(2)]
-    placement = ModelPlacement(
-        is_trained=True,
-        precision=options.precision,
-        gradient_checkpointing=options.checkpointing,
-        lora_rank=options.lora,
-    )
-    config = LearnerConfig(
-        kl_beta=0.0,
-        micro_batch_tokens=options.pass_tokens,
-        placement=placement,
-        threads=torch.get_num_threads(),
-    )
     counts = Counts()
     counts.watch()
-    learner = Learner(policy, config)
+    learner = Learner(policy, on_device(learner_config(config), device), ranks=ranks)
     steps = [step for group in groups for one in group.trajectories for step in one.steps]
     learner.update(groups, episodes.blobs)
     counts.clear()
@@ -258,7 +154,43 @@ def measure(options: argparse.Namespace, folder: Path) -> Figures:
         "images_decoded": counts.decoded,
     }
     each = {name: value / options.updates for name, value in found.items()}
-    return {**figures(options, device, ceiling, learner, steps, seconds), **each}
+    return {
+        **figures(options, device, ceiling, learner, steps, seconds),
+        **each,
+        "estimated_gib": estimated_bytes(config) / 2**30,
+        **version_figures(learner, ranks, folder / "versions"),
+    }
+
+
+def on_device(config: LearnerConfig, device: torch.device) -> LearnerConfig:
+    """The same on the GPU of this rank."""
+    return replace(config, placement=replace(config.placement, device=str(device)))
+
+
+def estimated_bytes(config: Config) -> int:
+    """What a dry run says of the memory of one rank on its GPU."""
+    gpus = tuple(str(number) for number in range(config.training.ranks))
+    assignment = GpuAssignment(engines=(), trainer=gpus)
+    return on_gpus(config, *counted(config), assignment, gpu_bytes=None)[gpus[0]][0].total_bytes
+
+
+def version_figures(learner: Learner, ranks: RankGroup, parent: Path) -> Figures:
+    """Copy the current version and write the copy, as after each update of a run."""
+    parent.mkdir(exist_ok=True)
+    began_s = time.perf_counter()
+    state, files = learner.state(), learner.copy_files()
+    copied_s = time.perf_counter()
+    if isinstance(ranks, ProcessGroup):
+        folder = write_together(ranks, parent, state, files)
+    else:
+        folder = write_checkpoint(parent, state, files.write)
+    written_s = time.perf_counter()
+    sizes = [] if folder is None else [path.stat().st_size for path in files_of(folder)]
+    return {
+        "version_bytes": sum(sizes),
+        "copied_s": copied_s - began_s,
+        "written_s": written_s - copied_s,
+    }
 
 
 def figures(
@@ -280,6 +212,7 @@ def figures(
         "precision": options.precision,
         "lora_rank": options.lora,
         "gradient_checkpointing": options.checkpointing,
+        "ranks": learner._ranks.count,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "processor",
         "steps": len(steps),
         "tokens": tokens,
@@ -289,9 +222,10 @@ def figures(
         "update_s_most": max(seconds),
         "tokens_per_s": tokens / median_s,
         "peak_gib": peak_bytes(device) / 2**30,
+        "device_gib": device_bytes(device) / 2**30,
         "model_tflops": reached,
         "product_tflops": ceiling,
-        "share": reached / ceiling,
+        "share": reached / ceiling / learner._ranks.count,
     }
 
 
@@ -300,6 +234,14 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def device_bytes(device: torch.device) -> int:
+    """What the GPU has lent to all processes; 0 without one."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -318,6 +260,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=640)
     parser.add_argument("--height", type=int, default=480)
     parser.add_argument("--pass-tokens", type=int, default=16384, help="at most in one pass")
+    parser.add_argument("--samples", type=int, default=32, help="at most in one pass")
     parser.add_argument("--updates", type=int, default=3, help="that are measured")
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args(arguments)
@@ -326,8 +269,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measure, print, write."""
     options = parse()
-    with tempfile.TemporaryDirectory(prefix="trainer-") as folder:
-        found = measure(options, Path(folder))
+    device, ranks = device_of("auto"), RankGroup()
+    if "LOCAL_RANK" in os.environ:
+        device = join_ranks()
+        ranks = ProcessGroup(device, compute=DTYPES[options.precision])
+    with tempfile.TemporaryDirectory(prefix="trainer-") as own:
+        folder = Path(ranks.gather([own])[0])
+        found = measure(options, folder, device, ranks)
+        ranks.gather([])  # nobody needs the folder of rank 0 any more
+    if ranks.index > 0:
+        return 0
     table = Table(show_header=False, title="an update of a vision-language policy")
     for name, value in found.items():
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))

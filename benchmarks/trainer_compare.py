@@ -151,7 +151,8 @@ def measure(options: argparse.Namespace) -> Figures:
 
 def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Figures:
     """Measure a tiny vision-language policy, alone or with two ranks."""
-    from benchmarks.trainer import Episodes
+    from benchmarks.noise_episodes import Episodes
+    from dart.config.sections import ContextSettings
     from dart.policy.load import ModelPlacement
     from dart.testing.tiny_families import make_tiny_qwen
     from dart.training.learner import Learner, LearnerConfig
@@ -159,7 +160,8 @@ def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Fi
     policy = folder / "policy"
     make_tiny_qwen(policy)
     size = (160, 90) if options.quick else VLM_SIZE
-    episodes = Episodes(policy, folder / "blobs", size, VLM_SCREENSHOTS, seed=options.seed)
+    context = ContextSettings(screenshots=VLM_SCREENSHOTS)
+    episodes = Episodes(policy, folder / "blobs", size, context, seed=options.seed)
     groups = [episodes.group(number, 3 if options.quick else 5) for number in range(2)]
     if options.arm == "ranks":
         return measure_ranks(policy, groups, episodes.blobs, folder)

@@ -41,7 +41,7 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
 from benchmarks.actors import machine
-from benchmarks.trainer import Episodes
+from benchmarks.noise_episodes import Episodes
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest
 from dart.inference.transformers_engine import TransformersEngine
@@ -137,7 +137,7 @@ class Bench:
         self._policy = policy
         self._spec = PromptSpec(context=ContextSettings(screenshots=2, answer_tokens=ANSWER_TOKENS))
         self._way = way
-        episodes = Episodes(policy, folder / "blobs", SIZE, screenshots=2)
+        episodes = Episodes(policy, folder / "blobs", SIZE, self._spec.context)
         self._blobs = FolderBlobs(folder / "blobs")
         self._groups = [episodes.group(0, STEPS)]
         placement = ModelPlacement(

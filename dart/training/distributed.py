@@ -6,6 +6,7 @@ the optimizer's state are split among the ranks (Zhao et al. 2023, arXiv 2304.11
 """
 
 import math
+import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -223,6 +224,18 @@ class ProcessGroup(RankGroup):
         here: dict[str, Any] = get_optimizer_state_dict(module, optimizer)
         state = {**here, "state": {names[number]: moments for number, moments in written.items()}}
         set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
+
+
+def join_ranks() -> torch.device:
+    """Join the process group of the ranks that torchrun has started; returns this rank's device."""
+    local = int(os.environ["LOCAL_RANK"])
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device(f"cuda:{local}")
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl")
+    return device
 
 
 def copied_parts(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

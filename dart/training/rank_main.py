@@ -15,7 +15,6 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from actors.process import die_with_parent
@@ -24,7 +23,7 @@ from dart.policy.load import DTYPES, SMALL_POLICY, model_type
 from dart.store.checkpoints import CheckpointState, load_checkpoint
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy
-from dart.training.distributed import IDLE, ProcessGroup
+from dart.training.distributed import IDLE, ProcessGroup, join_ranks
 from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
@@ -36,11 +35,7 @@ class Rank:
 
     def __init__(self, config: Config, resume: Path | None) -> None:
         """Load the policy and split it among the ranks."""
-        local = int(os.environ["LOCAL_RANK"])
-        device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        device = join_ranks()
         self._command_group = dist.new_group(backend="gloo", timeout=IDLE)
         self.index = dist.get_rank()
         if model_type(config.training.policy) == SMALL_POLICY:
