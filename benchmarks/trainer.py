@@ -138,11 +138,13 @@ def measure(options: argparse.Namespace, folder: Path, device: torch.device, ran
     counts.watch()
     learner = Learner(policy, on_device(learner_config(config), device), ranks=ranks)
     steps = [step for group in groups for one in group.trajectories for step in one.steps]
+    say(ranks, f"the policy is loaded; {len(steps)} steps in an update")
     learner.update(groups, episodes.blobs)
     counts.clear()
-    seconds = []
+    seconds: list[float] = []
     began_cpu_s = time.process_time()
-    for _ in range(options.updates):
+    for number in range(options.updates):
+        say(ranks, f"update {number + 1} of {options.updates}")
         began_s = time.perf_counter()
         learner.update(groups, episodes.blobs)
         synchronize(device)
@@ -160,6 +162,12 @@ def measure(options: argparse.Namespace, folder: Path, device: torch.device, ran
         "estimated_gib": estimated_bytes(config) / 2**30,
         **version_figures(learner, ranks, folder / "versions"),
     }
+
+
+def say(ranks: RankGroup, text: str) -> None:
+    """Print how far the measurement is."""
+    if ranks.index == 0:
+        print(f"{time.strftime('%X')} {text}", file=sys.stderr, flush=True)
 
 
 def on_device(config: LearnerConfig, device: torch.device) -> LearnerConfig:

@@ -20,6 +20,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
 from dart.policy.small_policy import SmallPolicy
 from dart.policy.small_policy import load_codec as load_small_codec
+from dart.policy.vision_attention import attend_windows_together
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 from dart.policy.vlm_pointer import attach_head, expect_head
@@ -168,6 +169,7 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
         dtype=DTYPES[precision],
         device_map={"": device_of(placement.device)},
     )
+    attend_windows_together(module)
     if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
     if placement.gradient_checkpointing:

@@ -1,0 +1,81 @@
+"""Attention of a vision tower over many windows at once. Imports torch and transformers.
+
+The vision towers of the Qwen-VL family attend within windows. In most layers of Qwen2.5-VL a window has 64
+patches, and a screenshot of full HD has 170 windows. Without the library flash-attn, transformers computes the
+attention of one window after the other. Here windows of equal length are one batch, in one call of torch's
+`scaled_dot_product_attention`. The result is the same, apart from rounding.
+"""
+
+import inspect
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+BY_LENGTH = "flash_by_length"
+"""Name of this implementation. transformers gives whole windows only to a name that contains `flash`."""
+
+WINDOWS = "cu_seqlens"
+"""Name of the argument by which transformers tells a layer the limits of its windows."""
+
+
+def attend_by_length(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None = None,
+    *,
+    cu_seq_lens_q: Tensor,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend within windows of T patches in all; returns [1, T, heads, D].
+
+    query, key, value   [1, heads, T, D]
+    cu_seq_lens_q       first patch of each window, and T at the end
+    """
+    lengths = tuple(cu_seq_lens_q.diff().tolist())
+    if len(set(lengths)) == 1:
+        return _attended([query, key, value], lengths[0], scaling, dropout).unsqueeze(0), None
+    groups, places = _order(lengths, query.device)
+    parts = [
+        _attended([one.index_select(2, rows) for one in (query, key, value)], length, scaling, dropout)
+        for length, rows in groups
+    ]
+    return torch.cat(parts).index_select(0, places).unsqueeze(0), None
+
+
+def _attended(inputs: Sequence[Tensor], length: int, scaling: float | None, dropout: float) -> Tensor:
+    """Attend within consecutive windows of this length; [1, heads, T, D] each to [T, heads, D]."""
+    windows = [one.squeeze(0).unflatten(1, (-1, length)).transpose(0, 1) for one in inputs]
+    attended = F.scaled_dot_product_attention(*windows, dropout_p=dropout, scale=scaling)
+    return attended.transpose(1, 2).flatten(0, 1)
+
+
+@lru_cache(maxsize=64)
+def _order(lengths: tuple[int, ...], device: torch.device) -> tuple[tuple[tuple[int, Tensor], ...], Tensor]:
+    """Return the patches of the windows of each length, and where each patch is after they are joined."""
+    patches = torch.arange(sum(lengths)).split(lengths)
+    groups = {
+        length: torch.cat([window for window in patches if len(window) == length])
+        for length in sorted(set(lengths))
+    }
+    places = torch.cat([*groups.values()]).argsort()
+    return tuple((length, rows.to(device)) for length, rows in groups.items()), places.to(device)
+
+
+def attend_windows_together(module: Any) -> None:
+    """Make the vision tower of a model use `attend_by_length` if it has windows."""
+    vision = getattr(module.config, "vision_config", None)
+    has_windows = any(WINDOWS in inspect.signature(one.forward).parameters for one in module.modules())
+    if has_windows and vision is not None and vision._attn_implementation == "sdpa":
+        vision._attn_implementation = BY_LENGTH
+
+
+AttentionInterface.register(BY_LENGTH, attend_by_length)
