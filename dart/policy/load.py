@@ -103,9 +103,13 @@ def load(
             "answer_tokens": prompt_spec.context.answer_tokens,
             "is_autocast": placement.precision == "bfloat16",
         }
+        adapted = module
+        if has_adapter:
+            adapted = with_adapter(module, placement.lora_rank, placement.lora_alpha, placement.seed, resume)
+        if placement.is_trained and placement.gradient_checkpointing:
+            _recompute_activations(module)
         if not has_adapter:
             return VisionLanguagePolicy(module, codec, **parts)
-        adapted = with_adapter(module, placement.lora_rank, placement.lora_alpha, placement.seed, resume)
     policy = LoraPolicy(adapted, codec, **parts)
     policy.base = folder if placement.publishes_adapter else None
     return policy
@@ -172,17 +176,21 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
     attend_windows_together(module)
     if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
-    if placement.gradient_checkpointing:
-        _recompute_activations(module)
     return module.train()  # type: ignore[no-any-return]
 
 
 def _recompute_activations(module: Any) -> None:
-    """Switch on gradient checkpointing by the method that this version of transformers has for it."""
+    """Switch on gradient checkpointing by the method that this version of transformers has for it.
+
+    For a model with an adapter, call this function after the adapter is added: peft, too, makes the inputs of
+    a model with checkpointing require gradients. Only the reentrant kind needs that, and with it a frozen
+    vision tower takes part in the backward pass.
+    """
     if hasattr(module, "activation_checkpointing_enable"):
         module.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     else:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    module.disable_input_require_grads()
 
 
 def device_of(wanted: str) -> torch.device:

@@ -152,6 +152,18 @@ def draw_tokens(
     return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
 
 
+def generator_on(device: torch.device, generator: torch.Generator) -> torch.Generator:
+    """Return the generator for draws on a device, which `generator` on the CPU seeds.
+
+    Logits of a vocabulary of 150,000 tokens take longer to copy to the CPU and to draw from there than a
+    model on a GPU takes to compute them.
+    """
+    if device.type == "cpu":
+        return generator
+    seed = torch.randint(2**62, (), generator=generator)
+    return torch.Generator(device).manual_seed(int(seed))
+
+
 def region_centre(scores: Tensor, grid: PatchGrid) -> tuple[float, float]:
     """Return the centre of the region with the highest mean attention, in fractions of the screen.
 

@@ -1,9 +1,9 @@
 """Attention of a vision tower over many windows at once. Imports torch and transformers.
 
 The vision towers of the Qwen-VL family attend within windows. In most layers of Qwen2.5-VL a window has 64
-patches, and a screenshot of full HD has 170 windows. Without the library flash-attn, transformers computes the
-attention of one window after the other. Here windows of equal length are one batch, in one call of torch's
-`scaled_dot_product_attention`. The result is the same, apart from rounding.
+patches, and a screenshot of full HD has 170 windows. Without the library flash-attn, transformers computes
+the attention of one window after the other. Here windows of equal length are one batch, in one call of
+torch's `scaled_dot_product_attention`. The result is the same, apart from rounding.
 """
 
 import inspect

@@ -9,7 +9,7 @@ from transformers import LogitsProcessor
 from dart.policy.pointer.head import sample_patches
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import PointerTokens
-from dart.policy.sampling import draw_tokens, region_centre
+from dart.policy.sampling import draw_tokens, generator_on, region_centre
 
 NEVER = -1e9
 """The logit of a token that is never sampled; finite, so that entropies stay numbers."""
@@ -27,6 +27,8 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
     ) -> None:
         self._temperature = torch.tensor(temperatures, dtype=torch.float32)
         self._generator = generator
+        self._drawing: torch.Generator | None = None
+        """The generator on the device of the logits; None before the first draw."""
         self._forbidden = list(forbidden)
         self.drawn: list[tuple[Tensor, Tensor, Tensor]] = []
         """Token, log-prob and entropy [B] for each position."""
@@ -35,8 +37,11 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores [B, V] in which only the drawn token of each row is possible."""
-        found = draw_tokens(allowed(scores, self._forbidden).cpu(), self._temperature, self._generator)
-        self.drawn.append(self._pointed(*found))
+        if self._drawing is None:
+            self._drawing = generator_on(scores.device, self._generator)
+        temperature = self._temperature.to(scores.device)
+        found = draw_tokens(allowed(scores, self._forbidden), temperature, self._drawing)
+        self.drawn.append(self._pointed(*(value.cpu() for value in found)))
         only = torch.full_like(scores, -torch.inf)
         return only.scatter(1, self._read(self.drawn[-1][0]).to(scores.device).unsqueeze(1), 0.0)
 

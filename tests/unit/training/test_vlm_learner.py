@@ -176,6 +176,27 @@ def test_small_passes_and_recomputed_activations_make_the_same_update(
     assert same(made[0], made[2], atol=2e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_a_frozen_vision_tower_takes_no_part_in_the_backward_pass_of_recomputed_activations(
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    group = played(tiny_qwen, blobs, group_of)
+    seen: list[bool] = []
+    made = []
+    for recomputes in (False, True):
+        placement = held(lora_rank=4, gradient_checkpointing=recomputes)
+        learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=placement))
+        blocks = learner._policy.module.get_submodule("base_model.model.model.visual.blocks")
+        blocks[-1].register_forward_hook(lambda block, given, made: seen.append(made.requires_grad))
+        made.append(gradients_of_update(learner, group, blobs))
+    assert seen
+    assert not any(seen)
+    assert made[0]
+    for kept, recomputed in zip(*made, strict=True):
+        assert torch.allclose(kept, recomputed, rtol=1e-3, atol=1e-5)
+
+
 def gradients_of_update(learner: Learner, group: Group, blobs: FolderBlobs) -> list[torch.Tensor]:
     """The gradient of an update with one optimizer step, as it is before the step."""
     step, found = learner._step, list[torch.Tensor]()
