@@ -53,15 +53,17 @@ def attend_by_length(
 
 def _attended(inputs: Sequence[Tensor], length: int, scaling: float | None, dropout: float) -> Tensor:
     """Attend within consecutive windows of this length; [1, heads, T, D] each to [T, heads, D]."""
-    windows = [one.squeeze(0).unflatten(1, (-1, length)).transpose(0, 1) for one in inputs]
-    attended = F.scaled_dot_product_attention(*windows, dropout_p=dropout, scale=scaling)
+    _, heads, patches, size = inputs[0].shape
+    shape = (heads, patches // length, length, size)
+    query, key, value = (one.reshape(shape).transpose(0, 1) for one in inputs)
+    attended = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling)
     return attended.transpose(1, 2).flatten(0, 1)
 
 
 @lru_cache(maxsize=64)
 def _order(lengths: tuple[int, ...], device: torch.device) -> tuple[tuple[tuple[int, Tensor], ...], Tensor]:
     """Return the patches of the windows of each length, and where each patch is after they are joined."""
-    patches = torch.arange(sum(lengths)).split(lengths)
+    patches = torch.split(torch.arange(sum(lengths)), lengths)
     groups = {
         length: torch.cat([window for window in patches if len(window) == length])
         for length in sorted(set(lengths))
