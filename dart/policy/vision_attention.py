@@ -63,7 +63,7 @@ def _attended(inputs: Sequence[Tensor], length: int, scaling: float | None, drop
 @lru_cache(maxsize=64)
 def _order(lengths: tuple[int, ...], device: torch.device) -> tuple[tuple[tuple[int, Tensor], ...], Tensor]:
     """Return the patches of the windows of each length, and where each patch is after they are joined."""
-    patches = torch.split(torch.arange(sum(lengths)), lengths)
+    patches = torch.split(torch.arange(sum(lengths)), list(lengths))
     groups = {
         length: torch.cat([window for window in patches if len(window) == length])
         for length in sorted(set(lengths))
