@@ -19,6 +19,8 @@ device GiB     what the GPU has lent to all processes after the updates, librari
 estimated GiB  what `dartrl up --dry-run` says beforehand of this trainer on its GPU
 copied s       in which a version is copied: the trainer stands still
 written s      in which the copy is written and hashed, beside the next update; and the bytes
+with --parts   seconds of one more update: decoding, image processor, vision tower, language model (the last
+               two forward), backward with what is computed again, optimizer
 TFLOP/s        of the model's matrix products, from its shapes: 6 for each weight and token (4 where the
                weights stand still), attention and the vision tower included, recomputed activations not
 share          of what one large matrix product reaches on the same device, measured before
@@ -27,6 +29,7 @@ Prints a table and writes OUT as JSON.
 """
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -34,7 +37,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +54,10 @@ from benchmarks.trainer_compare import Counts
 from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
 from dart.config.sections import ContextSettings, LoraSettings, RolloutSettings, TrainingSettings
-from dart.core.types import Step
+from dart.core.types import Group, Step
 from dart.policy.load import DTYPES, device_of
 from dart.preflight.gpu_memory import counted, on_gpus
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import files_of, write_checkpoint
 from dart.training.distributed import ProcessGroup, RankGroup, join_ranks
 from dart.training.learner import Learner, LearnerConfig
@@ -161,7 +166,58 @@ def measure(options: argparse.Namespace, folder: Path, device: torch.device, ran
         **each,
         "estimated_gib": estimated_bytes(config) / 2**30,
         **version_figures(learner, ranks, folder / "versions"),
+        **(seconds_of_parts(learner, groups, episodes.blobs, device) if options.parts else {}),
     }
+
+
+def seconds_of_parts(
+    learner: Learner, groups: Sequence[Group], blobs: FolderBlobs, device: torch.device
+) -> Figures:
+    """Seconds of the parts of one more update; the device is waited for before and after each of them."""
+    found: dict[str, float] = {}
+    policy = learner._policy
+    with ExitStack() as stack:
+        for name, owner, method in (
+            ("decode_s", policy.codec, "screen"),
+            ("images_s", policy.codec.image_encoder, "inputs"),
+            ("vision_s", part_of(policy.module, "visual"), "forward"),
+            ("language_s", part_of(policy.module, "language_model"), "forward"),
+            ("backward_s", torch.Tensor, "backward"),
+            ("optimizer_s", learner, "_step"),
+        ):
+            stack.enter_context(clocked(owner, method, functools.partial(add, found, name), device))
+        learner.update(groups, blobs)
+    return found
+
+
+def part_of(module: torch.nn.Module, name: str) -> torch.nn.Module:
+    """The first module of this name."""
+    return next(one for path, one in module.named_modules() if path.rpartition(".")[2] == name)
+
+
+def add(found: dict[str, float], name: str, seconds: float) -> None:
+    found[name] = found.get(name, 0.0) + seconds
+
+
+@contextmanager
+def clocked(owner: Any, method: str, took: Callable[[float], None], device: torch.device) -> Iterator[None]:
+    """Within the block, tell how long each call of a method took."""
+    inner = getattr(owner, method)
+
+    def timed(*given: Any, **named: Any) -> Any:
+        synchronize(device)
+        began_s = time.perf_counter()
+        try:
+            return inner(*given, **named)
+        finally:
+            synchronize(device)
+            took(time.perf_counter() - began_s)
+
+    setattr(owner, method, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, method, inner)
 
 
 def say(ranks: RankGroup, text: str) -> None:
@@ -270,6 +326,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pass-tokens", type=int, default=16384, help="at most in one pass")
     parser.add_argument("--samples", type=int, default=32, help="at most in one pass")
     parser.add_argument("--updates", type=int, default=3, help="that are measured")
+    parser.add_argument("--parts", action="store_true", help="the seconds of its parts, of one more update")
     parser.add_argument("--out", type=Path, default=OUT)
     return parser.parse_args(arguments)
 

@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.actors import machine
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, rollout_child, scores
+from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest
 from dart.inference.vllm_engine import VllmEngine
@@ -123,9 +124,9 @@ def update_under_load(made: VllmEngine, checkpoints: Checkpoints, screens: Scree
     }
 
 
-def recovery(folder: Path, checkpoints: Checkpoints, screens: Screens) -> list[Figures]:
+def recovery(folder: Path, checkpoints: Checkpoints, screens: Screens, config: Config) -> list[Figures]:
     """A rollout actor below its supervisor: killed, then its worker."""
-    child = rollout_child(config_with(), folder / "record.db", checkpoints.first)
+    child = rollout_child(config, folder / "record.db", checkpoints.first)
     with started(pool("rollout_pool", child)) as processes:
         await_answer(processes, screens, incarnation=1)
         return [
@@ -160,12 +161,13 @@ def kill_worker(processes: Running) -> None:
     next(process for process in below if "VLLM::Worker" in " ".join(process.cmdline())).kill()
 
 
-def measure(folder: Path) -> Figures:
+def measure(folder: Path, *, is_eager: bool) -> Figures:
     """Everything, one after the other."""
+    vllm = {"eager": is_eager}
     checkpoints, screens = Checkpoints(folder), Screens(folder / "blobs")
-    with engine(checkpoints.first, config_with(dtype="bfloat16"), screens) as made:
+    with engine(checkpoints.first, config_with(dtype="bfloat16", vllm=vllm), screens) as made:
         rounded = parity(made, checkpoints, screens, "bfloat16")
-    with engine(checkpoints.first, config_with(), screens) as made:
+    with engine(checkpoints.first, config_with(vllm=vllm), screens) as made:
         exact = parity(made, checkpoints, screens, "float32")
         throughputs = [throughput(made, screens, count) for count in IN_FLIGHT]
         update = update_under_load(made, checkpoints, screens)
@@ -174,7 +176,7 @@ def measure(folder: Path) -> Figures:
         "parity": [rounded, exact],
         "throughput": throughputs,
         "update": [update],
-        "recovery": recovery(folder, checkpoints, screens),
+        "recovery": recovery(folder, checkpoints, screens, config_with(vllm=vllm)),
     }
 
 
@@ -208,9 +210,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="RESULTS")
-    out = parser.parse_args().out
+    parser.add_argument("--eager", action="store_true", help="compile nothing: engines on a GPU start faster")
+    options = parser.parse_args()
+    out = options.out
     with tempfile.TemporaryDirectory(prefix="vllm-") as folder:
-        figures = measure(Path(folder))
+        figures = measure(Path(folder), is_eager=options.eager)
     show(figures)
     (out / "vllm.json").write_text(json.dumps(figures, indent=1) + "\n")
     for problem in problems(figures):
