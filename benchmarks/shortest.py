@@ -85,6 +85,7 @@ FORMS = {
     "minibatch_noise": _form(
         "{finished} --policies base=configs/base-policy:1 --seeds 5 --updates 1 --out {out}/noise.json"
     ),
+    "one_gpu": _form("--updates 3 --out {out}/one_gpu.json"),
     "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
     "osworld_evaluators": _form("--every 200", needs="osworld-score"),
     "plain_thespian": _form("50 20"),
@@ -95,7 +96,7 @@ FORMS = {
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
     "step_credit": _form("--quick --out {out}/step_credit"),
     "stops_live": _form("--quick --out {out}/stops.json"),
-    "trainer": _form("--updates 1 --out {out}/trainer.json"),
+    "trainer": _form("--updates 1 --parts --out {out}/trainer.json"),
     "trainer_compare": _form("--quick --out {out}/trainer_compare.json"),
     "turn_resume": _form("--quick --out {out}/turn_resume.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
