@@ -59,8 +59,8 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 ACTION = "click(start_box='(80,105)')"
 ANSWER_TOKENS = 24
 LESSONS, LESSON_SCREENS = 120, 3
-LARGE_BYTES = 2**30
-"""A checkpoint above this is taught in bfloat16, and more slowly."""
+
+ON_CPU = ModelPlacement(device="cpu", is_trained=True)
 
 DEADLINE_S = 3000.0
 """Of an arm, on cores that many processes share."""
@@ -101,20 +101,22 @@ def settings(options: argparse.Namespace, policy: Path, arm: str) -> dict[str, A
 # ---- a policy that says an action ----
 
 
-def taught(folder: Path, make: Callable[[Path], None] = make_tiny_qwen) -> Path:
+def taught(
+    folder: Path,
+    make: Callable[[Path], None] = make_tiny_qwen,
+    placement: ModelPlacement = ON_CPU,
+    lr: float = 3e-3,
+) -> Path:
     """A checkpoint that answers every screen of the simulated environments with one action.
 
-    make   writes the checkpoint that is taught into a folder
+    make        writes the checkpoint that is taught into a folder
+    placement   where and in which precision it is taught
     """
     base, out = folder / "base", folder / "policy"
     make(base)
     spec = PromptSpec(context=ContextSettings(screenshots=1, answer_tokens=ANSWER_TOKENS))
-    is_large = sum(path.stat().st_size for path in base.glob("*.safetensors")) > LARGE_BYTES
-    precision = "bfloat16" if is_large else "float32"
-    policy = load(
-        base, spec, ModelPlacement(is_trained=True, precision=precision, weight_precision=precision)
-    )
-    optimizer = torch.optim.AdamW(policy.trainable(), lr=3e-4 if is_large else 3e-3)
+    policy = load(base, spec, placement)
+    optimizer = torch.optim.AdamW(policy.trainable(), lr=lr)
     for lesson in range(LESSONS):
         steps, screens = zip(
             *(_shown(policy, lesson, number) for number in range(LESSON_SCREENS)), strict=True

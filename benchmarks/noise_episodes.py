@@ -1,4 +1,4 @@
-"""Groups of rollouts that nobody sampled, for measurements of a trainer."""
+"""Synthetic groups of rollouts, for measurements of a trainer."""
 
 from io import BytesIO
 from pathlib import Path
@@ -17,7 +17,7 @@ ANSWER_TOKENS = 120
 
 
 class Episodes:
-    """Rollouts that nobody sampled: answers of random tokens to screenshots of noise."""
+    """Synthetic rollouts: answers of random tokens to screenshots of noise."""
 
     def __init__(
         self, policy: Path, folder: Path, size: tuple[int, int], context: ContextSettings, seed: int = 0
@@ -44,7 +44,7 @@ class Episodes:
             group_id=number,
             task_id="made/noise",
             seed=number,
-            environment="nobody",
+            environment="synthetic",
             instruction="",
             outcome=Outcome.FINISHED,
             reward=reward,

@@ -4,15 +4,17 @@
     python -m benchmarks.one_gpu --layout 3b                        # on a GPU; the engine is transformers
     python -m benchmarks.one_gpu --layout 3b --engine vllm          # in an environment that has vLLM
 
-configs/one-gpu-miniwob.toml with random weights in the layout of Qwen2.5-VL that were taught to say one
+configs/one-gpu-miniwob.toml with random weights in the layout of Qwen2.5-VL that have learned to say one
 action, and with simulated environments in place of browsers: they show real screenshots of MiniWoB++'s size
 and wait for nothing, so engine and trainer are always busy. After the first version the engine and then the
 trainer are killed with SIGKILL.
 
 update s        of an update, as the trainer reports it
 answers/s       of the engine while it was busy
-waits, writes   seconds a version that the trainer waits for it, and in which it is written
-reads, stands   seconds a version that an engine reads and checks it, and stands still for it
+trainer_waits_s, trainer_writes_s
+                seconds a version that the trainer waits for it, and in which it is written
+engine_reads_s, engine_stands_still_s
+                seconds a version that an engine reads and checks it, and answers nothing for it
 back s          from a kill until the actor takes work again
 on the GPU      most memory of each process, as the driver says, beside what `dartrl up --dry-run` says
 
@@ -20,6 +22,7 @@ Prints a table and writes OUT as JSON. Exit code 1 when something was lost or di
 """
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
@@ -28,8 +31,11 @@ import tempfile
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +44,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.board import Board
+from actors.errors import ActorError
 from benchmarks import adapter_run, runs
 from benchmarks.actors import machine
 from benchmarks.adapter_run import is_sound, kill, newest, pid_of, taught, until
@@ -45,12 +52,14 @@ from benchmarks.chaos_faults import is_up
 from benchmarks.qwen_layouts import LAYOUTS, make_layout
 from dart.config.config import Config, load_config
 from dart.config.gpus import assign_gpus, gpus_here
+from dart.policy.load import ModelPlacement
 from dart.preflight.gpu_memory import counted, gpu_bytes_here, on_gpus
 from dart.store.reader import StoreReader
 
 CONFIG = runs.REPOSITORY / "configs" / "one-gpu-miniwob.toml"
 OUT = Path(__file__).parent / "out" / "one_gpu.json"
 KILLED = ("rollout-0", "trainer")
+LEAST_UPDATES = 4
 SAMPLE_S = 0.25
 MIB = 2**20
 
@@ -85,18 +94,29 @@ def settings(options: argparse.Namespace, policy: Path, has_gpu: bool) -> dict[s
     }
 
 
+def taught_apart(layout: str, folder: Path) -> Path:
+    """A policy of this layout that says one action, made in a process that leaves the GPU free."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        return apart.submit(taught_policy, layout, folder).result()
+
+
+def taught_policy(layout: str, folder: Path) -> Path:
+    precision = "float32" if layout == "tiny" else "bfloat16"
+    placement = ModelPlacement(is_trained=True, precision=precision, weight_precision=precision)
+    lr = 3e-3 if layout == "tiny" else 3e-4
+    return taught(folder, functools.partial(make_layout, layout), placement, lr)
+
+
 def measure(options: argparse.Namespace, folder: Path) -> Figures:
-    """Teach a policy, run the job, kill what is to be killed."""
+    """Teach a policy, run the job, kill engine and trainer."""
     has_gpu = bool(gpus_here())
-    policy = taught(folder, lambda base: make_layout(options.layout, base))
+    policy = taught_apart(options.layout, folder)
     wanted = settings(options, policy, has_gpu)
     with runs.training(CONFIG, folder / "run", wanted) as run, driver_memory(run) as memory:
-        until(lambda: newest(run) >= 1, run, "the first version")
         back_s = {}
-        for name in KILLED:
+        for version, name in enumerate(KILLED, start=1):
+            until(lambda least=version: newest(run) >= least, run, f"version {version}")
             back_s[name] = killed(run, name)
-            version = newest(run)
-            until(lambda above=version: newest(run) > above, run, f"a version after {name} was killed")
         until(lambda: run.is_over, run, "the end")
         found = adapter_run.figures(run, KILLED)
         found["exit_code"] = run.process.returncode
@@ -153,8 +173,11 @@ def driver_memory(run: runs.Run) -> Iterator[Mapping[str, int]]:
 
     def watch() -> None:
         while not over.wait(SAMPLE_S):
-            for name, used_mib in in_use(run):
-                found[name] = max(found.get(name, 0), used_mib)
+            with suppress(
+                subprocess.TimeoutExpired, ActorError
+            ):  # the driver is late, the board is being made
+                for name, used_mib in in_use(run).items():
+                    found[name] = max(found.get(name, 0), used_mib)
 
     thread = threading.Thread(target=watch, daemon=True)
     if gpus_here():
@@ -167,12 +190,13 @@ def driver_memory(run: runs.Run) -> Iterator[Mapping[str, int]]:
             thread.join()
 
 
-def in_use(run: runs.Run) -> Iterator[tuple[str, int]]:
-    """Every process that the driver knows with the MiB that it has, and all of them together."""
-    yield "all", sum(numbers(line)[0] for line in ask_driver("--query-gpu=memory.used"))
+def in_use(run: runs.Run) -> Counter[str]:
+    """MiB on the GPU now, by actor, and of all processes together."""
+    found = Counter({"all": sum(numbers(line)[0] for line in ask_driver("--query-gpu=memory.used"))})
     for line in ask_driver("--query-compute-apps=pid,used_memory"):
         pid, used_mib = numbers(line)
-        yield owner(run, pid), used_mib
+        found[owner(run, pid)] += used_mib
+    return found
 
 
 def numbers(line: str) -> list[int]:
@@ -183,8 +207,8 @@ def numbers(line: str) -> list[int]:
 def ask_driver(query: str) -> list[str]:
     """Lines of nvidia-smi."""
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=10.0, check=False)
-    return [line for line in told.stdout.splitlines() if line.strip()]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=10.0, check=False)
+    return [line for line in answer.stdout.splitlines() if line.strip()]
 
 
 def owner(run: runs.Run, pid: int) -> str:
@@ -221,12 +245,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--layout", choices=LAYOUTS, default="tiny")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
-    parser.add_argument("--updates", type=int, default=6)
+    parser.add_argument("--updates", type=int, default=6, help=f"at least {LEAST_UPDATES}")
     parser.add_argument(
         "--set", type=setting, action="append", default=[], metavar="KEY=VALUE", help="over the configuration"
     )
     parser.add_argument("--out", type=Path, default=OUT)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.updates < LEAST_UPDATES:
+        parser.error(f"--updates must be at least {LEAST_UPDATES}, so that the run goes on after both kills")
+    return options
 
 
 def main() -> int:

@@ -85,7 +85,7 @@ FORMS = {
     "minibatch_noise": _form(
         "{finished} --policies base=configs/base-policy:1 --seeds 5 --updates 1 --out {out}/noise.json"
     ),
-    "one_gpu": _form("--updates 3 --out {out}/one_gpu.json"),
+    "one_gpu": _form("--updates 4 --out {out}/one_gpu.json"),
     "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
     "osworld_evaluators": _form("--every 200", needs="osworld-score"),
     "plain_thespian": _form("50 20"),

@@ -15,7 +15,7 @@ cpu s          processor time of an update, and the part of it for decoding and 
 prepared       screenshots that went through the image processor in an update
 tokens/s       of prompts, screenshots and answers
 peak GiB       allocated on the GPU, or of this process where there is none
-device GiB     what the GPU has lent to all processes after the updates, libraries and reserves included
+device GiB     of the GPU that all processes have after the updates, libraries and reserves included
 estimated GiB  what `dartrl up --dry-run` says beforehand of this trainer on its GPU
 copied s       in which a version is copied: the trainer stands still
 written s      in which the copy is written and hashed, beside the next update; and the bytes
@@ -85,7 +85,7 @@ def ceiling_tflops(device: torch.device, precision: str) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was told."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -141,6 +141,7 @@ def measure(options: argparse.Namespace, folder: Path, device: torch.device, ran
     groups = [episodes.group(number, options.steps) for number in range(2)]
     counts = Counts()
     counts.watch()
+    forget_peak(device)
     learner = Learner(policy, on_device(learner_config(config), device), ranks=ranks)
     steps = [step for group in groups for one in group.trajectories for step in one.steps]
     say(ranks, f"the policy is loaded; {len(steps)} steps in an update")
@@ -221,7 +222,7 @@ def clocked(owner: Any, method: str, took: Callable[[float], None], device: torc
 
 
 def say(ranks: RankGroup, text: str) -> None:
-    """Print how far the measurement is."""
+    """Print the progress of the measurement, with the time."""
     if ranks.index == 0:
         print(f"{time.strftime('%X')} {text}", file=sys.stderr, flush=True)
 
@@ -293,6 +294,13 @@ def figures(
     }
 
 
+def forget_peak(device: torch.device) -> None:
+    """Free what making the layout and the matrix product left on the GPU, and count its peak anew."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_bytes(device: torch.device) -> int:
     """Most memory that was held at a time."""
     if device.type == "cuda":
@@ -301,7 +309,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def device_bytes(device: torch.device) -> int:
-    """What the GPU has lent to all processes; 0 without one."""
+    """Memory of the GPU that all processes have; 0 without one."""
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
@@ -341,7 +349,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="trainer-") as own:
         folder = Path(ranks.gather([own])[0])
         found = measure(options, folder, device, ranks)
-        ranks.gather([])  # nobody needs the folder of rank 0 any more
+        ranks.gather([])  # all ranks have read what is in the folder of rank 0
     if ranks.index > 0:
         return 0
     table = Table(show_header=False, title="an update of a vision-language policy")

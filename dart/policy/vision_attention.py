@@ -1,7 +1,7 @@
 """Attention of a vision tower over many windows at once. Imports torch and transformers.
 
 The vision towers of the Qwen-VL family attend within windows. In most layers of Qwen2.5-VL a window has 64
-patches, and a screenshot of full HD has 170 windows. Without the library flash-attn, transformers computes
+patches, and a screenshot of full HD has 180 windows. Without the library flash-attn, transformers computes
 the attention of one window after the other. Here windows of equal length are one batch, in one call of
 torch's `scaled_dot_product_attention`. The result is the same, apart from rounding.
 """
@@ -40,8 +40,8 @@ def attend_by_length(
     query, key, value   [1, heads, T, D]
     cu_seq_lens_q       first patch of each window, and T at the end
     """
-    lengths = tuple(cu_seq_lens_q.diff().tolist())
-    if len(set(lengths)) == 1:
+    lengths = tuple(length for length in cu_seq_lens_q.diff().tolist() if length)
+    if len(set(lengths)) == 1:  # nothing has to be sorted, and nothing copied
         return _attended([query, key, value], lengths[0], scaling, dropout).unsqueeze(0), None
     groups, places = _order(lengths, query.device)
     parts = [
@@ -61,6 +61,7 @@ def _attended(inputs: Sequence[Tensor], length: int, scaling: float | None, drop
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
 def _order(lengths: tuple[int, ...], device: torch.device) -> tuple[tuple[tuple[int, Tensor], ...], Tensor]:
     """Return the patches of the windows of each length, and where each patch is after they are joined."""
     patches = torch.split(torch.arange(sum(lengths)), list(lengths))
@@ -73,10 +74,21 @@ def _order(lengths: tuple[int, ...], device: torch.device) -> tuple[tuple[tuple[
 
 
 def attend_windows_together(module: Any) -> None:
-    """Make the vision tower of a model use `attend_by_length` if it has windows."""
+    """Make the vision tower of a model use `attend_by_length` if all its attention is in windows.
+
+    A tower with fewer key heads than query heads keeps its attention.
+    """
     vision = getattr(module.config, "vision_config", None)
-    has_windows = any(WINDOWS in inspect.signature(one.forward).parameters for one in module.modules())
-    if has_windows and vision is not None and vision._attn_implementation == "sdpa":
+    limits = [
+        (one, parameter)
+        for one in module.modules()
+        if (parameter := inspect.signature(one.forward).parameters.get(WINDOWS))
+    ]
+    is_windowed = limits and all(
+        parameter.default is parameter.empty and getattr(one, "num_key_value_groups", 1) == 1
+        for one, parameter in limits
+    )
+    if is_windowed and vision is not None and vision._attn_implementation == "sdpa":
         vision._attn_implementation = BY_LENGTH
 
 

@@ -27,8 +27,8 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
     ) -> None:
         self._temperature = torch.tensor(temperatures, dtype=torch.float32)
         self._generator = generator
-        self._drawing: torch.Generator | None = None
-        """The generator on the device of the logits; None before the first draw."""
+        self._on_device: tuple[Tensor, torch.Generator] | None = None
+        """Temperatures and generator on the device of the logits; None before the first draw."""
         self._forbidden = list(forbidden)
         self.drawn: list[tuple[Tensor, Tensor, Tensor]] = []
         """Token, log-prob and entropy [B] for each position."""
@@ -37,10 +37,10 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores [B, V] in which only the drawn token of each row is possible."""
-        if self._drawing is None:
-            self._drawing = generator_on(scores.device, self._generator)
-        temperature = self._temperature.to(scores.device)
-        found = draw_tokens(allowed(scores, self._forbidden), temperature, self._drawing)
+        if self._on_device is None:
+            device = scores.device
+            self._on_device = self._temperature.to(device), generator_on(device, self._generator)
+        found = draw_tokens(allowed(scores, self._forbidden), *self._on_device)
         self.drawn.append(self._pointed(*(value.cpu() for value in found)))
         only = torch.full_like(scores, -torch.inf)
         return only.scatter(1, self._read(self.drawn[-1][0]).to(scores.device).unsqueeze(1), 0.0)

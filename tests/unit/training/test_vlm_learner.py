@@ -188,11 +188,11 @@ def test_a_frozen_vision_tower_takes_no_part_in_the_backward_pass_of_recomputed_
         placement = held(lora_rank=4, gradient_checkpointing=recomputes)
         learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=placement))
         blocks = learner._policy.module.get_submodule("base_model.model.model.visual.blocks")
-        blocks[-1].register_forward_hook(lambda block, given, made: seen.append(made.requires_grad))
+        blocks[-1].register_forward_hook(lambda block, given, output: seen.append(output.requires_grad))
         made.append(gradients_of_update(learner, group, blobs))
     assert seen
     assert not any(seen)
-    assert made[0]
+    assert max(float(gradient.abs().max()) for gradient in made[0]) > 1e-3
     for kept, recomputed in zip(*made, strict=True):
         assert torch.allclose(kept, recomputed, rtol=1e-3, atol=1e-5)
 
