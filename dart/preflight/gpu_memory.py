@@ -4,8 +4,8 @@ Weights, gradients and the optimizer's state are counted (`dart.preflight.memory
 Korthikanti et al. 2022 (arXiv 2205.05198, section 4): in 16 bits, 34 bytes for each token, layer and hidden
 unit. The part of attention that grows with the square of the length is left out, because current kernels do
 not keep it. With gradient checkpointing it is 2 bytes, and 34 for one layer. The memory of libraries and
-compiled graphs is assumed (`RUNTIME_BYTES`). For a trainer of a 3B policy with an adapter the estimate is 18.9
-GiB, and at most 16.5 GiB were allocated (docs/performance.md). Other layouts have not been compared.
+compiled graphs is assumed (`RUNTIME_BYTES`). For a trainer of a 3B policy with an adapter the estimate is
+18.9 GiB, and at most 16.5 GiB were allocated (docs/performance.md). Other layouts have not been compared.
 """
 
 import json
