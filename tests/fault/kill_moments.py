@@ -144,7 +144,9 @@ class Plan:
 
     def strike(self, name: str) -> None:
         done = len(list((self.folder / "struck").iterdir()))
-        (self.folder / "struck" / f"{done:03d}").write_text(name)
+        written = self.folder / "striking"
+        written.write_text(name)
+        written.rename(self.folder / "struck" / f"{done:03d}")  # so that nobody reads a file without its name
         os.kill(os.getpid(), signal.SIGKILL)
         threading.Event().wait()  # the signal ends every thread of the process
 
