@@ -60,6 +60,9 @@ ACTION = "click(start_box='(80,105)')"
 ANSWER_TOKENS = 24
 LESSONS, LESSON_SCREENS = 120, 3
 
+POLICY = "policy"
+"""Name of the folder with the policy that was taught."""
+
 ON_CPU = ModelPlacement(device="cpu", is_trained=True)
 
 DEADLINE_S = 3000.0
@@ -112,7 +115,7 @@ def taught(
     make        writes the checkpoint that is taught into a folder
     placement   where and in which precision it is taught
     """
-    base, out = folder / "base", folder / "policy"
+    base, out = folder / "base", folder / POLICY
     make(base)
     spec = PromptSpec(context=ContextSettings(screenshots=1, answer_tokens=ANSWER_TOKENS))
     policy = load(base, spec, placement)

@@ -1,5 +1,6 @@
 """Synthetic groups of rollouts, for measurements of a trainer."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -14,6 +15,25 @@ from dart.store.blobs import FolderBlobs
 
 ANSWER_TOKENS = 120
 """Of a thought and an action; UI-TARS's are about as long."""
+
+TASK = "made/noise"
+
+
+def trajectory_of(rollout_id: int, group: int, reward: float, steps: Sequence[Step]) -> Trajectory:
+    """A finished trajectory with these steps."""
+    return Trajectory(
+        rollout_id=rollout_id,
+        group_id=group,
+        task_id=TASK,
+        seed=group,
+        environment="synthetic",
+        instruction="",
+        outcome=Outcome.FINISHED,
+        reward=reward,
+        steps=tuple(steps),
+        started_unix_s=0.0,
+        duration_s=0.0,
+    )
 
 
 class Episodes:
@@ -30,7 +50,7 @@ class Episodes:
     def group(self, number: int, steps: int) -> Group:
         """One rollout that succeeded, and one that did not."""
         trajectories = tuple(self._trajectory(number, reward, steps) for reward in (1.0, 0.0))
-        return Group(group_id=number, task_id="made/noise", seed=number, trajectories=trajectories)
+        return Group(group_id=number, task_id=TASK, seed=number, trajectories=trajectories)
 
     def _trajectory(self, number: int, reward: float, steps: int) -> Trajectory:
         made: list[Step] = []
@@ -39,19 +59,7 @@ class Episodes:
             made.append(self._step(tuple(past)))
             sha256 = made[-1].screenshot_sha256
             past.append(PastStep(screenshot_sha256=sha256, token_ids=made[-1].token_ids))
-        return Trajectory(
-            rollout_id=2 * number + int(reward),
-            group_id=number,
-            task_id="made/noise",
-            seed=number,
-            environment="synthetic",
-            instruction="",
-            outcome=Outcome.FINISHED,
-            reward=reward,
-            steps=tuple(made),
-            started_unix_s=0.0,
-            duration_s=0.0,
-        )
+        return trajectory_of(2 * number + int(reward), number, reward, made)
 
     def _step(self, past: tuple[PastStep, ...]) -> Step:
         width, height = self._size

@@ -6,8 +6,8 @@
 
 configs/one-gpu-miniwob.toml with random weights in the layout of Qwen2.5-VL that have learned to say one
 action, and with simulated environments in place of browsers: they show real screenshots of MiniWoB++'s size
-and wait for nothing, so engine and trainer are always busy. After the first version the engine and then the
-trainer are killed with SIGKILL.
+and wait for nothing, so engine and trainer are always busy. SIGKILL ends the engine after the
+first version, and the trainer after the second.
 
 update s        of an update, as the trainer reports it
 answers/s       of the engine while it was busy
@@ -33,7 +33,6 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,7 +46,7 @@ from actors.board import Board
 from actors.errors import ActorError
 from benchmarks import adapter_run, runs
 from benchmarks.actors import machine
-from benchmarks.adapter_run import is_sound, kill, newest, pid_of, taught, until
+from benchmarks.adapter_run import POLICY, is_sound, kill, newest, pid_of, taught, until
 from benchmarks.chaos_faults import is_up
 from benchmarks.qwen_layouts import LAYOUTS, make_layout
 from dart.config.config import Config, load_config
@@ -96,15 +95,23 @@ def settings(options: argparse.Namespace, policy: Path, has_gpu: bool) -> dict[s
 
 def taught_apart(layout: str, folder: Path) -> Path:
     """A policy of this layout that says one action, made in a process that leaves the GPU free."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-        return apart.submit(taught_policy, layout, folder).result()
+    apart = get_context("spawn").Process(target=teach, args=(layout, folder), daemon=True)
+    apart.start()
+    apart.join(adapter_run.DEADLINE_S)
+    if apart.exitcode != 0:
+        raise RuntimeError(
+            f"no policy of layout {layout} after {adapter_run.DEADLINE_S:g} s at most: the process that "
+            f"teaches it has the exit code {apart.exitcode}; its output is above"
+        )
+    return folder / POLICY
 
 
-def taught_policy(layout: str, folder: Path) -> Path:
+def teach(layout: str, folder: Path) -> None:
+    """Make the policy in the folder `POLICY` below `folder`."""
     precision = "float32" if layout == "tiny" else "bfloat16"
     placement = ModelPlacement(is_trained=True, precision=precision, weight_precision=precision)
     lr = 3e-3 if layout == "tiny" else 3e-4
-    return taught(folder, functools.partial(make_layout, layout), placement, lr)
+    taught(folder, functools.partial(make_layout, layout), placement, lr)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Figures:
@@ -173,9 +180,8 @@ def driver_memory(run: runs.Run) -> Iterator[Mapping[str, int]]:
 
     def watch() -> None:
         while not over.wait(SAMPLE_S):
-            with suppress(
-                subprocess.TimeoutExpired, ActorError
-            ):  # the driver is late, the board is being made
+            # No sample while the driver is late or the board is being made.
+            with suppress(subprocess.TimeoutExpired, ActorError):
                 for name, used_mib in in_use(run).items():
                     found[name] = max(found.get(name, 0), used_mib)
 

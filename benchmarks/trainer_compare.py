@@ -232,6 +232,7 @@ def made_up_batch(policy: Path, blobs: Any, seed: int, groups: int) -> list[Any]
     """Make groups of eight rollouts of one to three steps that see the same first screen, then their own."""
     from PIL import Image
 
+    from benchmarks.noise_episodes import TASK, trajectory_of
     from dart.core.types import GenerateRequest, Group
     from dart.policy.load import load_codec
     from dart.testing.trajectories import step_at
@@ -267,29 +268,10 @@ def made_up_batch(policy: Path, blobs: Any, seed: int, groups: int) -> list[Any]
         for rollout in range(8):
             shown = [first, *(screen() for _ in range(int(draw.integers(0, 3))))]
             steps = tuple(step(sha256, ("wait()",) * place) for place, sha256 in enumerate(shown))
-            played.append(rollout_of(number, rollout, float(rollout % 2), steps))
-        return Group(group_id=number, task_id="made/noise", seed=number, trajectories=tuple(played))
+            played.append(trajectory_of(8 * number + rollout, number, float(rollout % 2), steps))
+        return Group(group_id=number, task_id=TASK, seed=number, trajectories=tuple(played))
 
     return [group(number) for number in range(groups)]
-
-
-def rollout_of(group: int, rollout: int, reward: float, steps: tuple[Any, ...]) -> Any:
-    """Return a trajectory with these steps."""
-    from dart.core.types import Outcome, Trajectory
-
-    return Trajectory(
-        rollout_id=8 * group + rollout,
-        group_id=group,
-        task_id="made/noise",
-        seed=group,
-        environment="nobody",
-        instruction="",
-        outcome=Outcome.FINISHED,
-        reward=reward,
-        steps=steps,
-        started_unix_s=0.0,
-        duration_s=0.0,
-    )
 
 
 def batches_of(run: Path, most: int = 3) -> list[Any]:

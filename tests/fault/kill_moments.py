@@ -146,7 +146,7 @@ class Plan:
         done = len(list((self.folder / "struck").iterdir()))
         written = self.folder / "striking"
         written.write_text(name)
-        written.rename(self.folder / "struck" / f"{done:03d}")  # so that nobody reads a file without its name
+        written.rename(self.folder / "struck" / f"{done:03d}")  # a reader never finds the file empty
         os.kill(os.getpid(), signal.SIGKILL)
         threading.Event().wait()  # the signal ends every thread of the process
 
