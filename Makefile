@@ -3,10 +3,13 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
+# Test files at a time: more than processors, because many tests wait for processes of their own.
+WORKERS ?= $(shell expr $$(nproc) + 2)
+
 # Tests and benchmarks start thousands of Python processes: each reads bytecode instead of compiling again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup desktop osworld-score test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast cluster test-cluster test-losses test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop osworld-score test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast test-long cluster test-cluster test-losses test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -33,8 +36,11 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
 	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
-test: setup ## all tests, three files at a time; ARGS="-n 0 tests/unit" and others
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## all tests but those of the targets below; ARGS="-n 0 tests/unit" and others
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not desktop" $(ARGS)
+
+test-long: setup ## whole jobs of minutes: chaos, alignment, the demo, a grounding policy, one GPU's job
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long tests/e2e $(ARGS)
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)

@@ -24,7 +24,7 @@ TINY = (
     *("grounding.updates=2", "grounding.warmup_updates=1", "grounding.batch=2"),
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(6 * DEADLINE_S)]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(6 * DEADLINE_S)]
 
 
 def aligning(run_dir: Path, *words: str) -> "subprocess.Popen[str]":

@@ -13,7 +13,7 @@ from benchmarks.chaos_faults import LOCKED
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 900.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(960)]
+pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(960)]
 
 
 def test_a_run_outlives_minutes_of_faults(tmp_path: Path) -> None:

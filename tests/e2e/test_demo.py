@@ -29,7 +29,7 @@ SHORT = {
     "run.minutes": 30.0,
 }
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow, pytest.mark.browser]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long, pytest.mark.browser]
 
 
 class Demo:

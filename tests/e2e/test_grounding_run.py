@@ -67,6 +67,7 @@ def test_a_run_learns_from_the_distance_of_clicks_and_is_measured_by_hits(tmp_pa
             assert all(is_held_out(one.seed) for one in measured)
 
 
+@pytest.mark.long
 def test_a_checkpoint_with_the_layout_of_qwen_is_trained_by_its_clicks(
     tiny_qwen: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 400.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(450)]
 
 
 def test_what_is_told_of_a_suspended_and_a_restarting_environment_is_true(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ CONFIG = REPOSITORY / "configs" / "one-gpu-miniwob.toml"
 DEADLINE_S = 300.0
 
 pytestmark = [
-    *(pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)),
+    *(pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(3600)),
 ]
 
 UPDATES = 2

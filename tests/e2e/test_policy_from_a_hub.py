@@ -20,7 +20,7 @@ from tests.unit.preflight.test_hub_fetch import COMMIT, REPO, REPOSITORY, endpoi
 
 __all__ = ["endpoint"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 DEADLINE_S = 240.0
 POLICY = f"hf://{REPO}@main"

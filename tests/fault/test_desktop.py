@@ -46,7 +46,10 @@ from dart.environments.protocol import Environment
 from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
+pytestmark = [
+    pytest.mark.desktop,
+    pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}"),
+]
 
 DEADLINE_S = 60.0
 HANG_S = 3.0

@@ -47,7 +47,7 @@ DEADLINE_S = 300.0
 HANGS_S = 20.0
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.desktop,
     pytest.mark.skipif(not EVALUATORS.exists(), reason="not installed (make osworld-score)"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="not installed: bubblewrap"),
 ]

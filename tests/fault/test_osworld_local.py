@@ -37,7 +37,10 @@ EVALUATORS = REPOSITORY / ".venv-osworld-score"
 _MISSING = missing_for_desktops() + (
     [] if EVALUATORS.exists() else ["OSWorld's evaluators (make osworld-score)"]
 )
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
+pytestmark = [
+    pytest.mark.desktop,
+    pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}"),
+]
 GUEST = REPOSITORY / "tests" / "fault" / "osworld_guest"
 DEADLINE_S = 90.0
 TASK = "osworld/os/notes"

@@ -39,7 +39,7 @@ _MISSING = missing_for_desktops() + (
     [] if EVALUATORS.exists() else ["OSWorld's evaluators (make osworld-score)"]
 )
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.desktop,
     pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}"),
 ]
 DEADLINE_S = 120.0
