@@ -303,7 +303,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
 def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
     tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
-    group = played(tiny_qwen, blobs, group_of)
+    group = played(tiny_qwen, blobs, group_of, rollouts=2)
     learner = Learner(tiny_qwen, LearnerConfig(lr=1e-6, kl_beta=0.1, placement=held(precision="bfloat16")))
     report = learner.update([group], blobs)
     assert report.mismatch_engine is not None
@@ -316,7 +316,7 @@ def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
 def test_weights_kept_in_bfloat16_lose_steps_that_are_small_beside_them(
     tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
-    group = played(tiny_qwen, blobs, group_of)
+    group = played(tiny_qwen, blobs, group_of, rollouts=2)
     moved = {}
     for lr in (1e-6, 1e-3):
         placement = held(precision="bfloat16", weight_precision="bfloat16")
