@@ -7,6 +7,7 @@ precision is lower than the trainer's, the checkpoint also has the trainer's own
 """
 
 import io
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,13 +62,19 @@ class CheckpointCopy:
             if self._has_master(self.weights):
                 write_master(folder / MASTER, self.weights, self.rank)
         except SafetensorError as refused:
-            raise OSError(f"{folder}: {refused}") from refused
+            raise _os_error(folder, refused) from refused
 
     def _has_master(self, weights: Weights) -> bool:
         """Whether the engines' precision is lower than the trainer's; never if the engines read float32."""
         if self.is_adapter or self.dtype is torch.float32:
             return False
         return any(tensor.is_floating_point() and tensor.dtype != self.dtype for tensor in weights.values())
+
+
+def _os_error(folder: Path, refused: SafetensorError) -> OSError:
+    """Return an error of safetensors as an OSError, with the number that its text ends with."""
+    number = re.search(r"\(os error (\d+)\)", str(refused))
+    return OSError(int(number[1]), str(refused), str(folder)) if number else OSError(f"{folder}: {refused}")
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
@@ -254,19 +255,39 @@ def write_parts(state: Mapping[str, Any], folder: Path, group: Any = None) -> No
 
     Raises OSError on all of them when one of them could not write.
     """
+    from torch.distributed.checkpoint import FileSystemWriter
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save
 
+    writer = FileSystemWriter(folder / SHARDS_FOLDER)
+    writer.fs = _Files()
     try:
         with _maybe_alone() as is_alone:
             save(
                 {"optimizer": dict(state)},
-                checkpoint_id=folder / SHARDS_FOLDER,
+                storage_writer=writer,
                 no_dist=is_alone,
                 process_group=group,
             )
     except CheckpointException as failed:  # no Exception, and it holds those of all processes
         raise _first_os_error(failed) from None
+
+
+class _Files(FileSystem):
+    """Files of torch's checkpoints, which raise the OSError of a write that failed.
+
+    torch's own raise a RuntimeError of the format in its place, wherever the disk gets full within a tensor.
+    """
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
+        with super().create_stream(path, mode) as stream:
+            try:
+                yield stream
+            except RuntimeError as error:
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
 
 def _first_os_error(failed: "CheckpointException") -> BaseException:

@@ -52,16 +52,21 @@ class CommandFailure:
     kind: type[BaseException]
     args: tuple[Any, ...]
     attributes: Mapping[str, Any]
+    cause: "CommandFailure | None" = None
+    """The OSError that caused it, if one did: its number says whether the disk is full."""
 
     @classmethod
     def of(cls, error: BaseException) -> "CommandFailure":
         """Take an exception apart, so that it can be sent."""
-        return cls(type(error), error.args, dict(vars(error)))
+        cause = error.__cause__
+        sent = cls.of(cause) if isinstance(cause, OSError) else None
+        return cls(type(error), error.args, dict(vars(error)), sent)
 
     def error(self) -> BaseException:
         """Rebuild the exception from its parts."""
         made = self.kind.__new__(self.kind, *self.args)
         vars(made).update(self.attributes)
+        made.__cause__ = None if self.cause is None else self.cause.error()
         return made
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-SMALL_DISK = "size=1000k"
+from tests.small_disk import enlarge, small_disk
+
+SMALL_DISK = "1000k"
 """Room for the first files of a run, not for its screenshots."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,24 +94,14 @@ def test_a_run_shows_itself_and_leaves_table_curve_and_sound_books(tmp_path: Pat
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk with too little room for a run."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if not mounted(disk, SMALL_DISK):
-        pytest.skip("a small disk cannot be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(tmp_path / "disk", SMALL_DISK) as disk:
+        yield disk
 
 
-def mounted(disk: Path, options: str) -> bool:
-    """Mount a disk in memory, or change the size of one."""
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def test_a_full_disk_ends_a_run_with_74_and_with_room_it_goes_on(small_disk: Path) -> None:
-    run = small_disk / "run"
+def test_a_full_disk_ends_a_run_with_74_and_with_room_it_goes_on(disk: Path) -> None:
+    run = disk / "run"
 
     code, _, stderr = ended(started("train", "configs/smoke.toml", "--run-dir", run))
 
@@ -120,7 +112,7 @@ def test_a_full_disk_ends_a_run_with_74_and_with_room_it_goes_on(small_disk: Pat
     assert "--resume" in last
     assert processes_of(run) == []
 
-    assert mounted(small_disk, "remount,size=64m")
+    enlarge(disk, "64m")
     code, _, stderr = ended(started("train", "--resume", "--run-dir", run))
 
     assert code == 0, stderr

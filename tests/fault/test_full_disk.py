@@ -1,40 +1,34 @@
 """A full disk: a clear error, nothing half-written, readable meanwhile, and on it goes when there is room."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
 from dart.store.blobs import FolderBlobs
+from dart.store.disk_wait import is_no_room
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
+from dart.training.distributed import write_parts
+from tests.small_disk import small_disk
 
 DISK_BYTES = 4 << 20
 BALLAST_BYTES = 1 << 20
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB, 1 MiB of which can be given back by deleting the file `ballast`."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount, umount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or umount is None:
-        pytest.skip("needs the commands mount and umount")
-    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
-    mounted = subprocess.run([mount, *options], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    (disk / "ballast").write_bytes(b"0" * BALLAST_BYTES)
-    yield disk
-    subprocess.run([umount, str(disk)], check=True)
+    with small_disk(tmp_path / "disk", str(DISK_BYTES)) as disk:
+        (disk / "ballast").write_bytes(b"0" * BALLAST_BYTES)
+        yield disk
 
 
 def fill(store: Store) -> int:
@@ -48,8 +42,8 @@ def fill(store: Store) -> int:
     raise AssertionError("the disk did not fill up")
 
 
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Path) -> None:
-    path = small_disk / "store.db"
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(disk: Path) -> None:
+    path = disk / "store.db"
     with Store(path) as store, StoreReader(path) as reader:
         with pytest.raises(StoreUnavailable, match=r"store\.db: the disk is full: free space") as full:
             fill(store)
@@ -58,25 +52,36 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Path) -> Non
             assert view.integrity() == ()
             assert view.conservation().holds
             assert view.conservation().stored > 0
-        (small_disk / "ballast").unlink()
+        (disk / "ballast").unlink()
         lease = store.lease_rollout(store.open_group("click-test", 8, 2, 10, 0), "env-000", 60.0)
         assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == StoredResult.ACCEPTED
         assert reader.conservation() == store.conservation()
 
 
-def test_a_screenshot_that_does_not_fit_leaves_nothing_behind(small_disk: Path) -> None:
-    blobs = FolderBlobs(small_disk / "blobs")
+def test_a_screenshot_that_does_not_fit_leaves_nothing_behind(disk: Path) -> None:
+    blobs = FolderBlobs(disk / "blobs")
     with pytest.raises(StoreUnavailable, match=r"No space left on device.*free space there"):
         blobs.put(b"0" * DISK_BYTES)
     assert [path for path in blobs.root.rglob("*") if path.is_file()] == []
     assert blobs.read(blobs.put(b"a small one")) == b"a small one"
 
 
-def test_a_new_record_on_a_full_disk_says_so(small_disk: Path) -> None:
+def test_a_new_record_on_a_full_disk_says_so(disk: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
-        (small_disk / "rest").write_bytes(b"0" * DISK_BYTES)
+        (disk / "rest").write_bytes(b"0" * DISK_BYTES)
     with pytest.raises(StoreUnavailable, match=r"store\.db: the disk"):
-        Store(small_disk / "store.db")
+        Store(disk / "store.db")
+
+
+def test_wherever_the_disk_gets_full_in_an_optimizers_state_the_error_is_that_of_a_full_disk(
+    tmp_path: Path,
+) -> None:
+    state = {"state": {f"weight {number}": {"exp_avg": torch.randn(50, 50)} for number in range(16)}}
+    for kib in range(8, 160, 8):
+        with small_disk(tmp_path / f"{kib}", f"{kib}k") as disk:
+            with pytest.raises(OSError, match="No space left") as full:
+                write_parts(state, disk)
+            assert is_no_room(full.value), kib
 
 
 def test_a_file_size_limit_is_a_clear_error_too(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Environments, engine and trainer are simulated; the actors, the record and the f
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +22,7 @@ from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.fault.daemons import CONFIG
 from tests.patience import slowness
+from tests.small_disk import small_disk
 
 DEADLINE_S = 60.0
 
@@ -30,17 +30,8 @@ DEADLINE_S = 60.0
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of its own that can be filled."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount, umount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or umount is None:
-        pytest.skip("needs the commands mount and umount")
-    command = [mount, "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(disk)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run([umount, str(disk)], check=True)
+    with small_disk(tmp_path / "disk", "128m") as disk:
+        yield disk
 
 
 class Run:

@@ -33,7 +33,8 @@ from dart.policy.lora import ADAPTER_FILE
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import FolderBlobs
-from dart.store.checkpoints import load_checkpoint
+from dart.store.checkpoints import CheckpointNotWritten, checkpoint_name, load_checkpoint
+from dart.store.disk_wait import is_no_room
 from dart.store.errors import BlobCorrupt, BlobMissing
 from dart.training.distributed import ProcessGroup
 from dart.training.distributed_learner import DistributedLearner, RankDied
@@ -41,6 +42,7 @@ from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 from dart.training.update_report import UpdateReport
 from tests.sampled import recorded
+from tests.small_disk import enlarge, small_disk
 
 pytestmark = [
     pytest.mark.skipif(
@@ -280,6 +282,29 @@ def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
     assert made.entropy == pytest.approx(wanted.entropy, rel=1e-2)
     assert made.grad_norm == pytest.approx(wanted.grad_norm, rel=0.1)
     assert {weight.dtype for weight in plain(ranked.save(tmp_path / "one")).values()} == {torch.float32}
+
+
+def test_a_version_for_which_a_disk_has_no_room_is_written_when_it_has_it(
+    group: Group, blobs: FolderBlobs, configured: Configured, stack: ExitStack, tmp_path: Path
+) -> None:
+    config = configured(2)
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
+    disk = stack.enter_context(small_disk(tmp_path / "disk", "64k"))
+    ranked.update([group], blobs)
+    write = ranked.copy()
+    for _ in range(2):
+        with pytest.raises(CheckpointNotWritten, match="No space left on device") as full:
+            write(disk)
+        assert is_no_room(full.value)  # the trainer waits, and repeats the write
+        assert not (disk / checkpoint_name(1)).exists()
+    ahead = ranked.update([group], blobs)  # the trainer goes on meanwhile
+    enlarge(disk, "64m")
+    folder = write(disk)
+    one = alone(configured(1))
+    one.update([group], blobs)
+    assert_close(folder, one.save(tmp_path / "alone"), config)
+    resumed = alone(configured(1), resume=folder)
+    assert_same(resumed.update([group], blobs), ahead)
 
 
 SMALL_SHARE = 2.0**-10

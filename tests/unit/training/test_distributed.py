@@ -1,7 +1,12 @@
 """What ranks say to one another, and how their weights are split."""
 
+import errno
+from pathlib import Path
+
 import pytest
 
+from dart.store.checkpoints import CheckpointNotWritten
+from dart.store.disk_wait import is_no_room
 from dart.testing.trajectories import step_at
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
 from dart.training.distributed import RankGroup
@@ -23,3 +28,11 @@ def test_an_error_of_a_rank_is_the_trainers_error(error: Exception) -> None:
     made = CommandFailure.of(error).error()
     assert type(made) is type(error)
     assert (str(made), vars(made)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_rank_without_room_lets_the_trainer_wait_for_it(number: int) -> None:
+    refused = OSError(number, "the disk has no room")
+    error = CheckpointNotWritten(Path("v000001"), refused)
+    error.__cause__ = refused
+    assert is_no_room(CommandFailure.of(error).error())
