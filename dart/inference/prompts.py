@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.protocol import Unanswerable
-from dart.policy.protocols import Centres, Codec, Prompt, Screen, recorded_prompt
+from dart.policy.protocols import Centres, Codec, PixelFrameError, Prompt, Screen, recorded_prompt
 from dart.store.blobs import BlobStore, read_each
 from dart.store.errors import BlobDamage
 
@@ -44,8 +44,8 @@ class Prompts:
     def pending(self, request: GenerateRequest) -> PendingRequest:
         """Make the prompt of a request, and check every screenshot against its hash.
 
-        Raises Unanswerable if a screenshot is missing or has another hash, PixelFrameError if the policy
-        cannot read a screenshot of this size, and StoreUnavailable if no screenshot can be read now.
+        Raises Unanswerable if a screenshot is missing, has another hash or cannot be read by the policy, and
+        StoreUnavailable if no screenshot can be read now.
         """
         shown = self.codec.shown(request)
         # Read without the lock, because other requests would wait for screenshots of another machine.
@@ -99,11 +99,19 @@ class Prompts:
         """
         screen = self._screens.pop(sha256, None)
         if screen is None:
-            screen = self.codec.screen(sha256, contents.get(sha256) or self._read(sha256))
+            screen = self._decoded(sha256, contents.get(sha256) or self._read(sha256))
         self._screens[sha256] = screen
         while len(self._screens) > self._capacity:
             self._screens.popitem(last=False)
         return screen
+
+    def _decoded(self, sha256: str, png: bytes) -> Screen:
+        try:
+            return self.codec.screen(sha256, png)
+        except PixelFrameError as error:
+            raise Unanswerable(
+                f"screenshot {sha256}: {error}; make the environment take screenshots that the policy can read"
+            ) from error
 
     def _read(self, sha256: str) -> bytes:
         try:

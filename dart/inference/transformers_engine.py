@@ -104,8 +104,8 @@ class TransformersEngine(Engine):
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Return one answer for each request, sampled at its temperature (0: greedy, with log-probs of 0).
 
-        Raises Unanswerable if a screenshot is missing or has another hash or if a prompt is too long for the
-        policy, and PixelFrameError if the policy cannot read a screenshot of this size.
+        Raises Unanswerable if a screenshot is missing, has another hash or cannot be read by the policy, or
+        if a prompt is too long for it.
         """
         if not requests:
             return []

@@ -23,7 +23,7 @@ from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.store.blobs import SHARDS
 from dart.store.errors import BlobsBusy, StoreBusy, StoreConflict
-from dart.store.event_retention import EVERY_S
+from dart.store.event_retention import EVERY_S, Thinned
 from dart.store.run_blobs import run_blobs
 from dart.store.store import METHODS, Store
 from dart.telemetry.emit import Data, log_event
@@ -31,6 +31,9 @@ from dart.telemetry.events import PAUSED
 from dart.telemetry.load_meter import LOAD
 
 T = TypeVar("T")
+
+THIN_AGAIN_S = 0.1
+"""Seconds between two deletions of old events while they are behind. Calls are carried out in between."""
 
 LOAD_WRITE_S = 0.02
 """Seconds for which LOAD events are collected and then written together: at most 50 writes a second, however
@@ -105,11 +108,13 @@ class StoreActor(Actor):
 
     def _thin(self) -> None:
         """Delete old LOAD events. While the disk refuses writes, leave them for the next time."""
-        now_unix_s = self.clock.unix_s()
         thinned = self._write(lambda store: store.thin_events(self._thinned_unix_s))
-        if isinstance(thinned, int):
-            self._thinned_unix_s = now_unix_s
-            self.log.debug("events_thinned", deleted=thinned)
+        if not isinstance(thinned, Thinned):
+            return
+        self._thinned_unix_s = thinned.looked_unix_s
+        self.log.debug("events_thinned", deleted=thinned.deleted)
+        if thinned.is_behind:
+            self.after(THIN_AGAIN_S, self._thin)
 
     def _write(self, write: Callable[[Store], T]) -> T | m.Paused | m.Contradiction:
         """Carry out a write and return its result, or Paused while the disk or the object storage refuses.

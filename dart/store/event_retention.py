@@ -13,6 +13,10 @@ from dart.telemetry.load_meter import LOAD
 EVERY_S = 600.0
 """Seconds between two deletions of old events."""
 
+LOOK_EVENTS = 100_000
+"""About how many events one deletion looks at: the store carries out nothing else meanwhile. A longer
+backlog, as after a restart, takes several deletions."""
+
 FLOODING = LOAD
 """The kind of events of which old ones are deleted. No other kind is sent periodically: 200 environments send
 40 of these events a second."""
@@ -36,14 +40,23 @@ class Stretch(NamedTuple):
     keep_every_s: float
 
 
-def grown_old(now_unix_s: float, looked_unix_s: float | None) -> Iterator[Stretch]:
+class Thinned(NamedTuple):
+    """The result of one deletion: the number of deleted events, and the moment until which it looked."""
+
+    deleted: int
+    looked_unix_s: float
+    is_behind: bool
+    """Whether the deletion ended before the present, because it would have taken too long."""
+
+
+def grown_old(now_unix_s: float, looked_unix_s: float) -> Iterator[Stretch]:
     """The stretches of time that have reached an age of `TIERS` since the last deletion.
 
-    looked_unix_s   when the last deletion was; None: all stretches of that age
+    looked_unix_s   when the last deletion was
     """
     for age_s, keep_every_s in TIERS:
         end_unix_s = _whole(now_unix_s - age_s, keep_every_s)
-        begin_unix_s = 0.0 if looked_unix_s is None else _whole(looked_unix_s - age_s, keep_every_s)
+        begin_unix_s = _whole(looked_unix_s - age_s, keep_every_s)
         if begin_unix_s < end_unix_s:
             yield Stretch(begin_unix_s, end_unix_s, keep_every_s)
 

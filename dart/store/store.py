@@ -9,7 +9,7 @@ The number of issued rollouts has a counter of its own, independent of the state
 `dart.store.record_rules` compares the two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
@@ -23,9 +23,9 @@ from dart.store import schema
 from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
-from dart.store.event_retention import FLOODING, grown_old
+from dart.store.event_retention import FLOODING, LOOK_EVENTS, TIERS, Stretch, Thinned, grown_old
 from dart.store.exploration_writer import ExplorationWriter
-from dart.store.queries import first_event_after
+from dart.store.queries import ONE_EVENT_FROM, first_event_after
 from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
 from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
@@ -167,18 +167,30 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
                 self._connection.execute(insert(schema.events), rows)
             return len(rows)
 
-    def thin_events(self, looked_unix_s: float | None = None) -> int:
-        """Delete old events that `dart.store.event_retention` does not keep; returns how many.
+    def thin_events(self, looked_unix_s: float | None = None) -> Thinned:
+        """Delete old events that `dart.store.event_retention` does not keep, after a look at `LOOK_EVENTS`.
 
-        looked_unix_s  time of the last deletion: only events that have become old since then are read; None:
-                       all old events are read
+        looked_unix_s  the moment until which the last deletion looked; None: it begins with the oldest event
         """
+        now_unix_s = self._clock()
         with self._transaction():
-            found = 0
-            for stretch in grown_old(self._clock(), looked_unix_s):
-                first, end = (
-                    first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s)
-                )
-                span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
-                found += self._execute(THIN_EVENTS, **span).rowcount
-            return found
+            since_unix_s = self._event_unix_s(0, now_unix_s) if looked_unix_s is None else looked_unix_s
+            until_unix_s = min([now_unix_s, *self._looks_end_unix_s(since_unix_s, now_unix_s)])
+            deleted = sum(self._thin(stretch) for stretch in grown_old(until_unix_s, since_unix_s))
+        return Thinned(deleted, until_unix_s, is_behind=until_unix_s < now_unix_s)
+
+    def _looks_end_unix_s(self, since_unix_s: float, now_unix_s: float) -> Iterator[float]:
+        """For each age of `TIERS`: the moment at which `LOOK_EVENTS` more events have reached it."""
+        for age_s, _ in TIERS:
+            first = first_event_after(self._bare, since_unix_s - age_s) or 0
+            yield self._event_unix_s(first + LOOK_EVENTS, now_unix_s) + age_s
+
+    def _event_unix_s(self, first: int, now_unix_s: float) -> float:
+        """The time of the first event with an id of at least `first`; now if there is none."""
+        found = self._bare.execute(ONE_EVENT_FROM, {"first": first}).fetchone()
+        return now_unix_s if found is None else float(found[1])
+
+    def _thin(self, stretch: Stretch) -> int:
+        first, end = (first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s))
+        span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
+        return int(self._execute(THIN_EVENTS, **span).rowcount)

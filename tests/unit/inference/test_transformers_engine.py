@@ -165,7 +165,7 @@ def test_an_answer_to_a_screenshot_of_another_size_has_pixels_of_that_screenshot
 def test_a_screenshot_that_is_no_image_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
     engine = TransformersEngine(folders[0], 0, screenshots=FolderBlobs(tmp_path))
     asked = replace(request(tmp_path), screenshot_sha256=FolderBlobs(tmp_path).put(b"no image"))
-    with pytest.raises(PixelFrameError, match="expected a PNG screenshot, got 8 bytes"):
+    with pytest.raises(Unanswerable, match="expected a PNG screenshot, got 8 bytes"):
         engine.generate([asked])
 
 

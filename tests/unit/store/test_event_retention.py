@@ -57,6 +57,13 @@ def play(store: Store, clock: Hands, seconds: float) -> None:
     clock.tick_s = 0.0
 
 
+def thin(store: Store) -> None:
+    """Delete from the oldest event to the present."""
+    thinned = store.thin_events()
+    while thinned.is_behind:
+        thinned = store.thin_events(thinned.looked_unix_s)
+
+
 def loads_of(store: StoreReader, subject: str) -> list[float]:
     return [
         e.unix_s - BEGAN_UNIX_S
@@ -68,7 +75,7 @@ def loads_of(store: StoreReader, subject: str) -> list[float]:
 def test_of_loads_older_than_an_hour_the_last_of_each_minute_is_kept(store: Store, clock: Hands) -> None:
     play(store, clock, 2 * 3600.0)
 
-    store.thin_events()
+    thin(store)
 
     old = [at for at in loads_of(store, "env-000") if at < 3600.0]
     assert old == [60.0 * minute + 45.0 for minute in range(60)]
@@ -78,7 +85,7 @@ def test_of_loads_older_than_an_hour_the_last_of_each_minute_is_kept(store: Stor
 def test_the_newest_hour_and_every_other_kind_are_kept_whole(store: Store, clock: Hands) -> None:
     play(store, clock, 2 * 3600.0)
 
-    store.thin_events()
+    thin(store)
 
     kinds = Counter(event.kind for event in store.events(limit=1_000_000))
     assert kinds[PAUSED] == 480
@@ -89,7 +96,7 @@ def test_after_a_day_one_of_each_quarter_of_an_hour_is_kept(store: Store, clock:
     play(store, clock, 3600.0)
     clock.unix_s += DAY_S
 
-    store.thin_events()
+    thin(store)
 
     assert loads_of(store, "env-000") == [885.0, 1785.0, 2685.0, 3585.0]
 
@@ -106,14 +113,32 @@ def test_looking_again_and_again_keeps_what_one_look_at_the_end_keeps(
         store.thin_events(looked_unix_s)
         looked_unix_s = clock.unix_s
 
-    other.thin_events()
+    thin(other)
 
     assert loads_of(store, "env-000") == loads_of(other, "env-000")
     other.close()
 
 
 def test_an_empty_record_has_nothing_to_thin(store: Store) -> None:
-    assert store.thin_events() == 0
+    assert store.thin_events()[0::2] == (0, False)
+
+
+def test_one_deletion_looks_at_a_part_of_a_backlog_so_that_the_store_can_do_other_work(
+    store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.store.LOOK_EVENTS", 300)
+    play(store, clock, 3 * 3600.0)
+    clock.unix_s += 21 * DAY_S
+
+    first = store.thin_events()
+
+    assert first.is_behind
+    assert 0 < first.deleted < 300
+    second = store.thin_events(first.looked_unix_s)
+    assert second.looked_unix_s > first.looked_unix_s
+    assert 0 < second.deleted < 300
+    thin(store)
+    assert loads_of(store, "env-000") == [885.0 + 900.0 * number for number in range(12)]
 
 
 def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store, clock: Hands) -> None:
