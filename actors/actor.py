@@ -333,8 +333,11 @@ class Actor:
         self.board.set_gauges(self.identity.slot, gauges)
 
     def set_ready(self, ready: bool) -> None:
-        """Say on the board whether this actor takes work (readiness is not liveness)."""
-        self.board.set(self.identity.slot, ready=int(ready))
+        """Say on the board whether this actor takes work (readiness is not liveness).
+
+        An actor whose `on_start` has not returned takes no work, whatever it says.
+        """
+        self.board.set(self.identity.slot, ready=int(ready and self.__lifecycle.is_started))
 
     # ---- called by the runtime ----
 

@@ -413,6 +413,7 @@ class SupervisorCore:
         """The actions that bring every child from its status towards its target, in order."""
         if self.is_finished:
             return []
+        self._replace_canary(now_s)
         actions = [action for child in self.children.values() for action in replacement.drop_spare(child)]
         actions += self._forget_the_gone()
         actions += self._stops(now_s)

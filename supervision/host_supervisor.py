@@ -163,12 +163,20 @@ class HostSupervisor(Actor):
 
     async def _stop_all(self) -> None:
         """Stop all placed actors at the same time; each gets its own shutdown time."""
-        children: Children = await self.ask(PLACED, WhichChildren())
-        if children.children:
-            stops = [child.id for child in children.children]
-            self.log.warning("stopping_placed", epoch=self._epoch, stops=stops, reason=self._why)
-        for end in [self._terminate(child.id) for child in children.children]:
+        names = await self._placed()
+        if names:
+            self.log.warning("stopping_placed", epoch=self._epoch, stops=names, reason=self._why)
+        for end in [self._terminate(name) for name in names]:
             await end
+
+    async def _placed(self) -> list[str]:
+        """The names of all placed actors; one answer carries a part of them."""
+        names: list[str] = []
+        while True:
+            page: Children = await self.ask(PLACED, WhichChildren(offset=len(names)))
+            names += [child.id for child in page.children]
+            if not page.children or len(names) >= page.total:
+                return names
 
     def _terminate(self, name: str) -> Future[Managed]:
         return self.ask(PLACED, TerminateChild(id=name), deadline_s=STOP_DEADLINE_S)

@@ -394,8 +394,9 @@ class ContextSettings(Section):
     """Number of screenshots in a prompt, the newest included."""
     turns: Annotated[int, Field(ge=0, le=MOST)] = 35
     """Number of past answers in a prompt."""
-    answer_tokens: Count = 500
-    """Longest answer in tokens."""
+    answer_tokens: Annotated[int, Field(ge=1, le=2500)] = 500
+    """Longest answer in tokens. An answer travels in one message of at most 64 KiB, with 23 bytes for each
+    token, and with its prompt."""
     prompt: str = ""
     """Prompt before the instruction: `uitars-1.5` or `uitars-1.5-call-user`, with which UI-TARS-1.5 was
     trained (`dart.policy.uitars.named_prompt`), or the path of a text file, which is looked up in the same

@@ -47,6 +47,10 @@ T = TypeVar("T")
 
 CURATOR_PAUSE_S = 0.5
 
+DETAIL_CHARACTERS = 4000
+"""Length of the longest reason in a report to the curator, because a message carries 64 KiB. The log has the
+whole reason."""
+
 MAX_FAULTS_IN_ROW = 3
 """Number of faults in a row after which the actor ends. Faults of a task do not count.
 
@@ -186,7 +190,7 @@ class EnvironmentActor(Actor):
         call = m.ForgetParked(
             rollout_id=lease.rollout_id,
             fence=lease.fence,
-            detail=detail,
+            detail=detail[:DETAIL_CHARACTERS],
             max_attempts=self.config.curation.max_attempts,
         )
         verdict = await self._write(call)
@@ -334,6 +338,9 @@ class EnvironmentActor(Actor):
                          only for evaluation and guided episodes, because an interrupted rollout is parked
         """
         report: m.RolloutFailed | m.GuidedFailed | m.EvaluationFailed
+        if not is_interrupted:
+            self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
+        detail = detail[:DETAIL_CHARACTERS]
         match work:
             case RolloutLease():
                 report = m.RolloutFailed(
@@ -345,8 +352,6 @@ class EnvironmentActor(Actor):
                 report = m.EvaluationFailed(
                     fence=work.fence, kind=kind, detail=detail, is_interrupted=is_interrupted
                 )
-        if not is_interrupted:
-            self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
 
     async def _put(self, steps: Sequence[Step]) -> str:

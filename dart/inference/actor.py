@@ -11,11 +11,12 @@ On restart it serves the newest committed version, never an older one than is re
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
+from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from actors.future import Future, Lock
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
@@ -23,6 +24,7 @@ from dart.config.published import publishes_adapter
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.record_address import parse_record_address
+from dart.core.types import Generation
 from dart.inference.engine_factory import make_engine
 from dart.inference.gpu_leases import WAIT_S, take_gpus
 from dart.inference.protocol import Engine, Swap
@@ -52,6 +54,12 @@ RETRY_S = 1.0
 """Wait in seconds before the actor tries again to read its first checkpoint."""
 
 TURN_AWAY_S = 0.2
+
+DRAIN = "drain"
+"""The reason why environments send no requests while all that were received are answered."""
+
+MOST_ANSWER_BYTES = MAX_MESSAGE_BYTES - 1024
+"""Size of the largest answer that fits a message, whose other parts take the rest."""
 
 UNREADABLE = (DartError, OSError)
 """Errors that mean that a checkpoint is missing or damaged."""
@@ -126,15 +134,16 @@ class RolloutActor(Actor):
     async def generate(self, call: m.Generate, sender: Sender) -> Any:
         """Queue a request for the engine and return the reply.
 
-        The reply is Generation; CannotAnswer if the request itself is wrong; or NoWorkYet if the engine
-        serves an older version than is required, its screenshots cannot be read now, or this actor stops.
+        The reply is Generation; CannotAnswer if the request itself is wrong or its answer does not fit a
+        message; or NoWorkYet if the engine serves an older version than is required, its screenshots cannot
+        be read now, or this actor stops.
         """
         if self.is_stopping:
             return m.NoWorkYet(retry_after_s=TURN_AWAY_S, reason=f"{self.identity.name} is stopping")
         waiting = WaitingRequest(call.request, Future())
         self._serving.waiting.append(waiting)
         self._resume()
-        return await waiting.answer
+        return _fitting(await waiting.answer)
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
@@ -154,11 +163,14 @@ class RolloutActor(Actor):
         self.run(self._serving.serve())
 
     def _check_gate(self) -> None:
-        """Read the required version; if the engine's is older, answer the waiting requests with NoWorkYet."""
+        """Read the required version; if the engine's is older, answer the waiting requests with NoWorkYet.
+
+        While a load is ordered they wait for it, unless the load itself waits for them (drain).
+        """
         slot = self.board.find("weight_sync")
         if slot is not None:
             self._required = max(self._required, self.board.gauge(slot, Gauge.REQUIRED_VERSION))
-        if self._is_stale() and not self._loading:
+        if self._is_stale() and (not self._loading or DRAIN in self._out):
             self._turn_away()
         self._show_ready()
         self._publish()
@@ -232,7 +244,7 @@ class RolloutActor(Actor):
         With `rollout.weight_update = "drain"`, all requests received so far are answered first.
         """
         if self._rollout.weight_update == "drain":
-            with self._out_of_routing("drain"):
+            with self._out_of_routing(DRAIN):
                 await self._drained()
                 await self._swap(swap)
         else:
@@ -331,8 +343,15 @@ class RolloutActor(Actor):
         base = await self._folder(self._checkpoints.base)
         engine = self._make_engine(0, base, takes_adapters=True)
         if version > 0:
-            engine.load(folder, version)
+            self._load_first(engine, folder, version)
         return engine
+
+    def _load_first(self, engine: Engine, folder: Path, version: int) -> None:
+        """Load the version that a new engine begins with. If that fails, close the engine."""
+        with ExitStack() as on_failure:
+            on_failure.callback(engine.close)
+            engine.load(folder, version)
+            on_failure.pop_all()
 
     async def _folder(self, find: Callable[[], Path]) -> Path:
         """Return what `find` returns. If checkpoints are fetched from object storage, use a thread."""
@@ -349,3 +368,15 @@ class RolloutActor(Actor):
             self.identity,
             takes_adapters=takes_adapters,
         )
+
+
+def _fitting(answer: Any) -> Any:
+    """Return an answer, or CannotAnswer in place of one that is too large for a message."""
+    size_bytes = packed_bytes(answer) if isinstance(answer, Generation) else 0
+    if size_bytes <= MOST_ANSWER_BYTES:
+        return answer
+    return m.CannotAnswer(
+        reason=f"the answer has {size_bytes} bytes with its prompt of {len(answer.prompt_ids)} and its "
+        f"{len(answer.token_ids)} tokens, a message carries at most {MOST_ANSWER_BYTES}; lower "
+        "context.answer_tokens or context.turns"
+    )

@@ -110,7 +110,7 @@ class Prompts:
             return self.codec.screen(sha256, png)
         except PixelFrameError as error:
             raise Unanswerable(
-                f"screenshot {sha256}: {error}; make the environment take screenshots that the policy can read"
+                f"screenshot {sha256}: {error}; make the environment take pictures that the policy can read"
             ) from error
 
     def _read(self, sha256: str) -> bytes:

@@ -38,6 +38,14 @@ class Engine(Actor):
         return call
 
 
+class Eager(Actor):
+    """Says that it is ready before its start has ended."""
+
+    async def on_start(self) -> None:
+        self.set_ready(True)
+        await self.sleep(10.0)
+
+
 class SlowProbe(Engine):
     """Its probe is a coroutine that takes `args["probe_s"]`."""
 
@@ -190,3 +198,11 @@ def test_what_an_actor_died_of_stands_on_the_board(bench: InMemorySystem) -> Non
     with pytest.raises(ZeroDivisionError):
         bench.settle()
     assert row(bench, broken).last_error == "ZeroDivisionError: first line second line"
+
+
+def test_who_has_not_started_is_not_ready_whatever_it_says(tmp_path: Path) -> None:
+    with InMemorySystem(tmp_path) as bench:
+        bench.start(Eager, "eager")
+        assert not bench.row("eager").ready
+        bench.advance(11.0)
+        assert bench.row("eager").ready

@@ -15,9 +15,10 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
-from dart.environments.actor import EnvironmentActor
+from dart.environments.actor import DETAIL_CHARACTERS, EnvironmentActor
 from dart.environments.faults import BrowserDied
 from dart.environments.protocol import Observation, WrappedEnvironment
+from dart.environments.scoring import clamped_score
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
@@ -688,6 +689,21 @@ def test_an_episode_that_cannot_go_on_spends_its_attempt_and_has_no_reward(
     assert failed.kind is FaultKind.INFRASTRUCTURE
     assert "the browser died during" in failed.detail
     assert system.reader.totals().trajectories == 0
+
+
+def test_a_fault_with_a_very_long_reason_is_reported_with_its_beginning(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def evaluate(self: Watched, *, deadline_s: float) -> float:
+        return clamped_score("simulated/0", "x" * 70_000)
+
+    monkeypatch.setattr(Watched, "evaluate", evaluate)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert "expected the raw score to be a finite number, got 'xxx" in failed.detail
+    assert len(failed.detail) == DETAIL_CHARACTERS
+    assert system.bench.is_alive(ENV)
 
 
 # ---- load ----

@@ -196,6 +196,65 @@ def test_a_drain_answers_what_is_there_with_the_old_weights_and_takes_nothing_ne
     assert pool.is_in_routing
 
 
+def test_a_drain_ends_when_the_version_it_answers_with_is_no_longer_enough(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of(weight_update="drain", max_batch=2)
+    pool.start()
+    gatekeeper = pool.bench.start(Gatekeeper, "weight_sync")
+    pool.block("first")
+    pool.request("second", "third")
+    loaded = pool.load(1)
+    pool.bench.finish_work(NAME, lambda: pool.engine.loads == [0, 1])
+    gatekeeper.set_gauges({Gauge.REQUIRED_VERSION: 1})  # all other engines have it
+    pool.bench.advance(1.0)
+    pool.unblock()
+    pool.finish(loaded, *pool.asked.values())
+    assert isinstance(pool.asked["second"].result(), m.NoWorkYet)
+    assert loaded.result() == m.VersionLoaded(version=1)
+    pool.request("after")
+    assert pool.versions("after") == [1]
+
+
+def test_an_answer_that_is_too_large_for_a_message_is_refused_with_its_size(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of()
+    pool.start()
+    long = replace(answer(0), prompt_ids=(70_000,) * 14_000)
+    monkeypatch.setattr(f"{__name__}.answer", lambda version: long)
+    pool.request("long")
+    pool.finish(pool.asked["long"])
+    refused = pool.asked["long"].result()
+    assert isinstance(refused, m.CannotAnswer)
+    assert "its prompt of 14000 and its 2 tokens" in refused.reason
+    assert "lower context.answer_tokens or context.turns" in refused.reason
+
+
+def test_an_engine_that_cannot_begin_with_the_newest_adapter_is_closed_before_another_is_made(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, closed = [], []
+
+    class Closing(TableEngine):
+        def close(self) -> None:
+            closed.append(self)
+
+    def make(self: RolloutActor, version: int, folder: Path, *, takes_adapters: bool = False) -> Engine:
+        made.append(Closing(0))
+        return made[-1]
+
+    corrupt = Version(version=CORRUPT, metrics={}, created_unix_s=0.0)
+    monkeypatch.setattr(RolloutWithTable, "_make_engine", make)
+    monkeypatch.setattr("dart.inference.actor.publishes_adapter", lambda config: True)
+    monkeypatch.setattr(StoreReader, "latest_version", lambda reader: corrupt)
+    pool = pool_of()
+    pool.start()
+    pool.bench.advance(3 * RETRY_S)
+    assert len(made) > 2
+    assert closed == made
+
+
 def test_of_a_batch_only_the_request_that_cannot_be_answered_is_refused(
     pool_of: Callable[..., Pool],
 ) -> None:

@@ -12,7 +12,7 @@ from dart.exploration.prior_context import context_of
 from dart.inference.prompts import Prompts
 from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.codec import PixelFrameError, frame_at_size, load_pixels
+from dart.policy.codec import frame_at_size, load_pixels
 from dart.policy.load import CheckpointError
 from dart.policy.sampling import answer_scores, teacher_forced
 from dart.policy.small_policy import SmallPolicy, load_codec, save_policy

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actors.actor import Stop
+from actors.actor import Actor, Sender, Stop, receives
 from actors.board import LIVING, ActorState
 from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import to_plain
 from actors.errors import Refused
 from actors.future import Future
 from actors.link import Carry, machine_row
+from actors.testing import InMemorySystem
 from supervision import reports
 from supervision.child_spec import Backoff, Breaker, ChildSpec, Restart, SupervisorFlags
 from supervision.host_answers import CARRIED_PER_HOST
@@ -30,9 +31,9 @@ from supervision.host_messages import (
 )
 from supervision.host_supervisor import HostSupervisor
 from supervision.hosts import AWAIT_HOSTS_S, Hosts
-from supervision.messages import Managed
+from supervision.messages import ChildInfo, Children, Managed, TerminateChild, WhichChildren
 from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, Carried, HostRecord, PlacedSpec
-from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
+from supervision.supervisor import CHILDREN_PER_ANSWER, Supervisor, supervisor_args, supervisor_spec
 from supervision.tree_text import tree_lines
 from tests.unit.actors.machines import Machines
 from tests.unit.supervision.travellers import Here, Where
@@ -289,6 +290,44 @@ def test_a_host_supervisor_that_is_started_anew_stops_what_it_finds(three: Clust
     three.start("b", HostSupervisor, "host", host="b", capabilities={}, follows=True)
     three.run(0.5)
     assert three.carried_by("b") == set()
+
+
+class ManyPlaced(Actor):
+    """Stands for the supervisor of very many placed actors."""
+
+    def on_start(self) -> None:
+        self.names = [f"shard-{number}" for number in range(2 * CHILDREN_PER_ANSWER + 1)]
+
+    @receives(WhichChildren)
+    def which(self, call: WhichChildren, _: Sender) -> Children:
+        page = self.names[call.offset : call.offset + CHILDREN_PER_ANSWER]
+        return Children(children=tuple(map(running, page)), total=len(self.names))
+
+    @receives(TerminateChild)
+    def terminate(self, call: TerminateChild, _: Sender) -> Managed:
+        self.names.remove(call.id)
+        return Managed(ok=True)
+
+
+def running(name: str) -> ChildInfo:
+    return ChildInfo(
+        id=name,
+        state="running",
+        type="worker",
+        restart="permanent",
+        pid=1,
+        incarnation=1,
+        restarts=0,
+        last_reason="",
+    )
+
+
+def test_a_host_supervisor_stops_more_actors_than_one_answer_names(tmp_path: Path) -> None:
+    with InMemorySystem(tmp_path) as bench:
+        placed = bench.start(ManyPlaced, "placed")
+        bench.start(HostSupervisor, "host", {"follows": True, "host": "b", "capabilities": {}})
+        bench.advance(5.0)
+        assert placed.names == []
 
 
 def test_a_spec_that_makes_no_sense_is_an_answer_and_no_crash(three: Cluster) -> None:

@@ -181,9 +181,18 @@ def test_without_a_share_there_are_no_outages() -> None:
 def test_a_scout_that_is_taken_down_is_replaced() -> None:
     pool = Pool()
     pool.fail(*"abcde")
-    management.terminate_child(pool.core, "e", pool.now_s)
-    spawned = [action.id for action in pool.pass_(0.1) if isinstance(action, Spawn)]
+    actions, _ = management.terminate_child(pool.core, "e", pool.now_s)
+    spawned = [action.id for action in actions if isinstance(action, Spawn)]
     assert spawned == [pool.core.outage.canary] == ["a"]
+
+
+def test_a_scout_that_is_taken_down_is_replaced_at_once_because_nothing_else_may_ever_happen() -> None:
+    pool = Pool()
+    pool.fail(*NAMES)
+    scout = pool.core.outage.canary
+    actions, _ = management.terminate_child(pool.core, scout, pool.now_s)
+    assert pool.core.outage.canary != scout
+    assert [action.id for action in actions if isinstance(action, Spawn)] == [pool.core.outage.canary]
 
 
 def test_a_child_of_the_outage_can_be_released_by_hand() -> None:
