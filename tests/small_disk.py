@@ -25,7 +25,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run([umount, str(folder)], check=True)
+        subprocess.run([umount, "--lazy", str(folder)], check=True)  # weights of it may still be mapped
 
 
 def enlarge(disk: Path, size: str) -> None:

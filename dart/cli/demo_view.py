@@ -184,7 +184,7 @@ class DemoListener(RunListener):
             self._printed_s = self._clock()
             self._show_progress(snapshot)
 
-    def stopping(self, number: int) -> None:
+    def stopping(self, number: int, deadline_s: float) -> None:
         self._say("ending: episodes in progress end, nothing new begins; a second Ctrl-C ends at once")
 
     def ended(self) -> None:

@@ -78,7 +78,7 @@ def train(
     supervisor hangs.
     """
     listener = listener or RunListener()
-    site = site or OneMachine()
+    site = site or OneMachine(config)
     with (
         claimed(
             config.run.dir,
@@ -206,7 +206,7 @@ def _watch(
             signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + site.stop_deadline_s
-                listener.stopping(signals.last)
+                listener.stopping(signals.last, site.stop_deadline_s)
             if signals.count and not is_stopping:
                 is_stopping = site.stop(system)
             if signals.count > 1 or time.monotonic() > stop_by_s:

@@ -29,6 +29,9 @@ from dart.run.signal_counter import has_terminal
 PROGRESS_EVERY_S = 60.0
 """Seconds between two log lines on progress while the phase and the notices stay the same."""
 
+START_STEP_S = 120.0
+"""Seconds that systemd is asked for, about every second, until the tree is up."""
+
 CONCLUDE_S = 900.0
 """How much time the service manager is asked to allow for the check of the data and the report."""
 
@@ -76,14 +79,16 @@ class Daemon(RunListener):
             self._is_up = True
             self.log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
             notify(READY=1)
+        if not self._is_up:  # the actors have deadlines of their own
+            notify(EXTEND_TIMEOUT_USEC=round(START_STEP_S * 1e6))
         notify(STATUS=status_line(snapshot))
         cut(self._paths.daemon_output, self._output_bytes)
         if self._is_up:  # a root that is starting its children answers no request
             self._feed()
         self._log_progress(snapshot)
 
-    def stopping(self, number: int) -> None:
-        notify(STOPPING=1, STATUS="draining")
+    def stopping(self, number: int, deadline_s: float) -> None:
+        notify(STOPPING=1, STATUS="draining", EXTEND_TIMEOUT_USEC=round(deadline_s * 1e6))
         self.log.warning("drain_began", signal=signal.Signals(number).name)
 
     def ended(self) -> None:

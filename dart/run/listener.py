@@ -37,8 +37,11 @@ class RunListener:
         """Called about every second with a snapshot, until the supervision tree has ended."""
         self._show(snapshot)
 
-    def stopping(self, number: int) -> None:
-        """Called once when the first signal, with this number, has arrived and the run drains."""
+    def stopping(self, number: int, deadline_s: float) -> None:
+        """Called once when the first signal, with this number, has arrived and the run drains.
+
+        deadline_s   seconds after which whatever has not ended is killed
+        """
 
     def ended(self) -> None:
         """Called once when the supervision tree has ended, before the data are checked."""

@@ -7,7 +7,13 @@ from actors.board import SLOTS
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
-from dart.run.tree import root_spec
+from dart.run.tree import ENVIRONMENT_POOL, root_spec
+from supervision.messages import TerminateChild
+
+SHORTEST_STOP_S = 45.0
+
+OTHERS_STOP_S = 25.0
+"""Seconds for engines, weight_sync, curator and store, which have no more work when they are stopped."""
 
 
 class RunSite(Protocol):
@@ -38,7 +44,9 @@ class OneMachine:
     """The site of a run whose actors are all on this machine."""
 
     rows = SLOTS
-    stop_deadline_s = 45.0
+
+    def __init__(self, config: Config) -> None:
+        self.stop_deadline_s = stop_deadline_s(config)
 
     def prepare(self, paths: RunPaths) -> None:
         """Do nothing."""
@@ -51,6 +59,21 @@ class OneMachine:
         """Do nothing."""
 
     def stop(self, system: ActorSystem) -> bool:
-        """Ask the tree to end by itself, children first; return True."""
+        """Ask the tree to end by itself, children first; return True.
+
+        The root would stop the trainer first and then the environments. But an update may take the trainer's
+        whole shutdown time, in which environments would begin new episodes. So they are stopped beside it.
+        """
+        system.tell(system.root.name, TerminateChild(id=ENVIRONMENT_POOL))
         system.stop()
         return True
+
+
+def stop_deadline_s(config: Config) -> float:
+    """Return the seconds in which all actors of a run on one machine can end by themselves.
+
+    The trainer and the environments stop at the same time, the others after them.
+    """
+    supervised = config.supervision
+    longest_s = max(supervised.trainer.shutdown_s, supervised.environment_pool.shutdown_s)
+    return max(SHORTEST_STOP_S, longest_s + OTHERS_STOP_S)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from actors.board import LIVING, ActorState
 from dart.core.errors import NotRunningError
 from dart.core.run_directory import RunPaths
 from dart.run.control_protocol import ControlOutcome, Pause, Ping, RestartActor, Resume, Scale
@@ -94,6 +95,32 @@ def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_its_terminal_is_
     assert not daemon.paths.control.exists()
     assert daemon.processes() == []
     daemon.assert_sound()
+
+
+class EndlessUpdates(Daemon):
+    """A run whose first update does not end, and which plays on meanwhile."""
+
+    def start(self) -> None:
+        config = self.config.read_text().replace("update_base_s = 0.05", "update_base_s = 600.0")
+        self.config.write_text(config.replace("step_cap = 30", "step_cap = 30, staleness = 100"))
+        super().start()
+
+
+def test_a_drain_stops_the_environments_beside_an_update_that_does_not_end(tmp_path: Path) -> None:
+    daemon = EndlessUpdates(tmp_path, "supervision.trainer.shutdown_s = 15.0")
+    try:
+        daemon.plays_on(20)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait_until(lambda: daemon.row("environment_pool").state not in LIVING, "the environments' end")
+        assert daemon.row("trainer").state is ActorState.STOPPING
+
+        code, log = daemon.ended()
+        assert code == 0
+        (ended,) = (line for line in log if line["event"] == "daemon_ended")
+        assert ended["is_drained"] is True
+        daemon.assert_sound()
+    finally:
+        daemon.end()
 
 
 @pytest.mark.slow

@@ -288,8 +288,8 @@ def test_a_version_for_which_a_disk_has_no_room_is_written_when_it_has_it(
     group: Group, blobs: FolderBlobs, configured: Configured, stack: ExitStack, tmp_path: Path
 ) -> None:
     config = configured(2)
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
     disk = stack.enter_context(small_disk(tmp_path / "disk", "64k"))
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
     ranked.update([group], blobs)
     write = ranked.copy()
     for _ in range(2):

@@ -103,6 +103,7 @@ def test_nobody_is_asked_before_the_tree_is_up(around: Around) -> None:
     around.daemon.show(snapshot(is_ready=False))
 
     assert around.events == ["run_stands"]
+    assert around.words("EXTEND_TIMEOUT_USEC") == [120_000_000]
 
 
 def test_how_the_run_stands_is_logged_once_a_minute_and_when_something_changes(around: Around) -> None:
@@ -114,10 +115,11 @@ def test_how_the_run_stands_is_logged_once_a_minute_and_when_something_changes(a
 
 
 def test_a_drain_and_a_reload_are_told(around: Around) -> None:
-    around.daemon.stopping(15)
+    around.daemon.stopping(15, 45.0)
     around.daemon.hung_up()
 
     assert around.words("STOPPING") == [1]
+    assert around.words("EXTEND_TIMEOUT_USEC") == [45_000_000]
     assert around.events == ["drain_began", "configuration_read"]
 
 
