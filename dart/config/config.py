@@ -363,9 +363,11 @@ def _kind_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _supervision_problems(supervision: sections.SupervisionSettings) -> Iterator[Contradiction]:
+    default = sections.SupervisionSettings()
     for name, child in supervision:
         if not isinstance(child, sections.ChildSettings):
             continue
+        yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
         if child.backoff.max_s < child.backoff.initial_s:
             yield (
                 (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
@@ -377,6 +379,26 @@ def _supervision_problems(supervision: sections.SupervisionSettings) -> Iterator
                 "must be false: only children of a pool can be quarantined; the pools are "
                 f"{', '.join(sorted(set(POOLS.values())))}",
             )
+
+
+def _restart_problems(
+    key: str, child: sections.ChildSettings, default: sections.ChildSettings
+) -> Iterator[Contradiction]:
+    """Yield a problem if a child has another `restart` than its default.
+
+    An actor of a run that is not restarted is missing until the run ends. `trainer` and `exploration` are
+    transient, because the run is over when they have ended.
+    """
+    reasons = {
+        "permanent": "without a restart, the actor is missing until the run ends",
+        "transient": "a permanent actor is started again even after it has finished its work",
+    }
+    if child.restart != default.restart:
+        yield (
+            (f"{key}.restart",),
+            f"must be {default.restart!r}, got {child.restart!r}: {reasons[default.restart]}; "
+            "leave the key out",
+        )
 
 
 def _children_problems(config: Config) -> Iterator[Contradiction]:
@@ -392,7 +414,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
             continue
         pool = supervision.pool_of(child_id)
         try:
-            pool.updated(different)
+            yield from _restart_problems(key, pool.updated(different), sections.ChildSettings())
         except ValidationError as error:
             for problem in explain(error, sections.ChildSettings, {}, pool.model_dump(mode="json")):
                 yield (f"{key}.{problem.key}",), problem.text

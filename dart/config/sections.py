@@ -996,8 +996,9 @@ class RetirementSettings(Section):
 class ChildSettings(Section):
     """The supervision of one child, or of each child of a pool."""
 
-    restart: Literal["permanent", "transient", "temporary"] = "permanent"
-    """permanent: always restarted; transient: only after a failure; temporary: never."""
+    restart: Literal["permanent", "transient"] = "permanent"
+    """permanent: always restarted; transient: only after a failure. The default of each child is the only
+    value that it takes; a run file need not have this key."""
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 10
     """Largest number of restarts in any window of max_seconds; for a pool, of all its children together."""
     max_seconds: Seconds = 60.0

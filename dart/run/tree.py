@@ -89,7 +89,7 @@ def single_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, 
 
     run   arguments that every actor gets
     """
-    ends_run: dict[str, Any] = {"restart": Restart.TRANSIENT, "significant": True, "independent": True}
+    ends_run: dict[str, Any] = {"significant": True, "independent": True}
     trains = config.training.learner != "none"
     return (
         _worker(config, run, "store", "dart.store.actor:StoreActor"),

@@ -194,6 +194,35 @@ def test_the_longest_backoff_is_not_below_the_first() -> None:
     assert problem == "--set: supervision.store.backoff.max_s must be at least initial_s (0.2), got 0.1"
 
 
+@pytest.mark.parametrize("child", ["store", "curator", "weight_sync", "rollout_pool", "children.env-000"])
+def test_an_actor_that_would_be_missing_after_its_end_is_refused(child: str) -> None:
+    (problem,) = problems_of(None, f"supervision.{child}.restart=transient")
+
+    assert problem == (
+        f"--set: supervision.{child}.restart must be 'permanent', got 'transient': without a restart, the "
+        "actor is missing until the run ends; leave the key out"
+    )
+
+
+@pytest.mark.parametrize("child", ["trainer", "exploration"])
+def test_an_actor_that_ends_the_run_is_never_permanent(child: str) -> None:
+    (problem,) = problems_of(None, f"supervision.{child}.restart=permanent")
+
+    assert problem.startswith(f"--set: supervision.{child}.restart must be 'transient', got 'permanent'")
+    assert problem.endswith("; leave the key out")
+
+
+@pytest.mark.parametrize(
+    ("child", "default"), [("store", "permanent"), ("trainer", "transient"), ("children.env-000", "permanent")]
+)
+def test_no_actor_is_temporary_and_its_default_is_accepted(child: str, default: str) -> None:
+    (problem,) = problems_of(None, f"supervision.{child}.restart=temporary")
+
+    assert f"supervision.{child}.restart must be 'permanent' or 'transient', got 'temporary'" in problem
+    assert f"default '{default}'" in problem
+    assert load_config(None, [f"supervision.{child}.restart={default}"])
+
+
 def test_a_task_named_twice_is_refused() -> None:
     (problem,) = problems_of(None, "tasks.train=['miniwob/click-tab', 'miniwob/click-tab']")
 

@@ -46,7 +46,7 @@ def told(plan: ReloadPlan) -> list[tuple[str, str, dict[str, object]]]:
             [("environment_pool", "env-003", {"hang_deadline_s": 3.0})],
         ),
         ("environments.count=24", [("root", "environment_pool", {"start_deadline_s": 725.0})]),
-        ("supervision.trainer.restart=permanent", []),
+        ("supervision.exploration.shutdown_s=9.0", []),
     ],
 )
 def test_what_differs_in_the_tree_is_told_to_whom_it_concerns(
