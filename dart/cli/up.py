@@ -255,13 +255,14 @@ def _run_daemon(
     log = _log(log_file, settings.telemetry.daemon_log_bytes)
     page = {"page": PAGE_IS_OPEN} if is_open_here(settings.web) else {}
     log.info("daemon_started", pid=os.getpid(), run_dir=str(paths.root), **page)
-    daemon = Daemon(
+    with Daemon(
         paths,
         log,
         outlives_terminal=outlives_terminal,
         output_bytes=settings.telemetry.daemon_log_bytes,
-    )
-    _end(app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site))
+    ) as daemon:
+        result = app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site)
+    _end(result)
 
 
 def _end(result: "TrainResult") -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 
@@ -71,6 +71,14 @@ class Daemon(RunListener):
         """When the first of the pings without an answer was sent; None while pings are answered."""
         self._logged: tuple[object, ...] = ()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """If an error ends the run, log the end with the error as its reason."""
+        if error is not None:
+            self.log.error("daemon_ended", reason=str(error) or type(error).__name__)
+
     def found(self, found: RunHistory) -> None:
         self.log.info("run_taken_up", text=found.text(), **asdict(found))
 
@@ -98,12 +106,14 @@ class Daemon(RunListener):
     def concluded(self, result: TrainResult) -> None:
         """Write the report and the learning curve, as `dartrl train` does, and log the end."""
         publish(result, Console(quiet=not sys.stdout.isatty()), self._paths)
-        self.log.info(
+        level = self.log.error if result.failure else self.log.info
+        level(
             "daemon_ended",
             updates=result.snapshot.updates,
             stopped_by=result.stopped_by,
             is_drained=result.is_drained,
             violations=list(result.violations),
+            reason=result.failure,
         )
 
     def hung_up(self) -> bool:

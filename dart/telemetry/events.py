@@ -280,6 +280,10 @@ REPORTS: Mapping[str, str] = {
     "retired": "An actor is replaced by a fresh one: it is old, or was used often.",
     "preempted": "A SIGTERM announced that an actor's process will be taken away: the actor is stopped in "
     "order and started again.",
+    "outage": "More actors of a pool than `max_failing` failed within a minute: only the named actor is "
+    "tried, while the others wait.",
+    "outage_over": "The named actor stays up again: the outage of its pool is over, and the others are "
+    "started.",
     "shutdown": "A supervisor gave up: the actor failed once more than its budget allows.",
 }
 """For each kind of report about an actor: when a supervisor writes it (`supervision.reports`).

@@ -60,6 +60,26 @@ def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_be
     assert all(file.stat().st_size <= 10_000 for file in files)
 
 
+def test_a_daemon_whose_supervisor_gave_up_logs_the_reason_as_its_last_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def train(*_: Any, **__: Any) -> NoReturn:
+        raise TemporaryError("curator failed once more than its budget allows; continue with --resume")
+
+    monkeypatch.setattr(app, "train", train)
+    before = structlog.get_config()
+    log = tmp_path / "daemon.jsonl"
+    try:
+        with pytest.raises(TemporaryError, match="its budget"):
+            up._run_daemon(load_config(None, [f"run.dir={str(tmp_path / 'run')!r}"]), None, log)
+    finally:
+        structlog.configure(**before)
+
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert (last["event"], last["level"]) == ("daemon_ended", "error")
+    assert last["reason"] == "curator failed once more than its budget allows; continue with --resume"
+
+
 def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     paths.config.touch()

@@ -11,6 +11,10 @@ RECORDED = re.compile(
 )
 """What stands first where an event is made."""
 
+SUPERVISION = Path(events.__file__).parents[2] / "supervision"
+REPORTED = re.compile(r"""\bReport\("(\w+)",""")
+"""The kind of a report, where a supervisor makes one."""
+
 CONSTANTS = {name: value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
 
 
@@ -29,3 +33,10 @@ def test_every_recorded_kind_is_declared_by_its_constant() -> None:
 
 def test_every_constant_has_a_description() -> None:
     assert set(CONSTANTS.values()) == events.KINDS.keys()
+
+
+def test_every_kind_of_report_that_a_supervisor_makes_has_a_description() -> None:
+    made = {kind for path in SUPERVISION.glob("*.py") for kind in REPORTED.findall(path.read_text("utf-8"))}
+
+    assert {"child_terminated", "outage", "outage_over"} <= made
+    assert made == events.REPORTS.keys()
