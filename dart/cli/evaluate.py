@@ -21,6 +21,9 @@ NO_VERIFIER = (
     "{n} episodes succeeds, is the most that any verifier could reach"
 )
 
+OF_A_RUN, OF_AN_EVALUATION = "with --set training.policy=FOLDER", "as CHECKPOINT"
+"""How a run is told which checkpoint to use, as messages say it, and how an evaluation is told."""
+
 
 def evaluate(
     checkpoint: Annotated[
@@ -136,11 +139,10 @@ def _measure(settings: "Config", *, is_kept: bool, resume: bool) -> "Measurement
 
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.inspect.live import open_view
-    from dart.preflight.requirements import require_installation
 
     if is_kept:
         refuse_at_once(RunPaths(settings.run.dir), resume=resume)
-    require_installation(settings)
+    _require_installation(settings, is_named=not resume)
     say_left_out(settings)
     from dart.run import evaluation
     from dart.run.listener import RunListener
@@ -151,6 +153,22 @@ def _measure(settings: "Config", *, is_kept: bool, resume: bool) -> "Measurement
             return evaluation.evaluate(settings, settings.training.policy, listener=listener)
         measuring = evaluation.measuring(settings, settings.training.policy, settings.run.dir)
         return evaluation.measure(measuring, resume=resume, listener=listener)
+
+
+def _require_installation(settings: "Config", *, is_named: bool) -> None:
+    """Raise UnavailableError if something is missing, such as the checkpoint.
+
+    is_named   whether the command line names the checkpoint, which overrides `training.policy`
+    """
+    from dart.core.errors import UnavailableError
+    from dart.preflight.requirements import require_installation
+
+    try:
+        require_installation(settings)
+    except UnavailableError as error:
+        if not is_named:
+            raise
+        raise UnavailableError(str(error).replace(OF_A_RUN, OF_AN_EVALUATION)) from error
 
 
 def _print(found: "Measurement") -> None:

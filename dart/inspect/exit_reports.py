@@ -33,6 +33,16 @@ def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorRepo
     return sorted(found, key=lambda report: report.unix_s)
 
 
+def newest_failure(run_dir: Path, error: str) -> str:
+    """Return the whole message of the newest error of a class with which an actor of the run failed.
+
+    error     the name of the class
+    returns   an empty text if no actor failed with this error
+    """
+    failed = (one.reason for one in reversed(all_reports(run_dir)) if one.context == RESTARTED)
+    return next((text for reason in failed if (text := reason.partition(f"{error}: ")[2])), "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorEnd:
     """One incarnation of an actor that ended, and why."""

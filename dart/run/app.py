@@ -12,16 +12,18 @@ from typing import Any
 
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
-from dart.core.errors import DiskError, RunDirectoryError, TemporaryError
+from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
+from dart.inspect.exit_reports import newest_failure
 from dart.inspect.health import ROOT_SILENT_S
 from dart.inspect.learning_curve import training_episodes
 from dart.inspect.result import TrainResult, staleness_of, why_nothing_was_played
 from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.inspect.utilisation import sizes_in
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
@@ -53,6 +55,9 @@ plays the 600 episodes of its final evaluation in about 40 s."""
 LAST_UPDATE_S = 20.0
 """Seconds kept free at the end of the time budget for the last update."""
 
+CONTINUE = "nothing that was stored is lost, continue with --resume"
+"""What to do after a failure of a run whose directory is kept."""
+
 
 def train(
     config: Config,
@@ -61,6 +66,7 @@ def train(
     listener: RunListener | None = None,
     reread: Callable[[], Config] | None = None,
     site: RunSite | None = None,
+    remedy: str = CONTINUE,
 ) -> TrainResult:
     """Run a training job to its end: base evaluation, training, final evaluation.
 
@@ -68,6 +74,7 @@ def train(
     listener   gets callbacks as the run progresses; None for no callbacks
     reread     reads the configuration again when the run is reloaded; None: the configuration never changes
     site       the machines that carry the run; None: this machine
+    remedy     what to do after a failure; error messages end with it
 
     A first SIGINT or SIGTERM drains the run, and the result names the signal. A second signal ends the run at
     once, also while the data are checked and the report is written. In each case no process is left behind,
@@ -75,7 +82,7 @@ def train(
 
     Raises RunDirectoryError if the run directory cannot be used; DiskError, also as StoreUnavailable and
     RecordDamaged, if data cannot be read or written; TemporaryError if a restart budget is spent or the root
-    supervisor hangs.
+    supervisor hangs; UnavailableError if engines cannot load the checkpoint.
     """
     listener = listener or RunListener()
     site = site or OneMachine(config)
@@ -113,7 +120,7 @@ def train(
                 listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
-            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals, site)
+            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals, site, remedy)
         signals.ends_at_once = True
         listener.ended()
         result = _conclude(paths, config, session, resumed_at)
@@ -186,19 +193,20 @@ def _watch(
     pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
     site: RunSite,
+    remedy: str,
 ) -> tuple[int, bool]:
     """Pass snapshots to the listener until the root supervisor ends.
 
     The first signal drains, the second one ends the run at once. Returns the number of the last signal, or 0
     if there was none, and whether all actors ended by themselves before `site.stop_deadline_s` and a second
-    signal. Raises DiskError, RunDirectoryError or TemporaryError if the run fails.
+    signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
     """
     stop_by_s = math.inf
     is_drained, is_stopping = True, False
     with SnapshotReader(paths, config) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
-            _refuse_hung_root(system.root_beat_age_s())
+            _refuse_hung_root(system.root_beat_age_s(), remedy)
             for poller in (*pollers, site):
                 poller.poll()
             with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
@@ -214,32 +222,32 @@ def _watch(
                 break
         session.keep()
     if not signals.count:
-        _refuse_early_end(system.verdict())
+        _refuse_early_end(system.verdict(), paths, remedy)
     return signals.last, is_drained
 
 
-def _refuse_hung_root(beat_age_s: float) -> None:
+def _refuse_hung_root(beat_age_s: float, remedy: str) -> None:
     """Raise TemporaryError if the root supervisor hangs, because nothing supervises the run then."""
     if beat_age_s > ROOT_SILENT_S:
-        raise TemporaryError(
-            f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
-            "nothing that was stored is lost, continue with --resume"
-        )
+        raise TemporaryError(f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; {remedy}")
 
 
-def _refuse_early_end(verdict: str) -> None:
+def _refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     """Raise an error unless the root supervisor ended because the run is over.
 
-    verdict   why the root supervisor ended; empty if it was killed
-    raises    RunDirectoryError if another process took over the record, DiskError if data could not be read
-              or written, TemporaryError in all other cases
+    verdict   why the root supervisor ended, cut to the length that the board holds; empty if it was killed
+    raises    RunDirectoryError if another process took over the record, UnavailableError if engines cannot
+              load the checkpoint, DiskError if data could not be read or written, TemporaryError in all other
+              cases
     """
     if verdict.startswith("done"):
         return
     why = verdict or "the root supervisor was killed"
     if StoreTakenOver.__name__ in why:
         raise RunDirectoryError(why)
-    what = f"{why}; nothing that was stored is lost, continue with --resume"
+    if UnsupportedCheckpoint.__name__ in why:
+        raise UnavailableError(newest_failure(paths.root, UnsupportedCheckpoint.__name__) or why)
+    what = f"{why}; {remedy}"
     if any(
         error in what
         for error in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "OSError")

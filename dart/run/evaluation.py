@@ -24,11 +24,17 @@ from dart.core.run_directory import RunPaths, write_atomically
 from dart.environments.osworld.judgements import read_judgements
 from dart.inspect.evaluation_scores import GREEDY
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport, to_json
-from dart.run.app import train
+from dart.run.app import CONTINUE, train
 from dart.run.listener import RunListener
 
 NO_TRAINING_MINUTES = 1e-3
 """Time budget, in minutes, of a run that only evaluates: so short that it is spent before training begins."""
+
+NOT_KEPT = (
+    "what was played is lost, because the evaluation has no run directory: begin it again, with --run-dir DIR "
+    "if you want to be able to continue it after a failure"
+)
+"""What to do after a failure of an evaluation in a temporary directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +108,22 @@ def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> Measurement:
     """Evaluate a checkpoint in a temporary run directory. Raises the errors of `measure`."""
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
-        return measure(measuring(config, checkpoint, Path(folder) / "run"), listener=listener)
+        in_folder = measuring(config, checkpoint, Path(folder) / "run")
+        return measure(in_folder, listener=listener, remedy=NOT_KEPT)
 
 
-def measure(config: Config, *, resume: bool = False, listener: RunListener | None = None) -> Measurement:
+def measure(
+    config: Config, *, resume: bool = False, listener: RunListener | None = None, remedy: str = CONTINUE
+) -> Measurement:
     """Run the evaluation of a configuration that `measuring` made, and write report.json into its directory.
 
     resume     continue the evaluation in the run directory; episodes that have a result are not played again
     listener   gets callbacks as the run progresses
+    remedy     what to do after a failure; error messages end with it
 
     Raises the errors of `dart.run.app.train`, and DartError if no episode was played or the data are damaged.
     """
-    result = train(config, resume=resume, listener=listener)
+    result = train(config, resume=resume, listener=listener, remedy=remedy)
     if result.failure:
         raise DartError(result.failure)
     found = Measurement(result.report, result.stopped_by, judges_of(config.run.dir))

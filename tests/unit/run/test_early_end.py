@@ -1,0 +1,80 @@
+"""What the error of a run says whose tree ended before its work was done."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from dart.config.config import load_config
+from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
+from dart.core.run_directory import RunPaths
+from dart.run import app, evaluation
+from supervision.reports import Offender, SupervisorReport, append
+
+WHOLE = "/models/x has no image processor that can be used: it is not there; restore it"
+CUT = "gave up: child 'rollout-0' failed once more (exit code 70: a.UnsupportedCheckpoint: /models/x has no"
+
+
+def died(run_dir: Path, reason: str, context: str = "child_terminated") -> None:
+    offender = Offender(id="rollout-0", incarnation=1, pid=7)
+    append(
+        run_dir,
+        SupervisorReport(
+            unix_s=1.0, supervisor="rollout_pool", context=context, reason=reason, offender=offender
+        ),
+    )
+
+
+def test_a_checkpoint_that_engines_cannot_load_is_named_in_full_and_is_no_temporary_error(
+    tmp_path: Path,
+) -> None:
+    died(tmp_path, f"exit code 70: dart.policy.protocols.UnsupportedCheckpoint: {WHOLE}")
+    died(tmp_path, "signal 9")
+    died(tmp_path, f"once more (exit code 70: UnsupportedCheckpoint: {WHOLE}): over 1 restarts", "shutdown")
+
+    with pytest.raises(UnavailableError) as error:
+        app._refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+
+    assert str(error.value) == WHOLE
+
+
+def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="/models/x has no"):
+        app._refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error"),
+    [
+        ("", TemporaryError),
+        ("gave up: child 'curator' failed once more", TemporaryError),
+        ("gave up: StoreUnavailable: the disk is full", DiskError),
+    ],
+)
+def test_the_error_of_a_run_that_can_go_on_ends_with_the_remedy(
+    tmp_path: Path, verdict: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="; do this$"):
+        app._refuse_early_end(verdict, RunPaths(tmp_path), "do this")
+
+
+def test_a_record_that_another_run_has_taken_over_is_not_continued(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="^gave up: StoreTakenOver$"):
+        app._refuse_early_end("gave up: StoreTakenOver", RunPaths(tmp_path), "do this")
+
+
+def test_an_evaluation_without_a_directory_is_not_continued_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def train(*_: Any, remedy: str, **__: Any) -> NoReturn:
+        raise TemporaryError(f"gave up; {remedy}")
+
+    monkeypatch.setattr(evaluation, "train", train)
+    config = load_config()
+
+    with pytest.raises(TemporaryError) as lost:
+        evaluation.evaluate(config, tmp_path)
+    with pytest.raises(TemporaryError, match="continue with --resume"):
+        evaluation.measure(evaluation.measuring(config, tmp_path, tmp_path / "run"))
+    assert "--resume" not in str(lost.value)
+    assert "--run-dir DIR" in str(lost.value)
