@@ -18,11 +18,17 @@ config_app = typer.Typer(help="Check, show and compare configurations.", no_args
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="TOML files or names of bundled configurations, each checked by itself."),
+        typer.Argument(
+            help="TOML files (run files or cluster files) or names of bundled configurations, each checked by "
+            "itself."
+        ),
     ],
     overrides: Overrides = None,
 ) -> None:
     """Report every problem of every file at once.
+
+    Of a cluster file, its own keys are checked and then, if they are right, the run file that it names with
+    the values of `[set]`. `dartrl up FILE --dry-run` checks the machines.
 
     Exit code 78 if a file has a problem, 69 if a package that `tracking.writers` needs is not installed.
 
@@ -31,6 +37,7 @@ def check(
     * `dartrl config check laptop smoke`
     * `dartrl config check run.toml --set training.lr=1e-4`
     """
+    from dart.config.cluster import is_cluster_file, load_cluster
     from dart.config.config import ConfigError, load_config
     from dart.config.problems import Problem
     from dart.core.errors import UnavailableError
@@ -40,7 +47,10 @@ def check(
     missing: list[str] = []
     for path in files:
         try:
-            missing += missing_trackers(load_config(path, overrides or []))
+            chosen = overrides or []
+            is_cluster = is_cluster_file(path)
+            config = load_cluster(path, chosen).run if is_cluster else load_config(path, chosen)
+            missing += missing_trackers(config)
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:

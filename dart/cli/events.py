@@ -112,8 +112,8 @@ def why(
     """Show why an actor ended, for its last ends: how the process ended, what it printed last, and, if the
     actor was ended because another one failed, which actor that was.
 
-    The command reads the supervisors' reports and the actor's log, so it works while the actor hangs and
-    after the run has ended. If you name the run by the address of its record and its control node does not
+    The command reads the supervisors' reports and the actor's log, so it works while the actor hangs, after
+    it was removed from the tree, and after the run has ended. If you name the run by the address of its record and its control node does not
     answer, the command shows the events about the actor in the record instead.
 
     **Examples**
@@ -126,11 +126,11 @@ def why(
     place = chosen(run_dir)
     if trouble_in(place)[0]:
         _why_by_record(place, actor, lines, output)
-    row, ends = why.read_why(with_log(place, actor), actor)
+    row, ends = why.read_ends(with_log(place, actor), actor)
     if output.is_data:
         print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
         return
-    say(why.summary(row, ends))
+    say(why.summary(actor, row, ends))
     for one in ends[-lines:]:
         say("\n".join(why.end_lines(one)))
 

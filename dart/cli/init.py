@@ -16,11 +16,25 @@ README = """\
 
 `train.toml` says what is trained, on which tasks and for how long. In this folder:
 
-    dartrl setup train.toml      # install the browser and the pages of the tasks, once
+    dartrl setup train.toml      # {setup}
     dartrl train train.toml      # train, with a live view; runs/ gets the record and the checkpoints
     dartrl status                # in a second terminal: how the run is
 
 `dartrl config check train.toml` reports every mistake; `dartrl config show train.toml` prints every key.
+"""
+
+CLUSTER_README = """\
+# {name}
+
+`train.toml` is a cluster file, for a run on many machines: it names the run file `{run}`, and says where the
+record, the blobs and the parts of the run are. In this folder:
+
+    dartrl config check train.toml    # report every mistake, after you have written your addresses into it
+    dartrl up train.toml --dry-run    # show which part runs on which machine, and what is missing
+    dartrl up train.toml              # run, until Ctrl-C
+    dartrl status                     # in a second terminal: how the run is
+
+`dartrl config show {run}` prints every key of the run file; `[set]` in `train.toml` changes them.
 """
 
 
@@ -40,10 +54,8 @@ def init(
     * `dartrl init my-desktop-agent --from desktop`
     """
     with errors_as_exit_codes(folder):
-        files = {
-            CONFIG_FILE: _configuration(template),
-            README_FILE: README.format(name=folder.resolve().name),
-        }
+        configuration = _configuration(template)
+        files = {CONFIG_FILE: configuration, README_FILE: _readme(configuration, folder.resolve().name)}
         _write(folder, files)
     say(f"wrote {' and '.join(str(folder / name) for name in files)}")
 
@@ -58,6 +70,24 @@ def _configuration(name: str) -> str:
     return (bundled_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
+def _readme(configuration: str, name: str) -> str:
+    """Return the README.md of a project: how to use this configuration, a run file or a cluster file."""
+    import tomllib
+
+    from dart.config.config import is_cluster_table
+    from dart.config.environment_kinds import KINDS
+    from dart.config.sections import EnvironmentsSettings
+
+    data = tomllib.loads(configuration)
+    if is_cluster_table(data):
+        return CLUSTER_README.format(name=name, run=data["run"])
+    kind = data.get("environments", {}).get("kind", EnvironmentsSettings().kind)
+    if kind == "miniwob":
+        return README.format(name=name, setup="install the browser and the pages of the tasks, once")
+    does = "install the browser, once" if KINDS[kind].is_page else "say what is missing, and the remedy"
+    return README.format(name=name, setup=does)
+
+
 def _write(folder: Path, files: Mapping[str, str]) -> None:
     """Write all of the files; if one exists already, write none and end the command with a message."""
     there = [str(folder / name) for name in files if (folder / name).exists()]
@@ -68,5 +98,6 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
-    except (FileExistsError, NotADirectoryError) as error:
-        end(f"{error.strerror}: {error.filename}; name another folder", ExitCode.CANNOT_CREATE)
+    except OSError as error:
+        place = error.filename or folder
+        end(f"{error.strerror}: {place}; name another folder", ExitCode.CANNOT_CREATE)

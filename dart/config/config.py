@@ -117,7 +117,10 @@ def resolve(
     """
     in_file, problems = file_layer(path) if path else (Layer("default", {}), [])
     if is_cluster_table(in_file.data):
-        what = "is a cluster file, and a run file is needed here; `dartrl up` takes cluster files"
+        what = (
+            "is a cluster file, and a run file is needed here; `dartrl up` and `dartrl config check` take "
+            "cluster files"
+        )
         raise ConfigError([Problem(in_file.origin, "", what)])
     in_overrides, wrong = overrides_layer(overrides)
     problems += wrong

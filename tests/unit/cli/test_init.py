@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.config.bundled import bundled_names
 from dart.config.config import differences, load_config
 
 
@@ -56,3 +57,43 @@ def test_a_file_is_no_folder_for_a_project(tmp_path: Path) -> None:
 
     assert run(tmp_path / "file")[0] == 73
     assert run(tmp_path / "file" / "below")[0] == 73
+
+
+def test_a_folder_that_the_system_cannot_make_is_refused_with_the_reason() -> None:
+    code, output = run("/proc/foo")
+
+    assert (code, output) == (73, "error: No such file or directory: /proc/foo; name another folder\n")
+
+
+@pytest.mark.parametrize("template", ["cluster", "osworld-uitars-7b-two-nodes"])
+def test_the_readme_of_a_cluster_file_has_the_commands_that_take_it(tmp_path: Path, template: str) -> None:
+    assert run(tmp_path, "--from", template)[0] == 0
+
+    readme = (tmp_path / "README.md").read_text()
+    assert "dartrl up train.toml --dry-run" in readme
+    assert "dartrl train" not in readme
+    assert "dartrl setup" not in readme
+    checked = CliRunner().invoke(app, ["config", "check", str(tmp_path / "train.toml")])
+    assert (checked.exit_code, checked.output) == (0, f"{tmp_path / 'train.toml'}: valid\n")
+
+
+@pytest.mark.parametrize(
+    ("template", "setup"),
+    [
+        ("laptop", "install the browser and the pages of the tasks, once"),
+        ("sites", "install the browser, once"),
+        ("osworld-uitars-7b", "say what is missing, and the remedy"),
+        ("desktop", "say what is missing, and the remedy"),
+    ],
+)
+def test_the_readme_says_what_setup_does_for_these_environments(
+    tmp_path: Path, template: str, setup: str
+) -> None:
+    assert run(tmp_path, "--from", template)[0] == 0
+
+    assert f"dartrl setup train.toml      # {setup}\n" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("template", bundled_names())
+def test_a_project_can_begin_with_every_bundled_configuration(tmp_path: Path, template: str) -> None:
+    assert run(tmp_path, "--from", template)[0] == 0

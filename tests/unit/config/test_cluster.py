@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from typer.testing import CliRunner
+
+from dart.cli.main import app
 from dart.config.cluster import cluster_field_rows, is_cluster_file, load_cluster
 from dart.config.config import ConfigError, load_config
 
@@ -132,3 +135,27 @@ def test_a_machine_is_named_once(tmp_path: Path) -> None:
 def test_a_name_that_kubernetes_does_not_take_is_refused(tmp_path: Path) -> None:
     (found,) = problems_of(written(tmp_path, f'{WHOLE}[engine.kubernetes]\nnamespace = "My Space"\n'))
     assert found.startswith("engine.kubernetes.namespace must have at most 63 lower-case letters")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (WHOLE.replace("s3://", "s4://"), "cluster.toml: blobs is wrong"),
+        (WHOLE + "[set.rollout]\ncount = 0\n", "cluster.toml [set]: rollout.count must be at least 1, got 0"),
+    ],
+)
+def test_a_check_of_a_cluster_file_reports_its_problems_and_those_of_its_run(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    checked = CliRunner().invoke(app, ["config", "check", str(written(tmp_path, text))])
+
+    assert checked.exit_code == 78
+    assert problem in checked.output
+
+
+def test_a_cluster_file_without_problems_passes_the_check(tmp_path: Path) -> None:
+    path = written(tmp_path, WHOLE)
+
+    checked = CliRunner().invoke(app, ["config", "check", str(path), "--set", "run.seed=7"])
+
+    assert (checked.exit_code, checked.output) == (0, f"{path}: valid\n")

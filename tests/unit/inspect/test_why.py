@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect import logs, why
 from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends
@@ -172,6 +173,45 @@ def test_the_incarnation_before_is_of_this_start_of_the_run_or_else_the_last_one
 
     assert [line.event for line in logs.previous_lines(lines, 2)] == ["actor_ready", "again"]
     assert [line.unix_s for line in logs.previous_lines(lines[:5], 1)] == [12.0]
+
+
+@pytest.fixture
+def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A board on which no actor has a row."""
+    monkeypatch.setattr(why, "read_actors", lambda _: ())
+
+
+@pytest.mark.usefixtures("without_rows")
+def test_an_actor_that_was_removed_from_the_tree_has_its_ends_from_reports_and_log(paths: RunPaths) -> None:
+    lines = [log_line("actor_ready", 1, 10.0), log_line("actor_ready", 2, 21.5)]
+    (paths.logs / "env-000.jsonl").write_text("\n".join(lines) + "\n")
+    reports.append(paths.root, report("environment_pool", "env-000", 20.0))
+
+    row, found = why.read_ends(paths.root, "env-000")
+
+    assert row is None
+    assert why.summary("env-000", row, found) == "env-000 was removed from the tree; before that, it ended once"
+    (only,) = found
+    assert why.end_line(only).endswith("incarnation 1 ended after 10s: env-000 broke")
+
+
+@pytest.mark.usefixtures("without_rows")
+def test_a_death_after_an_actor_was_removed_is_not_its_end(paths: RunPaths) -> None:
+    (paths.logs / "env-000.jsonl").write_text(log_line("actor_ready", 1, 10.0) + "\n")
+    reports.append(paths.root, report("root", "environment_pool", 90.0))
+
+    row, found = why.read_ends(paths.root, "env-000")
+
+    assert why.summary("env-000", row, found) == "env-000 was removed from the tree; before that, it never ended"
+
+
+@pytest.mark.usefixtures("without_rows")
+@pytest.mark.parametrize("name", ["env-000", "../secret", "x" * 300])
+def test_an_actor_that_the_run_never_had_is_refused(paths: RunPaths, name: str) -> None:
+    reports.append(paths.root, report("environment_pool", "env-001", 20.0))
+
+    with pytest.raises(UsageError, match="the run has no actor"):
+        why.read_ends(paths.root, name)
 
 
 def test_last_words_are_the_traceback_or_what_the_kernel_left(paths: RunPaths) -> None:
