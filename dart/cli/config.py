@@ -19,8 +19,7 @@ def check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="TOML files (run files or cluster files) or names of bundled configurations, each checked by "
-            "itself."
+            help="Run files, cluster files or names of bundled configurations, each checked by itself."
         ),
     ],
     overrides: Overrides = None,

@@ -113,8 +113,9 @@ def why(
     actor was ended because another one failed, which actor that was.
 
     The command reads the supervisors' reports and the actor's log, so it works while the actor hangs, after
-    it was removed from the tree, and after the run has ended. If you name the run by the address of its record and its control node does not
-    answer, the command shows the events about the actor in the record instead.
+    it was removed from the tree, and after the run has ended. If you name the run by the address of its
+    record and its control node does not answer, the command shows the events about the actor in the record
+    instead.
 
     **Examples**
 

@@ -120,7 +120,9 @@ def train(
                 listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
-            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals, site, remedy)
+            stopped_by, is_drained = _watch(
+                system, session, paths, config, listener, pollers, signals, site, remedy
+            )
         signals.ends_at_once = True
         listener.ended()
         result = _conclude(paths, config, session, resumed_at)

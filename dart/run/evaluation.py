@@ -31,8 +31,8 @@ NO_TRAINING_MINUTES = 1e-3
 """Time budget, in minutes, of a run that only evaluates: so short that it is spent before training begins."""
 
 NOT_KEPT = (
-    "what was played is lost, because the evaluation has no run directory: begin it again, with --run-dir DIR "
-    "if you want to be able to continue it after a failure"
+    "what was played is lost, because the evaluation has no run directory: begin it again, with --run-dir "
+    "DIR if you want to be able to continue it after a failure"
 )
 """What to do after a failure of an evaluation in a temporary directory."""
 

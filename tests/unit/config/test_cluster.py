@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from typer.testing import CliRunner
 
 from dart.cli.main import app

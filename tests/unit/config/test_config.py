@@ -213,7 +213,8 @@ def test_an_actor_that_ends_the_run_is_never_permanent(child: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("child", "default"), [("store", "permanent"), ("trainer", "transient"), ("children.env-000", "permanent")]
+    ("child", "default"),
+    [("store", "permanent"), ("trainer", "transient"), ("children.env-000", "permanent")],
 )
 def test_no_actor_is_temporary_and_its_default_is_accepted(child: str, default: str) -> None:
     (problem,) = problems_of(None, f"supervision.{child}.restart=temporary")

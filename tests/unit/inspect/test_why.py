@@ -190,7 +190,8 @@ def test_an_actor_that_was_removed_from_the_tree_has_its_ends_from_reports_and_l
     row, found = why.read_ends(paths.root, "env-000")
 
     assert row is None
-    assert why.summary("env-000", row, found) == "env-000 was removed from the tree; before that, it ended once"
+    said = why.summary("env-000", row, found)
+    assert said == "env-000 was removed from the tree; before that, it ended once"
     (only,) = found
     assert why.end_line(only).endswith("incarnation 1 ended after 10s: env-000 broke")
 
@@ -202,7 +203,8 @@ def test_a_death_after_an_actor_was_removed_is_not_its_end(paths: RunPaths) -> N
 
     row, found = why.read_ends(paths.root, "env-000")
 
-    assert why.summary("env-000", row, found) == "env-000 was removed from the tree; before that, it never ended"
+    said = why.summary("env-000", row, found)
+    assert said == "env-000 was removed from the tree; before that, it never ended"
 
 
 @pytest.mark.usefixtures("without_rows")

@@ -54,12 +54,12 @@ def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
 def test_the_error_of_a_run_that_can_go_on_ends_with_the_remedy(
     tmp_path: Path, verdict: str, error: type[Exception]
 ) -> None:
-    with pytest.raises(error, match="; do this$"):
+    with pytest.raises(error, match=r"; do this$"):
         app._refuse_early_end(verdict, RunPaths(tmp_path), "do this")
 
 
 def test_a_record_that_another_run_has_taken_over_is_not_continued(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="^gave up: StoreTakenOver$"):
+    with pytest.raises(RunDirectoryError, match=r"^gave up: StoreTakenOver$"):
         app._refuse_early_end("gave up: StoreTakenOver", RunPaths(tmp_path), "do this")
 
 
