@@ -9,12 +9,17 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 
+NONE_NAMED = (
+    "GPUs  none are planned, because none are here and the configuration names none; name those of the other "
+    "machine with --set rollout.gpus=[0] --set training.gpus=[0]"
+)
+
 
 def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str]:
     """Return lines that say, for each GPU of this machine or of the configuration, what takes its memory.
 
     gpu_gib   memory of each GPU in GiB; None: as this machine's driver says
-    Returns no line if the run uses no GPU.
+    Returns no line if the run uses no GPU, and none was asked for with `gpu_gib`.
     """
     from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
     from dart.core.errors import DartError
@@ -23,7 +28,7 @@ def lines_of_this_machine(settings: "Config", gpu_gib: float | None) -> list[str
     assignment = assign_gpus(settings, gpus_here())
     dealt = describe_gpus(assignment)
     if not dealt:
-        return []
+        return [] if gpu_gib is None else [NONE_NAMED]
     gpu_bytes = int(gpu_gib * GIB) if gpu_gib else gpu_bytes_here()
     try:
         policy, dimensions = counted(settings)

@@ -330,7 +330,15 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
     require_installation(settings)
     say_left_out(settings)
-    say("everything that the run needs is there")
+    say(_all_is_there(gpu_gib))
+
+
+def _all_is_there(gpu_gib: float | None) -> str:
+    if gpu_gib is None:
+        return "everything that the run needs is there"
+    return (
+        f"everything else that the run needs is there; GPUs of {gpu_gib:g} GiB were assumed, not looked for"
+    )
 
 
 def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = False) -> str:

@@ -115,6 +115,49 @@ def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[
         )
 
 
+def absent_gpu_problems(config: "Config", here: Sequence[str]) -> Iterator[GpuProblem]:
+    """Yield a problem for each key that names GPUs which this process cannot use.
+
+    here   the GPUs that this process may use (`gpus_here`)
+    """
+    for key, named in _named_gpus(config):
+        absent = [str(gpu) for gpu in named if not _is_among(str(gpu), here)]
+        if absent:
+            yield (
+                (key,),
+                f"names {_listed(absent)}, which this process cannot use: it has {_described(here)}; name "
+                f"others, leave {key} empty to use what is here, start the run where these GPUs are or, if "
+                f"they are here, list them in {VISIBLE}",
+            )
+
+
+def _named_gpus(config: "Config") -> Iterator[tuple[str, Sequence[int | str]]]:
+    """Yield each key that names GPUs for something that computes on them, with the names."""
+    rollout, training = config.rollout, config.training
+    if rollout.engine in RUN_ON_GPUS:
+        yield "rollout.gpus", rollout.gpus
+    if training.learner == "grpo" and training.device != "cpu":
+        yield "training.gpus", training.gpus
+
+
+def _is_among(gpu: str, here: Sequence[str]) -> bool:
+    """Whether a GPU may be one of those here. A number says nothing about UUIDs, so it may be any of them."""
+    if gpu in here or gpu.isdigit():
+        return gpu in here
+    return any(one.isdigit() or one.startswith(gpu) for one in here)
+
+
+def _listed(gpus: Sequence[str]) -> str:
+    return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)}"
+
+
+def _described(here: Sequence[str]) -> str:
+    visible = os.environ.get(VISIBLE)
+    if visible is None:
+        return _listed(here) if here else "none (there is no /dev/nvidia0)"
+    return f"{_listed(here)} ({VISIBLE}={visible})" if here else f"none ({VISIBLE} is empty)"
+
+
 def _users(assignment: GpuAssignment) -> dict[str, list[str]]:
     """Return which engines use each GPU, and whether the trainer does: their names by GPU."""
     users: dict[str, list[str]] = {}

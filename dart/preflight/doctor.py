@@ -26,6 +26,7 @@ from dart.core.run_directory import RunPaths, holder
 from dart.environments.browser.environment import CHROMIUM
 from dart.preflight.requirements import (
     TRAIN_PACKAGES,
+    absent_gpus,
     browser_version,
     missing_browser,
     missing_packages,
@@ -133,8 +134,9 @@ def packages(target: CheckTarget) -> Iterator[CheckResult]:
     )
 
 
-def gpu(_: CheckTarget) -> Iterator[CheckResult]:
-    """Report the graphics cards, and whether the installed torch can use them."""
+def gpu(target: CheckTarget) -> Iterator[CheckResult]:
+    """Report the graphics cards, whether the installed torch can use them, and named GPUs that are absent."""
+    yield from (_problem("gpu", problem) for problem in absent_gpus(target.config))
     cards = ", ".join(_cards())
     build = _version_of("torch")
     if not cards:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.config.gpus import gpus_here, shared_gpu_problems
+from dart.config.gpus import absent_gpu_problems, gpus_here, shared_gpu_problems
 from dart.config.hub import NOTE, fetched_from
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
@@ -233,6 +233,12 @@ def has_pointer(folder: Path) -> bool:
     return isinstance(found, dict) and (found.get(POINTER_KEY) is not None or "pointer_token_id" in found)
 
 
+def absent_gpus(config: Config) -> Iterator[str]:
+    """Yield a message for each key that names GPUs which this process cannot use."""
+    for keys, text in absent_gpu_problems(config, gpus_here()):
+        yield f"{keys[0]} {text}"
+
+
 def shared_gpus(config: Config) -> Iterator[str]:
     """Yield a message if this machine has too few GPUs for the engines and the trainer of the run."""
     for keys, text in shared_gpu_problems(config, gpus_here()):
@@ -285,6 +291,7 @@ def require_installation(
         policy_without_hints,
         pointer_on_vllm,
         missing_trackers,
+        absent_gpus,
         shared_gpus,
     ),
 ) -> None:

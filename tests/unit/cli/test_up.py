@@ -9,13 +9,17 @@ from unittest.mock import Mock
 
 import pytest
 import structlog
+from click.testing import Result
+from typer.testing import CliRunner
 
 from dart.cli import up
+from dart.cli.main import app as app_of_dartrl
 from dart.config.config import load_config
 from dart.core.errors import DiskError, TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.preflight import requirements
 from dart.run import app
+from scripts.show_gpu_plan import PUBLISHED
 
 
 @pytest.fixture
@@ -85,3 +89,40 @@ def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
     paths.config.touch()
     with pytest.raises(DiskError, match=r"store\.db does not exist.*nothing was started or changed"):
         up._what_it_would_do(load_config(), paths)
+
+
+def planned(tmp_path: Path, *overrides: str, gpu_gib: float | None = None) -> Result:
+    """The output of `up --dry-run` for Qwen2.5-VL-3B of published dimensions, without its weights."""
+    folder = tmp_path / "policy"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(PUBLISHED["Qwen2.5-VL-3B-Instruct"]))
+    words = ["up", "one-gpu-miniwob", "--dry-run", "--run-dir", str(tmp_path / "run")]
+    for override in (f"training.policy={folder}", *overrides):
+        words += ["--set", override]
+    return CliRunner().invoke(app_of_dartrl, [*words, *(["--gpu-gib", str(gpu_gib)] if gpu_gib else [])])
+
+
+@pytest.mark.parametrize("visible", ["", "0"])
+def test_a_plan_for_gpus_that_are_not_here_is_printed_and_names_them_as_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    ran = planned(tmp_path, "rollout.gpus=[1]", "training.gpus=[2]", gpu_gib=80)
+    assert "GPU 1: " in ran.output
+    assert "of 80.0 GiB" in ran.output
+    assert ran.exit_code == 69
+    assert "rollout.gpus names GPU 1, which this process cannot use" in ran.output
+    assert "training.gpus names GPU 2, which this process cannot use" in ran.output
+    assert "that the run needs is there" not in ran.output
+
+
+def test_a_plan_for_another_machine_never_says_that_all_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(requirements, "require_installation", lambda _: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    nameless = ("rollout.gpus=[]", "training.gpus=[]", "rollout.vllm.memory=0.5")
+    ran = planned(tmp_path, *nameless, gpu_gib=80)
+    assert "none are planned, because none are here and the configuration names none" in ran.output
+    assert "GPUs of 80 GiB were assumed, not looked for" in ran.output
+    assert "everything that the run needs is there" in planned(tmp_path, *nameless).output

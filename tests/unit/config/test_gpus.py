@@ -9,6 +9,7 @@ import pytest
 from dart.config.config import Config, ConfigError, load_config
 from dart.config.gpus import (
     GpuAssignment,
+    absent_gpu_problems,
     assign_gpus,
     describe_gpus,
     gpus_here,
@@ -125,3 +126,45 @@ def test_a_process_sees_its_own_in_the_order_of_the_bus(monkeypatch: pytest.Monk
     assert os.environ == {}
     set_visible_devices(("4", "5"))
     assert os.environ == {"CUDA_VISIBLE_DEVICES": "4,5", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def absent(config: Config, *here: str) -> str:
+    return "\n".join(f"{keys[0]} {text}" for keys, text in absent_gpu_problems(config, here))
+
+
+def test_each_named_gpu_that_is_not_here_is_reported_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    engines, trainer = absent(config(count=2, engines_on=(0, 1), trainer_on=(2, 3)), "0").splitlines()
+    assert engines.startswith("rollout.gpus names GPU 1, which this process cannot use: it has GPU 0 ")
+    assert "(CUDA_VISIBLE_DEVICES=0)" in engines
+    assert trainer.startswith("training.gpus names GPUs 2, 3, which this process cannot use")
+
+
+@pytest.mark.parametrize(
+    ("visible", "reason"), [("", "CUDA_VISIBLE_DEVICES is empty"), (None, "there is no /dev/")]
+)
+def test_where_there_is_no_gpu_every_named_one_is_absent(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, reason: str
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = absent(config(count=1, engines_on=(0,)))
+    assert found.startswith(f"rollout.gpus names GPU 0, which this process cannot use: it has none ({reason}")
+
+
+def test_a_run_that_names_no_gpu_or_uses_none_misses_none() -> None:
+    assert absent(config(count=1)) == ""
+    assert absent(config(count=1, engines_on=(0,), engine="simulated")) == ""
+    on_processor = load_config(None, ["training.gpus=[3]", "training.device=cpu"])
+    assert absent(on_processor) == ""
+    assert absent(load_config(None, ["training.gpus=[3]", "training.learner=simulated"])) == ""
+
+
+def test_a_uuid_is_compared_with_uuids_only() -> None:
+    named = config(count=1, engines_on=("GPU-8932f937",))
+    assert absent(named, "0", "1") == "", "numbers do not say which UUIDs there are"
+    assert absent(named, "GPU-8932f937-d72c-4106") == "", "CUDA accepts the beginning of a UUID"
+    assert "names GPU GPU-8932f937" in absent(named, "GPU-1111")
+    assert "names GPU GPU-8932f937" in absent(named)

@@ -70,6 +70,18 @@ def test_a_torch_that_was_not_installed_as_a_package_is_none(monkeypatch: pytest
     assert "torch none" in found.found
 
 
+def test_named_gpus_that_are_not_here_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(doctor, "_cards", list)
+    config = load_config(None, ["rollout.engine=vllm", "rollout.gpus=[0, 1]"])
+    wrong, _ = doctor.gpu(CheckTarget(config=config))
+    assert wrong.verdict is CheckVerdict.WRONG
+    assert wrong.found.endswith(
+        "names GPU 1, which this process cannot use: it has GPU 0 (CUDA_VISIBLE_DEVICES=0)"
+    )
+    assert wrong.remedy.startswith("name others, leave rollout.gpus empty")
+
+
 def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
