@@ -319,6 +319,7 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     import psutil
 
     from dart.cli.gpu_plan import lines_of_this_machine
+    from dart.config.gpus import assign_gpus, gpus_here
     from dart.core.run_directory import RunPaths
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
@@ -327,7 +328,8 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     say("\n".join(_tree_lines(settings)))
     if lines := lines_of_this_machine(settings, gpu_gib):
         say("\n".join(lines))
-    say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
+    assignment = assign_gpus(settings, gpus_here())
+    say("\n".join(memory_lines(settings, psutil.virtual_memory().available, assignment)))
     require_installation(settings)
     say_left_out(settings)
     say(_all_is_there(gpu_gib))

@@ -3,9 +3,9 @@
 The estimate counts the weights in the checkpoint's files, what the configuration adds to them (gradients,
 optimizer, adapter, copies), and the memory of Python, its libraries and a browser as measured by
 `benchmarks.longevity`. It does not count activations, key-value caches and screenshots, which depend on the
-episodes; `training.image_cache_mib` limits the screenshots that a trainer has prepared. On a machine with
-GPUs, the weights and what the configuration adds to them are in the memory of the GPUs, and the rest is in
-main memory.
+episodes; `training.image_cache_mib` limits the screenshots that a trainer has prepared. Where GPUs are
+assigned, the weights and what the configuration adds to them are in the memory of the GPUs
+(`dart.preflight.gpu_memory`), and `in_main_memory` leaves them out.
 """
 
 import math
@@ -16,12 +16,16 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.gpus import GpuAssignment
 from dart.config.published import published_dtype, publishes_adapter
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
+from dart.preflight.planned_layout import planned_layout
 
 MIB = 2**20
+
+NO_GPUS = GpuAssignment(engines=(), trainer=())
 
 PYTHON_BYTES = 30 * MIB
 """Bytes of an actor without torch, apart from memory that it shares with its supervisor (measured as PSS)."""
@@ -44,10 +48,15 @@ ADAPTED = re.compile(r"\.(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|
 """Names of the weights that LoRA adapts (`dart.policy.lora.LAYERS`). Weights of the vision tower also match,
 although LoRA does not adapt them."""
 
-REMEDY = (
-    "fewer environments (environments.count), fewer engines (rollout.count), "
-    "or a machine with more memory or with graphics cards"
+IN_MAIN_MEMORY = (
+    "python",
+    "libraries",
+    "checkpoint being written",
+    "weights with the adapter while they are written",
 )
+"""Names of those parts of the memory of an engine or trainer on a GPU that are in main memory."""
+
+FEWER = "fewer environments (environments.count), fewer engines (rollout.count)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,15 @@ def policy_size(folder: Path) -> PolicySize:
         raise ValueError(f"{folder} holds no checkpoint of a policy: {error}") from error
 
 
+def size_from_files(folder: Path) -> PolicySize:
+    """Count the parameters of a policy from its weight files or, if it has none, from its config.json alone.
+
+    raises    OSError, ValueError or DartError if neither can be read
+    """
+    has_weights = any(folder.glob("*.safetensors"))
+    return policy_size(folder) if has_weights else size_of(planned_layout(folder))
+
+
 def size_of(layout: Layout) -> PolicySize:
     """Count the parameters of a checkpoint whose tensors have these names and shapes."""
     adapted = [shape for name, shape in layout.items() if ADAPTED.search(name) and "vis" not in name]
@@ -103,6 +121,27 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
         ProcessMemory(", ".join(SINGLETONS), len(SINGLETONS), {"python": PYTHON_BYTES}),
     ]
     return sorted(kinds, key=lambda kind: -kind.total_bytes)
+
+
+def in_main_memory(
+    config: Config, kinds: Sequence[ProcessMemory], assignment: GpuAssignment
+) -> list[ProcessMemory]:
+    """Return the kinds of process without the parts of their memory that are on GPUs.
+
+    assignment   the GPUs of engines and trainer; empty where there are none
+    """
+    on_gpus = {"rollout": any(assignment.engines), "trainer": _trains_on_gpus(config, assignment)}
+    left = [_without_gpus(kind) if on_gpus.get(kind.name) else kind for kind in kinds]
+    return sorted(left, key=lambda kind: -kind.total_bytes)
+
+
+def _trains_on_gpus(config: Config, assignment: GpuAssignment) -> bool:
+    return bool(assignment.trainer) and config.training.device != "cpu"
+
+
+def _without_gpus(kind: ProcessMemory) -> ProcessMemory:
+    parts = {name: held_bytes for name, held_bytes in kind.parts.items() if name in IN_MAIN_MEMORY}
+    return ProcessMemory(kind.name, kind.count, parts)
 
 
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
@@ -177,28 +216,41 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
         yield "desktop at most", config.environments.desktop.memory_mb * MIB
 
 
-def memory_lines(config: Config, available_bytes: int) -> list[str]:
-    """Return the estimate as lines of text, or one line that says why there is no estimate.
+def memory_lines(config: Config, available_bytes: int, assignment: GpuAssignment = NO_GPUS) -> list[str]:
+    """Return the estimate of main memory as lines of text, or one line that says why there is no estimate.
 
     available_bytes   bytes of main memory that are free now
+    assignment        the GPUs of engines and trainer, whose memory is not counted here
     """
     folder = config.training.policy
     if config.training.learner == "simulated":
         policy = PolicySize()
     elif not (folder / "config.json").exists():
-        return [f"memory cannot be estimated before {folder}/config.json and the weights exist"]
+        return [f"main memory cannot be estimated before {folder}/config.json exists"]
     else:
         try:
-            policy = policy_size(folder)
+            policy = size_from_files(folder)
         except (OSError, ValueError, DartError) as error:
-            return [f"memory cannot be estimated: {error}"]
-    return describe(estimate(config, policy), policy, available_bytes)
+            return [f"main memory cannot be estimated: {error}"]
+    kinds = in_main_memory(config, estimate(config, policy), assignment)
+    return describe(kinds, policy, available_bytes, _remedy(config, assignment))
 
 
-def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
+def _remedy(config: Config, assignment: GpuAssignment) -> str:
+    """Say how a run takes less main memory, or where there is more."""
+    if not _trains_on_gpus(config, assignment):
+        return f"{FEWER}, or a machine with more memory or with graphics cards"
+    is_whole = config.training.learner == "grpo" and config.training.lora.rank == 0
+    adapter = "an adapter, whose checkpoints are small (training.lora.rank > 0), " if is_whole else ""
+    return f"{adapter}{FEWER}, or a machine with more memory"
+
+
+def describe(
+    kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int, remedy: str
+) -> list[str]:
     """Return lines of text: a heading, each kind of process, the total, and a warning if it is too much."""
     total = sum(kind.total_bytes for kind in kinds)
-    lines = [f"memory, at least (a policy of {policy.parameters:,} parameters)"]
+    lines = [f"main memory, at least (a policy of {policy.parameters:,} parameters)"]
     for kind in kinds:
         parts = sorted(kind.parts.items(), key=lambda part: -part[1])
         each = ", ".join(f"{name} {size(held_bytes)}" for name, held_bytes in parts)
@@ -206,5 +258,5 @@ def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes
         lines.append(f"  {size(kind.total_bytes):>9}  {times}{kind.name}: {each}")
     lines.append(f"  {size(total):>9}  in all; {size(available_bytes)} are free on this machine")
     if total > available_bytes:
-        lines.append(f"that is {size(total - available_bytes)} more than is free; use {REMEDY}")
+        lines.append(f"that is {size(total - available_bytes)} more than is free; use {remedy}")
     return lines

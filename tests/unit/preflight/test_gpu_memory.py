@@ -10,8 +10,9 @@ from dart.config.bundled import bundled_folder
 from dart.config.config import load_config
 from dart.config.gpus import assign_gpus
 from dart.inference.tensor_layout import layout_of
-from dart.preflight.gpu_memory import Holder, counted, dimensions_of, gpu_lines, on_gpus, planned_layout
+from dart.preflight.gpu_memory import Holder, counted, dimensions_of, gpu_lines, on_gpus
 from dart.preflight.memory import size_of
+from dart.preflight.planned_layout import planned_layout
 from scripts.show_gpu_plan import PUBLISHED, with_published
 
 GIB = 2**30

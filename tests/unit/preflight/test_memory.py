@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import load_config
+from dart.config.gpus import assign_gpus
 from dart.preflight.memory import (
     BROWSER_BYTES,
+    NO_GPUS,
     PolicySize,
     ProcessMemory,
     describe,
     estimate,
+    in_main_memory,
     memory_lines,
     policy_size,
     size_of,
 )
+from scripts.show_gpu_plan import PUBLISHED
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LAPTOP = REPOSITORY / "configs" / "laptop.toml"
@@ -143,7 +147,7 @@ def test_a_damaged_checkpoint_is_named_and_not_estimated(tmp_path: Path, header:
 
     (line,) = memory_lines(load_config(LAPTOP, [f"training.policy={str(tmp_path)!r}"]), GIB)
 
-    assert "memory cannot be estimated" in line
+    assert "main memory cannot be estimated" in line
     assert str(tmp_path) in line
 
 
@@ -178,9 +182,52 @@ def test_what_is_simulated_needs_neither_browsers_nor_weights() -> None:
 def test_what_does_not_fit_is_said_with_what_to_do() -> None:
     kinds = estimate(load_config(LAPTOP), SEVEN_BILLION)
 
-    told, fits = describe(kinds, SEVEN_BILLION, 16 * GIB), describe(kinds, SEVEN_BILLION, 10_000 * GIB)
+    told, fits = (describe(kinds, SEVEN_BILLION, free * GIB, "less") for free in (16, 10_000))
 
-    assert "more than is free" in told[-1]
-    assert "environments.count" in told[-1]
+    assert told[-1].endswith("more than is free; use less")
     assert fits[-1].endswith("free on this machine")
     assert len(fits) == 6
+
+
+EIGHT = tuple("01234567")
+LESS = "fewer environments (environments.count), fewer engines (rollout.count), or a machine with more memory"
+
+
+def test_what_lies_on_gpus_is_not_counted_in_main_memory() -> None:
+    config = load_config(REPOSITORY / "configs" / "osworld-uitars-7b.toml")
+    whole = estimate(config, SEVEN_BILLION)
+    left = in_main_memory(config, whole, assign_gpus(config, EIGHT))
+
+    assert parts(left, "rollout").keys() == {"libraries"}
+    assert parts(left, "trainer").keys() == {"libraries", WRITTEN}
+    assert parts(left, "trainer")[WRITTEN] == parts(whole, "trainer")[WRITTEN]
+    assert parts(left, "environment") == parts(whole, "environment")
+    assert in_main_memory(config, whole, NO_GPUS) == whole
+
+
+def test_a_trainer_on_the_processor_keeps_its_memory_beside_engines_on_gpus() -> None:
+    config = load_config(LAPTOP, ["training.device=cpu", "rollout.engine=vllm"])
+    whole = estimate(config, SEVEN_BILLION)
+    left = in_main_memory(config, whole, assign_gpus(config, EIGHT))
+
+    assert parts(left, "trainer") == parts(whole, "trainer")
+    assert parts(left, "rollout").keys() == {"libraries"}
+
+
+@pytest.mark.parametrize(
+    ("here", "rank", "remedy"),
+    [
+        ((), 0, "with more memory or with graphics cards"),
+        (EIGHT, 0, "use an adapter, whose checkpoints are small (training.lora.rank > 0), " + LESS),
+        (EIGHT, 8, "use " + LESS),
+    ],
+)
+def test_the_remedy_for_too_little_main_memory_is_one_that_helps(
+    tmp_path: Path, here: tuple[str, ...], rank: int, remedy: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["UI-TARS-1.5-7B"]))
+    config = load_config(LAPTOP, [f"training.policy={tmp_path}", f"training.lora.rank={rank}"])
+    lines = memory_lines(config, 0, assign_gpus(config, here))
+
+    assert lines[0] == "main memory, at least (a policy of 8,292,166,656 parameters)"
+    assert lines[-1].endswith(remedy)
