@@ -28,7 +28,7 @@ from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.environments.osworld.scoring_environment import EvaluatorsMissing, find_evaluators
 from dart.inference.protocol import NO_POINTER_ON_VLLM
-from dart.inference.tensor_layout import OtherLayout, weight_files
+from dart.inference.tensor_layout import INDEX, OtherLayout, weight_files
 from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
@@ -50,6 +50,11 @@ HOSTS_SHOWN = 5
 
 SMALL_POLICY = "gui_policy"
 """Value of `model_type` in the config.json of a small policy, such as that of the laptop job."""
+
+GET_WEIGHTS = (
+    "copy its *.safetensors files there (save weights of another format as safetensors), or run "
+    "'dartrl policy fetch hf://OWNER/NAME@REVISION' and give this address as training.policy"
+)
 
 Check = Callable[[Config], Iterator[str]]
 """A check: takes the configuration, and yields a message with a remedy for each missing thing."""
@@ -201,8 +206,10 @@ def missing_policy(config: Config) -> Iterator[str]:
     )
     on_hub = fetched_from(folder)
     if on_hub is not None and not (folder / NOTE).is_file():
+        has_config = (folder / "config.json").is_file()
+        what, which = ("weights", "them") if has_config else ("policy checkpoint", "it")
         yield (
-            f"no policy checkpoint in {folder}: fetch it with 'dartrl policy fetch {on_hub}', or allow the "
+            f"no {what} in {folder}: fetch {which} with 'dartrl policy fetch {on_hub}', or allow the "
             "start to do so with --set training.fetch_policy=true"
         )
         return
@@ -212,9 +219,16 @@ def missing_policy(config: Config) -> Iterator[str]:
     if not (folder / "config.json").is_file():
         yield f"no policy checkpoint in {folder}: {remedy}"
         return
+    if not _has_weights(folder):
+        yield f"the policy checkpoint in {folder} has a config.json and no weights yet: {GET_WEIGHTS}"
+        return
     damage = damage_of(folder) if find_spec("safetensors") else None
     if damage:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
 
 
 def pointer_on_vllm(config: Config) -> Iterator[str]:

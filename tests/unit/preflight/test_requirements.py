@@ -143,6 +143,28 @@ def test_a_truncated_checkpoint_is_called_damaged(tmp_path: Path) -> None:
     assert "dartrl pretrain" in message
 
 
+def test_a_folder_with_only_a_config_has_no_weights_yet_and_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert message.startswith(
+        f"the policy checkpoint in {tmp_path} has a config.json and no weights yet: copy "
+    )
+    assert "dartrl policy fetch hf://OWNER/NAME@REVISION" in message
+    assert "damaged" not in message
+
+
+def test_a_config_that_was_fetched_alone_names_the_command_that_fetches_its_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "hub" / "a--b@main"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+
+    (message,) = missing_policy(config_with(f"training.policy={folder}"))
+
+    assert message.startswith(f"no weights in {folder}: fetch them with 'dartrl policy fetch hf://a/b@main'")
+
+
 def test_a_training_checkpoint_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
     state = CheckpointState(version=1, learner={})
     folder = write_checkpoint(tmp_path, state, written_checkpoint)
