@@ -321,6 +321,7 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     from dart.cli.gpu_plan import lines_of_this_machine
     from dart.config.gpus import assign_gpus, gpus_here
     from dart.core.run_directory import RunPaths
+    from dart.preflight.disk_need import disk_lines, disk_need
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
 
@@ -330,6 +331,9 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
         say("\n".join(lines))
     assignment = assign_gpus(settings, gpus_here())
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available, assignment)))
+    need = disk_need(settings, settings.run.dir)
+    if need is not None:
+        say("\n".join(disk_lines(need)))
     require_installation(settings)
     say_left_out(settings)
     say(_all_is_there(gpu_gib))

@@ -24,6 +24,7 @@ from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, holder
 from dart.environments.browser.environment import CHROMIUM
+from dart.preflight.disk_need import disk_need, existing_part
 from dart.preflight.requirements import (
     TRAIN_PACKAGES,
     absent_gpus,
@@ -40,7 +41,7 @@ DISK_LOW_BYTES = 2 * GIB
 """Free bytes below which the check of the disk gives a note. A day of the laptop job writes about 1 GiB."""
 
 DISK_OUT_BYTES = 200 * MIB
-"""Free bytes below which the check of the disk fails, because two checkpoints do not fit."""
+"""Free bytes below which the check of the disk fails, whatever the size of the checkpoints."""
 
 FILES_LOW = 4096
 """A limit of this many open files is enough: a supervisor opens two for each child, a browser a few dozen."""
@@ -191,11 +192,14 @@ def policy(target: CheckTarget) -> Iterator[CheckResult]:
 
 def disk(target: CheckTarget) -> Iterator[CheckResult]:
     """Check free space and the permission to write in the run directory or its nearest existing parent."""
-    root = target.paths.root if target.paths else target.config.run.dir.absolute()
-    folder = next(place for place in (root, *root.parents) if place.exists())
+    root = target.paths.root if target.paths else target.config.run.dir
+    folder = existing_part(root)
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
-    if free < DISK_OUT_BYTES:
+    need = disk_need(target.config, root)
+    if need is not None and need.lacking_bytes:
+        yield _wrong("disk", str(need), need.remedy)
+    elif free < DISK_OUT_BYTES:
         yield _wrong("disk", found, "free some space, because a run on a full disk waits for space")
     elif free < DISK_LOW_BYTES:
         yield _note("disk", found, "free some space before a long run, or lower training.checkpoints_kept")

@@ -123,6 +123,12 @@ def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
     return sorted(kinds, key=lambda kind: -kind.total_bytes)
 
 
+def could_adapt(config: Config, policy: PolicySize) -> bool:
+    """Whether a run trains all weights of a policy that could have an adapter; a small policy has none."""
+    training = config.training
+    return training.learner == "grpo" and training.lora.rank == 0 and policy.adapter_parameters_per_rank > 0
+
+
 def in_main_memory(
     config: Config, kinds: Sequence[ProcessMemory], assignment: GpuAssignment
 ) -> list[ProcessMemory]:
@@ -233,15 +239,15 @@ def memory_lines(config: Config, available_bytes: int, assignment: GpuAssignment
         except (OSError, ValueError, DartError) as error:
             return [f"main memory cannot be estimated: {error}"]
     kinds = in_main_memory(config, estimate(config, policy), assignment)
-    return describe(kinds, policy, available_bytes, _remedy(config, assignment))
+    return describe(kinds, policy, available_bytes, _remedy(config, policy, assignment))
 
 
-def _remedy(config: Config, assignment: GpuAssignment) -> str:
+def _remedy(config: Config, policy: PolicySize, assignment: GpuAssignment) -> str:
     """Say how a run takes less main memory, or where there is more."""
     if not _trains_on_gpus(config, assignment):
         return f"{FEWER}, or a machine with more memory or with graphics cards"
-    is_whole = config.training.learner == "grpo" and config.training.lora.rank == 0
-    adapter = "an adapter, whose checkpoints are small (training.lora.rank > 0), " if is_whole else ""
+    small = "an adapter, whose checkpoints are small (training.lora.rank > 0), "
+    adapter = small if could_adapt(config, policy) else ""
     return f"{adapter}{FEWER}, or a machine with more memory"
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def qwen_layout(text: Mapping[str, Any], vision: Mapping[str, Any]) -> Layout:
     return found | {"vision.merger.2.bias": (out,)}
 
 
+@cache
 def _made_layout(folder: Path) -> Layout:
     command = [sys.executable, "-m", "dart.policy.empty_model", str(folder)]
     try:

@@ -1,6 +1,7 @@
 """What the doctor finds, each with its remedy."""
 
 import fcntl
+import json
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from dart.preflight.doctor import CheckResult, CheckTarget, CheckVerdict
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
+from scripts.show_gpu_plan import PUBLISHED
 
 CONFIG: Config = load_config()
 
@@ -58,6 +60,26 @@ def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pyt
         found += doctor.disk(target(tmp_path))
 
     assert [one.verdict for one in found] == [CheckVerdict.FINE, CheckVerdict.NOTE, CheckVerdict.WRONG]
+
+
+def test_a_disk_without_room_for_the_checkpoints_of_a_large_policy_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["UI-TARS-1.5-7B"]))
+    settings = [f"training.policy={tmp_path}", f"run.dir={str(tmp_path / 'run')!r}"]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=47 * 2**30))
+    (wrong,) = doctor.disk(CheckTarget(config=load_config(None, settings)))
+    (fine,) = doctor.disk(CheckTarget(config=load_config(None, [*settings, "training.lora.rank=8"])))
+
+    assert (wrong.verdict, fine.verdict) == (CheckVerdict.WRONG, CheckVerdict.FINE)
+    assert wrong.found == (
+        "4 checkpoints of 92.7 GiB (training.checkpoints_kept + 1) take 370.7 GiB, "
+        f"and 47.0 GiB are free at {tmp_path}"
+    )
+    assert wrong.remedy == (
+        "free 323.7 GiB, lower training.checkpoints_kept, train an adapter (training.lora.rank > 0), "
+        "or choose a larger disk with --run-dir"
+    )
 
 
 def test_a_torch_that_was_not_installed_as_a_package_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,118 @@
+"""An estimate of the disk space that the checkpoints of a run take, before anything starts.
+
+Only checkpoints are counted: the record and its screenshots grow with the run and are small beside those of a
+large policy.
+"""
+
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from dart.config.config import Config
+from dart.config.published import published_dtype, publishes_adapter
+from dart.core.errors import DartError
+from dart.inspect.formatting import size
+from dart.preflight.memory import ADAM_MOMENTS, BYTES_OF_DTYPE, PolicySize, could_adapt, size_from_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskNeed:
+    """The checkpoints of a run, and the room for them."""
+
+    count: int
+    """Number of checkpoints at a time: those that are kept, and the one being written."""
+    checkpoint_bytes: int
+    present_bytes: int
+    """Bytes of the checkpoints that the run directory has already."""
+    free_bytes: int
+    folder: Path
+    """The run directory or its nearest parent that exists."""
+    could_adapt: bool
+    """Whether all weights of a policy are trained that could have an adapter."""
+
+    @property
+    def lacking_bytes(self) -> int:
+        """Bytes that are needed and neither free nor taken by checkpoints of the run; 0 if there is room."""
+        return max(0, self.count * self.checkpoint_bytes - self.present_bytes - self.free_bytes)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.count} checkpoints of {size(self.checkpoint_bytes)} (training.checkpoints_kept + 1) "
+            f"take {size(self.count * self.checkpoint_bytes)}, "
+            f"and {size(self.free_bytes)} are free at {self.folder}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What gives the run the room that it lacks."""
+        adapter = " train an adapter (training.lora.rank > 0)," if self.could_adapt else ""
+        fewer = " lower training.checkpoints_kept," if self.count > 2 else ""
+        return f"free {size(self.lacking_bytes)},{fewer}{adapter} or choose a larger disk with --run-dir"
+
+
+def checkpoint_bytes(config: Config, policy: PolicySize) -> int:
+    """Return the size of one checkpoint: published weights, the trainer's own weights, the optimizer's state.
+
+    The trainer's own weights are written beside the published ones if engines read a lower precision
+    (`dart.training.checkpoint_copy`), and always if they are an adapter.
+    """
+    training = config.training
+    if training.learner != "grpo":
+        return 0
+    engines = BYTES_OF_DTYPE[published_dtype(config)]
+    published = 0 if publishes_adapter(config) else engines * policy.parameters
+    if training.lora.rank > 0:
+        adapter = BYTES_OF_DTYPE["float32"] * training.lora.rank * policy.adapter_parameters_per_rank
+        return published + (1 + ADAM_MOMENTS) * adapter
+    own = BYTES_OF_DTYPE[training.weight_precision]
+    master = own * policy.parameters if engines < own else 0
+    return published + master + ADAM_MOMENTS * own * policy.parameters
+
+
+def disk_need(config: Config, root: Path) -> DiskNeed | None:
+    """Return the room that a run in the directory `root` needs; None if the size of its policy is unknown.
+
+    The requirements say what is wrong with a policy that cannot be read.
+    """
+    if config.training.learner != "grpo":
+        return None
+    try:
+        policy = size_from_files(config.training.policy)
+    except (OSError, ValueError, DartError):
+        return None
+    folder = existing_part(root)
+    return DiskNeed(
+        count=config.training.checkpoints_kept + 1,
+        checkpoint_bytes=checkpoint_bytes(config, policy),
+        present_bytes=_bytes_below(root / "checkpoints"),
+        free_bytes=shutil.disk_usage(folder).free,
+        folder=folder,
+        could_adapt=could_adapt(config, policy),
+    )
+
+
+def existing_part(root: Path) -> Path:
+    """Return a folder or its nearest parent that exists."""
+    absolute = root.absolute()
+    return next(place for place in (absolute, *absolute.parents) if place.exists())
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the size of all files below a folder. Files that a running trainer deletes meanwhile count 0."""
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            found = file.stat()
+        except OSError:
+            continue
+        total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
+
+
+def disk_lines(need: DiskNeed) -> list[str]:
+    """Return lines of text: the room that checkpoints take, and a warning if there is too little."""
+    lines = [f"disk, at least: {need}"]
+    if need.lacking_bytes:
+        lines.append(f"that is {size(need.lacking_bytes)} more than there is; {need.remedy}")
+    return lines

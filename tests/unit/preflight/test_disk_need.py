@@ -1,0 +1,63 @@
+"""The room that checkpoints take is counted from the policy and the configuration."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dart.config.config import load_config
+from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need
+from dart.preflight.memory import PolicySize
+
+WEIGHTS, PER_RANK = 8_290_000_000, 2_500_000
+SEVEN_BILLION = PolicySize(parameters=WEIGHTS, adapter_parameters_per_rank=PER_RANK)
+ON_VLLM = ("rollout.engine=vllm", "training.precision=bfloat16")
+
+
+def size_with(*overrides: str) -> int:
+    return checkpoint_bytes(load_config(None, overrides), SEVEN_BILLION)
+
+
+def test_a_checkpoint_has_weights_for_engines_those_of_the_trainer_and_two_moments() -> None:
+    assert size_with() == (4 + 2 * 4) * WEIGHTS, "engines read what the trainer has"
+    assert size_with(*ON_VLLM) == (2 + 4 + 2 * 4) * WEIGHTS
+    assert size_with(*ON_VLLM, "training.weight_precision=bfloat16") == (2 + 2 * 2) * WEIGHTS
+
+
+def test_a_checkpoint_of_an_adapter_is_small_unless_it_is_merged() -> None:
+    adapter = 3 * 4 * 64 * PER_RANK
+    assert size_with(*ON_VLLM, "training.lora.rank=64") == adapter
+    assert size_with(*ON_VLLM, "training.lora.rank=64", "training.lora.publish=merged") == (
+        2 * WEIGHTS + adapter
+    )
+
+
+def test_a_learner_that_trains_nothing_writes_nothing_large(tmp_path: Path) -> None:
+    simulated = "training.learner=simulated"
+    assert size_with(simulated) == 0
+    assert disk_need(load_config(None, [simulated]), tmp_path) is None
+
+
+def test_a_policy_that_is_not_there_yet_has_no_estimate(tmp_path: Path) -> None:
+    assert disk_need(load_config(None, [f"training.policy={tmp_path}"]), tmp_path) is None
+
+
+def test_checkpoints_that_a_run_has_already_are_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    config = load_config(None, ["training.checkpoints_kept=1"])
+    new = disk_need(config, tmp_path / "run")
+    assert new is not None
+    assert new.folder == tmp_path
+    assert new.lacking_bytes == 2 * new.checkpoint_bytes
+    assert disk_lines(new)[-1].startswith(
+        "that is 13.6 MiB more than there is; free 13.6 MiB, or choose a larger disk"
+    )
+
+    (tmp_path / "run" / "checkpoints" / "v000001").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "v000001" / "weights").write_bytes(bytes(new.checkpoint_bytes))
+    resumed = disk_need(config, tmp_path / "run")
+    assert resumed is not None
+    assert resumed.lacking_bytes == new.checkpoint_bytes
