@@ -99,7 +99,7 @@ def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[
             f"assigns GPU {gpu} to {', '.join(names)}: {_demand(config, here)}; vLLM reserves "
             f"{config.rollout.vllm.memory:g} of a GPU (rollout.vllm.memory). Use fewer engines or ranks, "
             "name other GPUs, or let them share GPUs with rollout.vllm.memory of at most "
-            f"{1 / len(names):.2g}",
+            f"{_share_of(len(names)):g}",
         )
     elif any(0 < len(gpus) < gpus_of_engine(config) for gpus in assignment.engines):
         yield (
@@ -113,6 +113,12 @@ def shared_gpu_problems(config: "Config", here: Sequence[str] = ()) -> Iterator[
             f"is {config.training.ranks}, and there are {len(assignment.trainer)} GPUs for the trainer "
             f"({', '.join(assignment.trainer)}): {_demand(config, here)}; each rank needs a GPU of its own",
         )
+
+
+def _share_of(users: int) -> float:
+    """Return the largest share of a GPU that each of its users can have, rounded down to two digits."""
+    scale: int = 10 ** (1 + len(str(users)))
+    return scale // users / scale
 
 
 def absent_gpu_problems(config: "Config", here: Sequence[str]) -> Iterator[GpuProblem]:

@@ -168,3 +168,13 @@ def test_a_uuid_is_compared_with_uuids_only() -> None:
     assert absent(named, "GPU-8932f937-d72c-4106") == "", "CUDA accepts the beginning of a UUID"
     assert "names GPU GPU-8932f937" in absent(named, "GPU-1111")
     assert "names GPU GPU-8932f937" in absent(named)
+
+
+@pytest.mark.parametrize("users", [2, 3, 6, 7, 24, 99, 100, 1000])
+def test_the_share_that_the_message_names_is_accepted(users: int) -> None:
+    crowded = config(count=users, engines_on=("0",), trainer_on=("1",))
+    share = float(said(crowded).rpartition("at most ")[2])
+    vllm = crowded.rollout.vllm.model_copy(update={"memory": share})
+    roomy = crowded.model_copy(update={"rollout": crowded.rollout.model_copy(update={"vllm": vllm})})
+    assert share > 0.8 / users
+    assert said(roomy) == ""
