@@ -85,6 +85,7 @@ def settings(options: argparse.Namespace, policy: Path, arm: str) -> dict[str, A
         "context.screenshots": 1,
         "curation.rollouts_per_group": 4,
         "curation.lease_s": 1800.0,
+        "curation.batch_lease_s": 3600.0,
         "simulation.steps_median": 2.0,
         "training.policy": str(policy),
         "training.learner": "grpo",

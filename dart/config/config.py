@@ -23,7 +23,7 @@ from dart.config.gpus import shared_gpu_problems
 from dart.config.hub import hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
-from dart.config.machine_address import parse_address
+from dart.config.machine_address import is_server_url, machine_of, parse_address
 from dart.config.problems import (
     Problem,
     describe,
@@ -31,10 +31,13 @@ from dart.config.problems import (
     explain,
     field_docstrings,
     given_by,
+    is_about,
+    refused_keys,
     shortened,
     without_refused,
 )
-from dart.config.sections import MACHINE_DEFAULTS, POOLS, Section
+from dart.config.sections import MACHINE_DEFAULTS, Section
+from dart.config.supervision_checks import supervision_problems
 from dart.core.blob_address import check_blob_address
 from dart.core.errors import ConfigurationError
 from dart.core.record_address import ServerAddress
@@ -127,13 +130,19 @@ def resolve(
     layers = [in_file, *above_file, in_overrides]
     defaults = Config().model_dump(mode="json")
     data, origins = merge([Layer("default", defaults), *_for_machines(layers), *layers])
+    refused: frozenset[str] = frozenset()
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
         problems += explain(error, Config, origins, defaults)
+        refused = refused_keys(error)
         # Check the rest of the file too: a refused value counts as not given.
         config = Config.model_validate(without_refused(data, error, defaults))
-    problems += [Problem(given_by(keys, origins), keys[0], text) for keys, text in contradictions(config)]
+    problems += [
+        Problem(given_by(keys, origins), keys[0], text)
+        for keys, text in contradictions(config)
+        if not any(is_about(key, refused) for key in keys)
+    ]
     if problems:
         raise ConfigError(problems)
     return _with_files_found(config, path), origins
@@ -208,12 +217,13 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _provider_problems(config.environments)
     yield from _size_problems(config)
     yield from shared_gpu_problems(config)
-    yield from _supervision_problems(config.supervision)
-    yield from _children_problems(config)
+    yield from supervision_problems(config)
     yield from _curation_problems(config.curation)
     yield from _precision_problems(config.training)
     yield from _kind_problems(config)
     yield from _latency_problems(config)
+    yield from _time_problems(config)
+    yield from _answer_problems(config)
     yield from _exploration_problems(config)
     yield from _data_set_problems(config)
     yield from _alarm_problems(config.alarms)
@@ -310,6 +320,36 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
         )
 
 
+def _time_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem for each lease that is shorter than what its holder may take while it is healthy."""
+    curation, training, reset_s = config.curation, config.training, config.environments.reset_deadline_s
+    if curation.lease_s <= reset_s:
+        yield (
+            ("curation.lease_s", "environments.reset_deadline_s"),
+            f"must be longer than environments.reset_deadline_s ({reset_s:g} s), which an episode may "
+            f"take to begin, got {curation.lease_s:g}",
+        )
+    longest_s = training.update_deadline_s + training.checkpoint_deadline_s
+    if training.learner != "none" and curation.batch_lease_s <= longest_s:
+        yield (
+            ("curation.batch_lease_s", "training.update_deadline_s", "training.checkpoint_deadline_s"),
+            f"must be longer than training.update_deadline_s and training.checkpoint_deadline_s together "
+            f"({longest_s:g} s), because the trainer holds a batch until its checkpoint is written, got "
+            f"{curation.batch_lease_s:g}",
+        )
+
+
+def _answer_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem if vLLM has no token left for a prompt beside the longest answer."""
+    most, answer = config.rollout.vllm.max_tokens, config.context.answer_tokens
+    if config.rollout.engine == "vllm" and most <= answer:
+        yield (
+            ("rollout.vllm.max_tokens", "context.answer_tokens"),
+            f"must be greater than context.answer_tokens ({answer}), because prompt and answer share these "
+            f"tokens, got {most}",
+        )
+
+
 def _blobs_problems(run: sections.RunSettings) -> Iterator[Contradiction]:
     try:
         if run.blobs:
@@ -365,64 +405,6 @@ def _kind_problems(config: Config) -> Iterator[Contradiction]:
             )
 
 
-def _supervision_problems(supervision: sections.SupervisionSettings) -> Iterator[Contradiction]:
-    default = sections.SupervisionSettings()
-    for name, child in supervision:
-        if not isinstance(child, sections.ChildSettings):
-            continue
-        yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
-        if child.backoff.max_s < child.backoff.initial_s:
-            yield (
-                (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
-                f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
-            )
-        if child.breaker.enabled and name not in POOLS.values():
-            yield (
-                (f"supervision.{name}.breaker.enabled",),
-                "must be false: only children of a pool can be quarantined; the pools are "
-                f"{', '.join(sorted(set(POOLS.values())))}",
-            )
-
-
-def _restart_problems(
-    key: str, child: sections.ChildSettings, default: sections.ChildSettings
-) -> Iterator[Contradiction]:
-    """Yield a problem if a child has another `restart` than its default.
-
-    An actor of a run that is not restarted is missing until the run ends. `trainer` and `exploration` are
-    transient, because the run is over when they have ended.
-    """
-    reasons = {
-        "permanent": "without a restart, the actor is missing until the run ends",
-        "transient": "a permanent actor is started again even after it has finished its work",
-    }
-    if child.restart != default.restart:
-        yield (
-            (f"{key}.restart",),
-            f"must be {default.restart!r}, got {child.restart!r}: {reasons[default.restart]}; "
-            "leave the key out",
-        )
-
-
-def _children_problems(config: Config) -> Iterator[Contradiction]:
-    """Yield a problem for each entry of `supervision.children` that names no child, and for each of its
-    values that is not valid."""
-    supervision = config.supervision
-    known = [f"env-{index:03d}" for index in range(config.environments.count)]
-    known += [f"rollout-{index}" for index in range(config.rollout.count)]
-    for child_id, different in supervision.children.items():
-        key = f"supervision.children.{child_id}"
-        if child_id not in known:
-            yield (key,), f"is not a child of a pool{did_you_mean(near(child_id, known))}"
-            continue
-        pool = supervision.pool_of(child_id)
-        try:
-            yield from _restart_problems(key, pool.updated(different), sections.ChildSettings())
-        except ValidationError as error:
-            for problem in explain(error, sections.ChildSettings, {}, pool.model_dump(mode="json")):
-                yield (f"{key}.{problem.key}",), problem.text
-
-
 def _fault_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
     """Yield a problem for each enabled fault that the configured kind of environment cannot have."""
     if not environments.faults.enabled:
@@ -457,6 +439,14 @@ def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[
             parse_address(address)
         except ValueError as error:
             yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
+    if osworld.provider == "addresses":
+        yield from _shared_machines(osworld.addresses)
+    if osworld.provider == "pool" and not is_server_url(osworld.pool.server):
+        yield (
+            ("environments.osworld.pool.server",),
+            "must be the address of a server, such as 'http://127.0.0.1:50003', got "
+            f"{shortened(repr(osworld.pool.server))}",
+        )
     if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
         yield (
             ("environments.osworld.addresses", "environments.count"),
@@ -480,6 +470,17 @@ def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[
             "must be 'revert' or 'keep' with provider 'addresses', which cannot create machines, "
             "got 'recreate'",
         )
+
+
+def _shared_machines(addresses: Sequence[str]) -> Iterator[Contradiction]:
+    """Yield a problem for each machine that the list names several times, in the same words or in others."""
+    for machine, times in Counter(filter(None, map(machine_of, addresses))).items():
+        if times > 1:
+            yield (
+                ("environments.osworld.addresses",),
+                f"names the machine {machine} {times} times, and two environments cannot share one: name it "
+                "once",
+            )
 
 
 def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
@@ -519,7 +520,10 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
     ]
     for task in unknown[:UNKNOWN_TASKS_SHOWN]:
         hint = did_you_mean(near(task, known))
-        yield ("tasks.train",), f"names {shortened(repr(task))}, which is not a task{hint}"
+        yield (
+            ("tasks.train", "environments.kind"),
+            f"names {shortened(repr(task))}, which is not a task{hint}",
+        )
     if len(unknown) > UNKNOWN_TASKS_SHOWN:
         yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more ids that are not tasks"
 

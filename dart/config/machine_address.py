@@ -1,6 +1,7 @@
-"""The address of a virtual machine, as a configuration writes it."""
+"""The addresses of virtual machines and of a server that lends them, as a configuration writes them."""
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
 """Ports on which OSWorld's guest server, Chromium, VNC and VLC listen inside a virtual machine."""
@@ -31,3 +32,20 @@ def parse_address(text: str) -> MachineAddress:
         raise ValueError(f"expected host:port, or host:port:chromium-port:vlc-port, got {text!r}")
     names = ("server", "chromium", "vlc")
     return MachineAddress(host=host, **dict(zip(names, numbers or [SERVER_PORT], strict=False)))
+
+
+def machine_of(text: str) -> str:
+    """Return host and server port of an address in one spelling; empty if the address is not valid."""
+    try:
+        return str(parse_address(text)).lower()
+    except ValueError:
+        return ""
+
+
+def is_server_url(text: str) -> bool:
+    """Whether a text is the URL of a server: http or https, a host, and perhaps a port and a path."""
+    try:
+        found = urlsplit(text)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # a port that is none
+        return False

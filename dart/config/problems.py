@@ -180,6 +180,16 @@ def _about(description: str, default: Any) -> str:
     return f" ({known}{description.rstrip('.')})"
 
 
+def refused_keys(error: ValidationError) -> frozenset[str]:
+    """Return the dotted keys of the values that a model refused."""
+    return frozenset(".".join(_path(dict(detail))) for detail in error.errors(include_url=False))
+
+
+def is_about(key: str, others: Iterable[str]) -> bool:
+    """Whether a key is one of the others, is within one of them, or contains one of them."""
+    return any(f"{key}.".startswith(f"{one}.") or f"{one}.".startswith(f"{key}.") for one in others)
+
+
 def without_refused(data: Table, error: ValidationError, defaults: Table) -> Table:
     """Return the tables with every refused value replaced by its default, so that the rest can be checked."""
     cleaned = copy.deepcopy(data)

@@ -203,7 +203,7 @@ class OSWorldPoolSettings(Section):
     """Virtual machines that a server lends by DART's environment protocol (`provider = "pool"`)."""
 
     server: str = "http://127.0.0.1:50003"
-    """Address of the server."""
+    """Address of the server, as `http://HOST:PORT`."""
     token_variable: str = "DARTRL_POOL_TOKEN"
     """Name of the environment variable with the server's token. The token is never written to a file."""
     own_token: bool = False
@@ -331,7 +331,8 @@ class VllmSettings(Section):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Data type of the weights and of the computation."""
     max_tokens: Count = 8192
-    """Largest number of tokens of a prompt, its images and its answer together."""
+    """Largest number of tokens of a prompt, its images and its answer together. It must be greater than
+    context.answer_tokens."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory that vLLM reserves for weights and caches."""
     cpu_cache_gib: Annotated[float, Field(gt=0, le=MOST)] = 1.0
@@ -547,9 +548,10 @@ class CurationSettings(Section):
     """Time without a batch, or without work for environments, after which the cause is reported."""
     lease_s: Seconds = 120.0
     """Time within which an environment must finish a rollout or an evaluation episode. After it, another
-    environment gets the rollout or the episode."""
+    environment gets the rollout or the episode. It must be longer than environments.reset_deadline_s."""
     batch_lease_s: Seconds = 600.0
-    """Time for which the trainer may hold a batch before an error is reported."""
+    """Time for which the trainer may hold a batch before an error is reported. It must be longer than
+    training.update_deadline_s and training.checkpoint_deadline_s together."""
     max_attempts: Count = 5
     """Number of failed attempts after which a rollout is dropped, or an evaluation episode is left out of the
     rates. A fault of the task itself drops a rollout at once."""

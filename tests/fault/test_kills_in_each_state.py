@@ -87,11 +87,12 @@ FAST = [
     "supervision.root.max_restarts=10000",
     "supervision.environment_pool.shutdown_s=0.5",
     "supervision.environment_pool.breaker.enabled=false",
+    "supervision.rollout_pool.max_restarts=10000",
+    "supervision.environment_pool.max_restarts=10000",
     *(
         f"supervision.{child}.{limit}"
         for child in ("store", "curator", "rollout_pool", "weight_sync", "environment_pool", "trainer")
         for limit in (
-            "max_restarts=10000",
             "backoff.initial_s=0.01",
             "backoff.max_s=0.01",
             "hang_deadline_s=600.0",

@@ -16,6 +16,8 @@ from dart.config.config import (
 from dart.run.tree import limits_of
 from supervision.child_spec import Budget, Failure, Retirement
 
+OSWORLD_TASK = 'tasks.train=["osworld/os/b6781586-6346-41cd-935a-a6b1487918fc"]'
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -336,6 +338,37 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
             "supervision.store.breaker.enabled=true",
             "supervision.store.breaker.enabled must be false: only children of a pool can be quarantined",
         ),
+        (
+            "supervision.children.env-003.max_restarts=3",
+            "supervision.children.env-003.max_restarts has no effect: it limits all children of a pool "
+            "together; set supervision.environment_pool.max_restarts, or limits for kinds of failure of this "
+            "child in supervision.children.env-003.budgets",
+        ),
+        (
+            "supervision.children.rollout-0.max_failing=0.3",
+            "supervision.children.rollout-0.max_failing has no effect: it limits all children of a pool "
+            "together; set supervision.rollout_pool.max_failing,",
+        ),
+        (
+            "supervision.children.env-003.budgets.hang.max_restarts=3",
+            "supervision.children.env-003.budgets.hang.max_seconds must be greater than 0: without a window, "
+            "max_restarts = 3 has no effect",
+        ),
+        (
+            "supervision.trainer.budgets.hang.max_restarts=3",
+            "supervision.trainer.budgets.hang.max_seconds must be greater than 0: without a window, "
+            "max_restarts = 3 has no effect",
+        ),
+        (
+            "supervision.trainer.max_restarts=3",
+            "supervision.trainer.max_restarts has no effect: trainer is a child of the root, whose limit is "
+            "supervision.root.max_restarts; set that, or a limit for one kind of failure in "
+            "supervision.trainer.budgets",
+        ),
+        (
+            "supervision.store.max_failing=0.5",
+            "supervision.store.max_failing has no effect: store is not a pool; remove it",
+        ),
     ],
 )
 def test_what_is_said_of_one_child_is_checked_like_the_rest(override: str, problem: str) -> None:
@@ -382,6 +415,21 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
             "curation.lease_s",
             "longer than the 150 s that environments.latency may add to an episode of 30 steps",
         ),
+        (
+            ["curation.lease_s=20.0"],
+            "curation.lease_s",
+            "must be longer than environments.reset_deadline_s (20 s), which an episode may take to begin",
+        ),
+        (
+            ["training.update_deadline_s=480.0"],
+            "curation.batch_lease_s",
+            "longer than training.update_deadline_s and training.checkpoint_deadline_s together (600 s)",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.vllm.max_tokens=500"],
+            "rollout.vllm.max_tokens",
+            "must be greater than context.answer_tokens (500)",
+        ),
     ],
 )
 def test_settings_of_curation_that_do_not_go_together_are_refused(
@@ -390,6 +438,22 @@ def test_settings_of_curation_that_do_not_go_together_are_refused(
     problems = problems_of(None, *overrides)
 
     assert any(key in problem and text in problem for problem in problems), problems
+
+
+def test_lengths_and_leases_that_are_just_enough_are_accepted() -> None:
+    load_config(None, ["rollout.engine=vllm", "rollout.vllm.max_tokens=501", "curation.lease_s=20.1"])
+    load_config(None, ["training.update_deadline_s=479.0"])
+    load_config(None, ["rollout.vllm.max_tokens=500"])
+    load_config(None, ["training.update_deadline_s=480.0", "training.learner=none"])
+
+
+def test_a_refused_value_is_not_checked_against_the_others_as_if_it_were_the_default() -> None:
+    osworld = ("environments.kind=osworld", "environments.osworld.renew=keep")
+    addresses = f"environments.osworld.addresses={[f'a{index}' for index in range(8)]}"
+    (problem,) = problems_of(None, *osworld, addresses, "tasks.train=[]")
+    assert problem.startswith("--set: tasks.train must have at least 1 entries, got []")
+    (problem,) = problems_of(None, "environments.kind=deskop", "tasks.train=['desktop/editor-write']")
+    assert problem.startswith("--set: environments.kind must be")
 
 
 # ---- desktops and virtual machines ----
@@ -471,6 +535,28 @@ def test_a_file_has_the_last_word_on_the_limits_of_machines(tmp_path: Path) -> N
 )
 def test_what_does_not_go_together_on_desktops_is_said(overrides: list[str], says: str) -> None:
     assert any(says in problem for problem in problems_of(None, *overrides))
+
+
+@pytest.mark.parametrize("addresses", ['["a:1", "a:1"]', '["a:1", "A:1:9222"]', '["a", "a:5000"]'])
+def test_two_environments_are_not_given_the_same_machine(addresses: str) -> None:
+    osworld = ["environments.kind=osworld", "environments.osworld.renew=keep", "environments.count=2"]
+    found = problems_of(None, *osworld, f"environments.osworld.addresses={addresses}", OSWORLD_TASK)
+    machine = "a:5000" if "5000" in addresses else "a:1"
+    assert found == [
+        f"--set: environments.osworld.addresses names the machine {machine} 2 times, and two environments "
+        "cannot share one: name it once"
+    ]
+
+
+@pytest.mark.parametrize("server", ["foo", "foo:50003", "http://", "ftp://foo", "http://foo:port", ""])
+def test_a_server_of_machines_that_has_no_url_is_refused(server: str) -> None:
+    pool = ["environments.kind=osworld", "environments.osworld.provider=pool", OSWORLD_TASK]
+    (found,) = problems_of(None, *pool, f"environments.osworld.pool.server={server!r}")
+    assert found == (
+        "--set: environments.osworld.pool.server must be the address of a server, such as "
+        f"'http://127.0.0.1:50003', got {server!r}"
+    )
+    load_config(None, [*pool, "environments.osworld.pool.server=https://vms.example/dart"])
 
 
 def test_a_kind_of_environment_nobody_knows_changes_no_defaults() -> None:

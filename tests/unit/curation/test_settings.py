@@ -38,7 +38,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
         ("task_quarantine.enabled=false", "task_quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
-        ("batch_lease_s=30.0", "batch_lease_s", 30.0),
+        ("batch_lease_s=900.0", "batch_lease_s", 900.0),
     ],
 )
 def test_a_switch_puts_its_rule_in(override: str, rule: str, value: object) -> None:

@@ -1,0 +1,125 @@
+"""Checks of the section `[supervision]`: values that contradict each other, and keys that have no effect."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from dart.config import sections
+from dart.config.problems import explain
+from dart.config.sections import POOLS, ChildSettings, SupervisionSettings
+from dart.core.suggestions import did_you_mean, near
+
+if TYPE_CHECKING:
+    from dart.config.config import Config, Contradiction
+
+POOL_LIMITS = ("max_restarts", "max_seconds", "max_quarantined", "max_failing")
+"""Keys that limit all children of a supervisor together, so that one child has none of its own."""
+
+
+def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
+    """Yield a problem for each value of `[supervision]` that is wrong or has no effect."""
+    default = SupervisionSettings()
+    for name, child in config.supervision:
+        if not isinstance(child, ChildSettings):
+            continue
+        yield from _child_problems(f"supervision.{name}", child)
+        yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
+        if name not in POOLS.values():
+            yield from _single_problems(name, child, getattr(default, name))
+    yield from _children_problems(config)
+
+
+def _child_problems(key: str, child: ChildSettings) -> "Iterator[Contradiction]":
+    """Yield a problem for each value of a child that another value of it contradicts."""
+    if child.backoff.max_s < child.backoff.initial_s:
+        yield (
+            (f"{key}.backoff.max_s", f"{key}.backoff.initial_s"),
+            f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
+        )
+    for kind, budget in child.budgets:
+        if budget.max_restarts and not budget.max_seconds:
+            yield (
+                (f"{key}.budgets.{kind}.max_seconds", f"{key}.budgets.{kind}.max_restarts"),
+                f"must be greater than 0: without a window, max_restarts = {budget.max_restarts} has "
+                "no effect",
+            )
+
+
+def _restart_problems(key: str, child: ChildSettings, default: ChildSettings) -> "Iterator[Contradiction]":
+    """Yield a problem if a child has another `restart` than its default.
+
+    An actor of a run that is not restarted is missing until the run ends. `trainer` and `exploration` are
+    transient, because the run is over when they have ended.
+    """
+    reasons = {
+        "permanent": "without a restart, the actor is missing until the run ends",
+        "transient": "a permanent actor is started again even after it has finished its work",
+    }
+    if child.restart != default.restart:
+        yield (
+            (f"{key}.restart",),
+            f"must be {default.restart!r}, got {child.restart!r}: {reasons[default.restart]}; "
+            "leave the key out",
+        )
+
+
+def _single_problems(name: str, child: ChildSettings, default: ChildSettings) -> "Iterator[Contradiction]":
+    """Yield a problem for each limit of a pool that is set for a child of the root."""
+    if child.breaker.enabled:
+        yield (
+            (f"supervision.{name}.breaker.enabled",),
+            "must be false: only children of a pool can be quarantined; the pools are "
+            f"{', '.join(sorted(set(POOLS.values())))}",
+        )
+    for limit in POOL_LIMITS:
+        if getattr(child, limit) != getattr(default, limit):
+            yield (f"supervision.{name}.{limit}",), f"has no effect: {_limit_of_root(name, limit)}"
+
+
+def _limit_of_root(name: str, limit: str) -> str:
+    if limit in sections.RootSettings.model_fields:
+        budget = f"supervision.{name}.budgets"
+        return (
+            f"{name} is a child of the root, whose limit is supervision.root.{limit}; set that, or a limit "
+            f"for one kind of failure in {budget}"
+        )
+    return f"{name} is not a pool; remove it"
+
+
+def _children_problems(config: "Config") -> "Iterator[Contradiction]":
+    """Yield a problem for each entry of `supervision.children` that names no child, and for each of its
+    values that is not valid or has no effect."""
+    supervision = config.supervision
+    known = [f"env-{index:03d}" for index in range(config.environments.count)]
+    known += [f"rollout-{index}" for index in range(config.rollout.count)]
+    for child_id, different in supervision.children.items():
+        key = f"supervision.children.{child_id}"
+        if child_id not in known:
+            yield (key,), f"is not a child of a pool{did_you_mean(near(child_id, known))}"
+            continue
+        pool = supervision.pool_of(child_id)
+        try:
+            child = pool.updated(different)
+        except ValidationError as error:
+            for problem in explain(error, ChildSettings, {}, pool.model_dump(mode="json")):
+                yield (f"{key}.{problem.key}",), problem.text
+            continue
+        if child != pool:
+            yield from _child_problems(key, child)
+            yield from _restart_problems(key, child, ChildSettings())
+        yield from _pool_limits_of_child(key, _pool_name(child_id), different)
+
+
+def _pool_name(child_id: str) -> str:
+    return "environment_pool" if child_id.startswith("env-") else "rollout_pool"
+
+
+def _pool_limits_of_child(key: str, pool: str, different: Mapping[str, Any]) -> "Iterator[Contradiction]":
+    for limit in POOL_LIMITS:
+        if limit in different:
+            yield (
+                (f"{key}.{limit}",),
+                f"has no effect: it limits all children of a pool together; set supervision.{pool}.{limit}, "
+                f"or limits for kinds of failure of this child in {key}.budgets",
+            )
