@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,7 @@ from dart.preflight.requirements import (
     missing_browser,
     missing_packages,
     missing_policy,
+    unreadable_prompt,
 )
 
 GIB = 2**30
@@ -181,10 +183,9 @@ def browser(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def policy(target: CheckTarget) -> Iterator[CheckResult]:
-    """Check the checkpoint that training starts from."""
-    return _unless_missing(
-        "policy", missing_policy(target.config), lambda: str(target.config.training.policy)
-    )
+    """Check the checkpoint that training starts from, and the prompt that the policy is shown."""
+    missing = chain(missing_policy(target.config), unreadable_prompt(target.config))
+    return _unless_missing("policy", missing, lambda: str(target.config.training.policy))
 
 
 # ---- this machine ----

@@ -17,10 +17,10 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.config.gpus import absent_gpu_problems, gpus_here, shared_gpu_problems
+from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, shared_gpu_problems
 from dart.config.hub import NOTE, fetched_from
 from dart.config.sections import OSWorldSettings
-from dart.core.errors import UnavailableError
+from dart.core.errors import ConfigurationError, UnavailableError
 from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
@@ -30,6 +30,7 @@ from dart.environments.osworld.scoring_environment import EvaluatorsMissing, fin
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import INDEX, OtherLayout, weight_files
 from dart.policy.adapter_files import base_of, why_no_policy
+from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
@@ -227,6 +228,16 @@ def missing_policy(config: Config) -> Iterator[str]:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
 
 
+def unreadable_prompt(config: Config) -> Iterator[str]:
+    """Yield a message if an engine would read a prompt that `context.prompt` names, and cannot."""
+    if config.rollout.engine not in RUN_ON_GPUS:
+        return
+    try:
+        prompt_spec_of(config.context)
+    except ConfigurationError as error:
+        yield str(error)
+
+
 def _has_weights(folder: Path) -> bool:
     return (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
 
@@ -302,6 +313,7 @@ def require_installation(
         missing_packages,
         missing_browser,
         missing_policy,
+        unreadable_prompt,
         policy_without_hints,
         pointer_on_vllm,
         missing_trackers,
@@ -311,8 +323,11 @@ def require_installation(
 ) -> None:
     """Check that everything that a run needs is installed.
 
-    raises    UnavailableError with a line for each missing thing
+    raises    UnavailableError with a line for each missing thing; ConfigurationError instead if one of them
+              is a prompt, because no later start would find it
     """
-    missing = [problem for check in checks for problem in check(config)]
+    found = {check: list(check(config)) for check in checks}
+    missing = [problem for problems in found.values() for problem in problems]
     if missing:
-        raise UnavailableError("\n".join(missing))
+        error = ConfigurationError if found.get(unreadable_prompt) else UnavailableError
+        raise error("\n".join(missing))

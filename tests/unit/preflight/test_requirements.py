@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dart.config.config import Config, load_config
-from dart.core.errors import UnavailableError
+from dart.core.errors import ConfigurationError, UnavailableError
 from dart.policy.adapter_files import BasePolicy, write_base
 from dart.preflight import requirements
 from dart.preflight.requirements import (
@@ -20,6 +20,7 @@ from dart.preflight.requirements import (
     pointer_on_vllm,
     policy_without_hints,
     require_installation,
+    unreadable_prompt,
 )
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 
@@ -204,6 +205,31 @@ def test_an_engine_that_is_not_installed_is_missed_only_where_it_is_chosen(
     assert list(missing_packages(config_with())) == []
     [message] = missing_packages(config_with("rollout.engine=vllm"))
     assert "dartrl[vllm]" in message
+
+
+@pytest.mark.parametrize(
+    ("engine", "is_read"), [("transformers", True), ("vllm", True), ("simulated", False)]
+)
+def test_a_prompt_that_cannot_be_read_is_missed_where_an_engine_would_read_it(
+    engine: str, is_read: bool
+) -> None:
+    found = list(unreadable_prompt(config_with("context.prompt=uitars-15", f"rollout.engine={engine}")))
+
+    assert len(found) == is_read
+    for message in found:
+        assert message.startswith("context.prompt names 'uitars-15', which cannot be read")
+        assert "name a text file, or uitars-1.5" in message
+    assert list(unreadable_prompt(config_with("context.prompt=uitars-1.5"))) == []
+
+
+def test_a_wrong_prompt_is_an_error_of_the_configuration_that_names_all_else_that_is_missing() -> None:
+    config = config_with("context.prompt=uitars-15", "environments.executable=/no/browser")
+
+    with pytest.raises(ConfigurationError) as caught:
+        require_installation(config, checks=(missing_browser, unreadable_prompt))
+
+    assert "context.prompt names 'uitars-15'" in str(caught.value)
+    assert "/no/browser" in str(caught.value)
 
 
 def test_everything_that_is_missing_is_named_at_once() -> None:
