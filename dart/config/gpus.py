@@ -128,12 +128,13 @@ def absent_gpu_problems(config: "Config", here: Sequence[str]) -> Iterator[GpuPr
     """
     for key, named in _named_gpus(config):
         absent = [str(gpu) for gpu in named if not _is_among(str(gpu), here)]
+        others = f"name others, leave {key} empty to use all that are here"
+        instead = others if here else f"leave {key} empty to compute without GPUs"
         if absent:
             yield (
                 (key,),
-                f"names {_listed(absent)}, which this process cannot use: it has {_described(here)}; name "
-                f"others, leave {key} empty to use what is here, start the run where these GPUs are or, if "
-                f"they are here, list them in {VISIBLE}",
+                f"names {_listed(absent)}, which this process cannot use: it has {_described(here)}; "
+                f"{instead}, start the run where these GPUs are or, if they are here, list them in {VISIBLE}",
             )
 
 

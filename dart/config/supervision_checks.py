@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from dart.config import sections
 from dart.config.problems import explain
 from dart.config.sections import POOLS, ChildSettings, SupervisionSettings
 from dart.core.suggestions import did_you_mean, near
@@ -13,7 +12,10 @@ from dart.core.suggestions import did_you_mean, near
 if TYPE_CHECKING:
     from dart.config.config import Config, Contradiction
 
-POOL_LIMITS = ("max_restarts", "max_seconds", "max_quarantined", "max_failing")
+RESTART_LIMITS = ("max_restarts", "max_seconds")
+"""Keys of `POOL_LIMITS` that limit the restarts; the root has them, too."""
+
+POOL_LIMITS = (*RESTART_LIMITS, "max_quarantined", "max_failing")
 """Keys that limit all children of a supervisor together, so that one child has none of its own."""
 
 
@@ -78,7 +80,7 @@ def _single_problems(name: str, child: ChildSettings, default: ChildSettings) ->
 
 
 def _limit_of_root(name: str, limit: str) -> str:
-    if limit in sections.RootSettings.model_fields:
+    if limit in RESTART_LIMITS:
         budget = f"supervision.{name}.budgets"
         return (
             f"{name} is a child of the root, whose limit is supervision.root.{limit}; set that, or a limit "
@@ -118,8 +120,10 @@ def _pool_name(child_id: str) -> str:
 def _pool_limits_of_child(key: str, pool: str, different: Mapping[str, Any]) -> "Iterator[Contradiction]":
     for limit in POOL_LIMITS:
         if limit in different:
+            is_own = limit in RESTART_LIMITS
+            own = f", or limits for kinds of failure of this child in {key}.budgets" if is_own else ""
             yield (
                 (f"{key}.{limit}",),
-                f"has no effect: it limits all children of a pool together; set supervision.{pool}.{limit}, "
-                f"or limits for kinds of failure of this child in {key}.budgets",
+                "has no effect: it limits all children of a pool together; "
+                f"set supervision.{pool}.{limit}{own}",
             )

@@ -347,7 +347,7 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
         (
             "supervision.children.rollout-0.max_failing=0.3",
             "supervision.children.rollout-0.max_failing has no effect: it limits all children of a pool "
-            "together; set supervision.rollout_pool.max_failing,",
+            "together; set supervision.rollout_pool.max_failing",
         ),
         (
             "supervision.children.env-003.budgets.hang.max_restarts=3",

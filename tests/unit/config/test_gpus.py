@@ -152,6 +152,7 @@ def test_where_there_is_no_gpu_every_named_one_is_absent(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     found = absent(config(count=1, engines_on=(0,)))
     assert found.startswith(f"rollout.gpus names GPU 0, which this process cannot use: it has none ({reason}")
+    assert "; leave rollout.gpus empty to compute without GPUs, start the run where these GPUs are" in found
 
 
 def test_a_run_that_names_no_gpu_or_uses_none_misses_none() -> None:
