@@ -33,14 +33,15 @@ class GpuAssignment:
 def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> tuple[str, ...]:
     """Return the names of the GPUs that this process may use.
 
-    These are the GPUs in CUDA_VISIBLE_DEVICES (none if it is empty); if that variable is not set, every
-    NVIDIA device in the folder `devices`.
+    These are the GPUs in CUDA_VISIBLE_DEVICES (none if it is empty); if that variable is not set, the numbers
+    from 0 of as many GPUs as the folder `devices` has. CUDA numbers GPUs without gaps: in a container that
+    was given only /dev/nvidia3, this GPU has the number 0.
     """
     visible = (os.environ if environment is None else environment).get(VISIBLE)
     if visible is not None:
         return tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
-    numbers = (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*"))
-    return tuple(sorted((number for number in numbers if number.isdigit()), key=int))
+    found = [path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()]
+    return tuple(map(str, range(len(found))))
 
 
 def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
@@ -161,7 +162,7 @@ def _listed(gpus: Sequence[str]) -> str:
 def _described(here: Sequence[str]) -> str:
     visible = os.environ.get(VISIBLE)
     if visible is None:
-        return _listed(here) if here else "none (there is no /dev/nvidia0)"
+        return _listed(here) if here else "none (there is no device /dev/nvidia*)"
     return f"{_listed(here)} ({VISIBLE}={visible})" if here else f"none ({VISIBLE} is empty)"
 
 

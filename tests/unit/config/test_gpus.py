@@ -115,9 +115,14 @@ def test_where_there_is_no_gpu_nothing_is_dealt_twice() -> None:
 def test_what_the_process_was_told_counts_before_what_the_machine_has(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    assert gpus_here({}, tmp_path) == ("0", "2", "10")
+    assert gpus_here({}, tmp_path) == ("0", "1", "2"), "CUDA numbers them without gaps"
     assert gpus_here({"CUDA_VISIBLE_DEVICES": "3, GPU-8932f937"}, tmp_path) == ("3", "GPU-8932f937")
     assert gpus_here({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
+
+
+def test_a_container_that_was_given_the_fourth_gpu_has_number_0(tmp_path: Path) -> None:
+    (tmp_path / "nvidia3").touch()
+    assert gpus_here({}, tmp_path) == ("0",)
 
 
 def test_a_process_sees_its_own_in_the_order_of_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +146,7 @@ def test_each_named_gpu_that_is_not_here_is_reported_with_its_key(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("visible", "reason"), [("", "CUDA_VISIBLE_DEVICES is empty"), (None, "there is no /dev/")]
+    ("visible", "reason"), [("", "CUDA_VISIBLE_DEVICES is empty"), (None, "there is no device /dev/")]
 )
 def test_where_there_is_no_gpu_every_named_one_is_absent(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, reason: str
