@@ -296,12 +296,15 @@ class Board:
         """
         if not 1 <= slots <= MAX_SLOTS:
             raise ActorError(f"a board has 1 to {MAX_SLOTS:,} rows, got {slots:,}")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        # Whoever has the old file mapped keeps it: one that got shorter would end the reader by SIGBUS.
+        new = path.with_name(f".{path.name}.new")
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.fchmod(fd, 0o600)  # it may have been there before
         os.ftruncate(fd, size_bytes(slots))
         # A write to a page that has no place on a full disk would end the writer by SIGBUS.
         os.posix_fallocate(fd, slots * SLOT_BYTES, size_bytes(slots) - slots * SLOT_BYTES)
         os.close(fd)
+        new.replace(path)
         return cls(path)
 
     def close(self) -> None:

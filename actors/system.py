@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import signal
 import socket
 import threading
@@ -105,6 +106,7 @@ class ActorSystem:
         # other process.
         self._held_port = _hold_port(port)
         self.port = int(self._held_port.getsockname()[1])
+        _set_aside_crashes(run_dir)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(mode=0o700, exist_ok=True)
         # A new key for each start: recorded frames of an earlier system are refused.
@@ -399,6 +401,17 @@ def _make_private(folder: Path) -> None:
             f"{folder} belongs to user {owner}; use a folder of the user who starts the run"
         )
     folder.chmod(0o700)
+
+
+def _set_aside_crashes(run_dir: Path) -> None:
+    """Move the crash files of the system before to `crash.earlier`, and remove those of the one before that.
+
+    Incarnations are counted anew by each system: its files would be taken for those of this one.
+    """
+    earlier = run_dir / "crash.earlier"
+    if (run_dir / "crash").exists():
+        shutil.rmtree(earlier, ignore_errors=True)
+        (run_dir / "crash").rename(earlier)
 
 
 def _hold_port(port: int | None) -> socket.socket:

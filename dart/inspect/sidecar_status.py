@@ -44,12 +44,12 @@ def beat(paths: RunPaths, name: str) -> None:
     os.utime(_file(paths, name))
 
 
-def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
-    """Return the seconds since a sidecar's last sign of life; 0 before its first."""
+def last_beat_unix_s(paths: RunPaths, name: str) -> float | None:
+    """Return the time of a sidecar's last sign of life, by the wall clock; None before its first."""
     try:
-        return now_unix_s - _file(paths, name).stat().st_mtime
+        return _file(paths, name).stat().st_mtime
     except FileNotFoundError:
-        return 0.0
+        return None
 
 
 def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:

@@ -213,6 +213,7 @@ def _watch(
                 poller.poll()
             with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
                 listener.show(reader.read())
+            listener.turn()
             signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + site.stop_deadline_s

@@ -87,13 +87,16 @@ class Daemon(RunListener):
             self._is_up = True
             self.log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
             notify(READY=1)
-        if not self._is_up:  # the actors have deadlines of their own
-            notify(EXTEND_TIMEOUT_USEC=round(START_STEP_S * 1e6))
         notify(STATUS=status_line(snapshot))
-        cut(self._paths.daemon_output, self._output_bytes)
-        if self._is_up:  # a root that is starting its children answers no request
-            self._feed()
         self._log_progress(snapshot)
+
+    def turn(self) -> None:
+        """Show the service manager a sign of life, also while the record is away: the actors wait for it."""
+        cut(self._paths.daemon_output, self._output_bytes)
+        if self._is_up:
+            self._feed()
+        else:  # a root that is starting its children answers no request; they have deadlines of their own
+            notify(EXTEND_TIMEOUT_USEC=round(START_STEP_S * 1e6))
 
     def stopping(self, number: int, deadline_s: float) -> None:
         notify(STOPPING=1, STATUS="draining", EXTEND_TIMEOUT_USEC=round(deadline_s * 1e6))

@@ -37,6 +37,10 @@ class RunListener:
         """Called about every second with a snapshot, until the supervision tree has ended."""
         self._show(snapshot)
 
+    def turn(self) -> None:
+        """Called about every second until the supervision tree has ended, also while the record cannot be
+        read and `show` is not called."""
+
     def stopping(self, number: int, deadline_s: float) -> None:
         """Called once when the first signal, with this number, has arrived and the run drains.
 

@@ -22,6 +22,9 @@ SILENT_S = 15.0
 """Seconds without a new announcement after which a control node counts as lost. A control node renews its
 announcement in the record every five seconds."""
 
+WATCH_S = 11.0
+"""The least number of seconds to wait for an announcement, however old the last one seems: two periods."""
+
 LOOK_S = 0.5
 
 
@@ -90,9 +93,9 @@ def _refuse_living(
     """Wait until a control node is silent for SILENT_S. Raise RunDirectoryError if it announces itself again.
 
     silent_s   age of the last announcement, by the clocks of both machines; only the rest of SILENT_S is
-               waited
+               waited, but at least WATCH_S, because the clocks may differ
     """
-    left_s = min(SILENT_S, SILENT_S - silent_s)
+    left_s = min(SILENT_S, max(WATCH_S, SILENT_S - silent_s))
     now: ControlNode | None = node
     while now is not None and now.ended_unix_s is None and left_s > 0.0:
         sleep(LOOK_S)

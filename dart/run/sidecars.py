@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from actors.log import log_to, take_over_logging
-from actors.process import die_with_parent
+from actors.process import die_with_parent, exit_reason_of
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import (
@@ -27,9 +27,9 @@ from dart.inspect.sidecar_status import (
     TRACKING,
     WEB,
     Sidecar,
+    last_beat_unix_s,
     read_sidecar,
     remove_sidecar,
-    silent_s,
     write_sidecar,
 )
 from dart.telemetry.emit import EventEmitter, emit
@@ -103,7 +103,7 @@ def _end_reason(paths: RunPaths, name: str, code: int) -> str:
     code   the exit code; negative for a signal
     """
     if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
+        return f"ended by {exit_reason_of(code)}"
     with suppress(OSError):
         said = _stderr_of(paths, name).read_bytes()[-REASON_BYTES:].decode(errors="replace").strip()
         if said:
@@ -136,6 +136,8 @@ class SidecarSupervisor:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._kill_reasons: dict[str, str] = {}
         self._reported: dict[str, Sidecar] = {}
+        self._beats: dict[str, tuple[float | None, float]] = {}
+        """By sidecar: the time of its last sign of life, and when that was first seen by `clock`."""
 
     def __enter__(self) -> Self:
         return self
@@ -167,12 +169,22 @@ class SidecarSupervisor:
                 self._ended(id_, self._kill_reasons.pop(id_, "") or _end_reason(self._paths, id_, code))
 
     def _examine(self, id_: str) -> None:
-        child, age_s = self._core.children[id_], silent_s(self._paths, id_, time.time())
+        child, age_s = self._core.children[id_], self._silent_s(id_)
         if age_s > child.spec.hang_deadline_s:
             why = f"no sign of life for {age_s:.0f} s"
             self._carry_out(self._core.hung(id_, child.incarnation, why))
         elif (status := read_sidecar(self._paths, id_)) is not None:
             self._report(status)
+
+    def _silent_s(self, id_: str) -> float:
+        """The seconds since a sidecar's last sign of life was seen; 0 before its first.
+
+        A step of the wall clock, by which files are dated, changes nothing.
+        """
+        beat_unix_s, now_s = last_beat_unix_s(self._paths, id_), self._clock()
+        if self._beats.get(id_, (None, 0.0))[0] != beat_unix_s:
+            self._beats[id_] = beat_unix_s, now_s
+        return now_s - self._beats[id_][1] if beat_unix_s is not None else 0.0
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

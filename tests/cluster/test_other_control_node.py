@@ -42,8 +42,8 @@ def test_the_new_directory_has_the_configuration_and_the_used_time(
     paths = RunPaths(tmp_path / "run")
     assert is_taken_over(config, paths)
     waited: list[float] = []
-    take_over(config, paths, unix_s=lambda: SEEN_UNIX_S + 5.0, sleep=waited.append)
-    assert sum(waited) == SILENT_S - 5.0
+    take_over(config, paths, unix_s=lambda: SEEN_UNIX_S + 2.0, sleep=waited.append)
+    assert sum(waited) == SILENT_S - 2.0
     assert session_file(paths).read_text() == NODE.session
     assert paths.record == address
     assert not is_taken_over(config, paths)

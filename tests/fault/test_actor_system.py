@@ -9,6 +9,7 @@ import os
 import pickle
 import resource
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -20,9 +21,11 @@ import pytest
 
 from actors import thespian_base
 from actors.errors import ActorDied, SystemStartFailed
+from actors.last_words import crash_file
 from actors.process import MANY_FILES, start_ticks
 from actors.system import ActorSystem, RootSpec
-from supervision.child_spec import ChildSpec
+from supervision.child_spec import ChildSpec, SupervisorFlags
+from supervision.supervisor import supervisor_args
 from tests.fault.actors_under_test import (
     PATIENCE_S,
     Echo,
@@ -61,6 +64,27 @@ def test_a_root_that_cannot_start_is_told_apart_from_a_slow_one() -> None:
         system.board.close()
     assert "No module named 'no_such_module'" in said
     shutil.rmtree(folder)
+
+
+def test_what_an_actor_of_an_earlier_system_said_is_not_taken_for_the_words_of_this_one() -> None:
+    with tempfile.TemporaryDirectory(prefix="fault-", dir="/tmp") as made:
+        folder = Path(made)
+        (folder / "mail").mkdir()
+        (folder / "crash").mkdir()
+        crash_file(folder, "a", 1, "txt").write_text("RuntimeError: of an earlier start")
+        root = RootSpec(
+            name="root",
+            actor="supervision.supervisor:Supervisor",
+            args=supervisor_args(SupervisorFlags(), (worker("a"),)),
+        )
+        with sockets_left_to_the_collector():
+            system = ActorSystem(folder, folder / "mail", root)
+        with system:
+            system.await_ready("a", deadline_s=PATIENCE_S)
+            os.kill(system.vitals("a").pid, signal.SIGKILL)
+            system.await_ready("a", incarnation=2, deadline_s=PATIENCE_S)
+            assert system.vitals("a").last_reason == "SIGKILL"
+        assert (folder / "crash.earlier" / "a.1.txt").exists()
 
 
 # ---- foreign bytes ----

@@ -46,6 +46,11 @@ class Around:
 
     warning = error = info
 
+    def look(self, found: RunSnapshot) -> None:
+        """What happens about every second."""
+        self.daemon.show(found)
+        self.daemon.turn()
+
     def words(self, name: str) -> list[Any]:
         return [fields[name] for fields in self.told if name in fields]
 
@@ -77,8 +82,16 @@ def test_it_is_ready_once_when_the_whole_tree_is(around: Around) -> None:
 
 def test_the_watchdog_is_fed_only_after_an_answer_and_no_more_often_than_needed(around: Around) -> None:
     for around.now_s in (0.0, 5.0, 10.0):
-        around.daemon.show(snapshot())
+        around.look(snapshot())
     assert around.words("WATCHDOG") == [1, 1]
+
+
+def test_while_the_record_is_away_the_watchdog_is_fed_all_the_same(around: Around) -> None:
+    around.look(snapshot())
+    for around.now_s in (10.0, 20.0):
+        around.daemon.turn()
+
+    assert around.words("WATCHDOG") == [1, 1, 1]
 
 
 def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around: Around) -> None:
@@ -89,7 +102,7 @@ def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around:
         WELL,
     ):
         around.now_s += 10.0
-        around.daemon.show(snapshot())
+        around.look(snapshot())
 
     assert around.words("WATCHDOG") == [1, 1]
     assert [event for event in around.events if event.startswith("root_")] == [
@@ -100,7 +113,7 @@ def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around:
 
 def test_nobody_is_asked_before_the_tree_is_up(around: Around) -> None:
     around.answer = SilentError("it is starting")
-    around.daemon.show(snapshot(is_ready=False))
+    around.look(snapshot(is_ready=False))
 
     assert around.events == ["run_stands"]
     assert around.words("EXTEND_TIMEOUT_USEC") == [120_000_000]
@@ -175,7 +188,7 @@ def test_what_its_processes_say_past_their_logs_is_bounded(
     for number in range(100):
         with paths.daemon_output.open("a") as output:
             output.write(f"a warning of a library, number {number}\n")
-        daemon.show(snapshot())
+        daemon.turn()
 
     kept = sorted(paths.logs.glob("daemon.output*"))
     assert sum(file.stat().st_size for file in kept) <= 300

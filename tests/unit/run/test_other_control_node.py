@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import Config
+from dart.core.errors import RunDirectoryError
 from dart.core.run_directory import RunPaths
 from dart.run import other_control_node
+from dart.run.other_control_node import WATCH_S
 from dart.store.control_node import ControlNode
 from tests.control_node import NODE
 
@@ -24,6 +26,27 @@ def test_a_copied_run_directory_without_a_lock_starts_if_the_control_node_of_the
         looked.append(address)
         return node
 
+    waits: list[float] = []
     monkeypatch.setattr(other_control_node, "read_control_node", read_control_node)
+    monkeypatch.setattr(time, "sleep", waits.append)
     other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
-    assert len(looked) == 1, "the control node was silent for long enough"
+    assert sum(waits) == WATCH_S, "the clocks may differ, so two announcements are waited for"
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 10.0, 16.0, 3600.0])
+def test_a_control_node_that_lives_is_seen_however_far_ahead_the_clock_of_this_machine_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
+    now_s = [time.time()]
+
+    def read_control_node(address: object) -> ControlNode:
+        return replace(NODE, seen_unix_s=now_s[0] // 5.0 * 5.0 - ahead_s)
+
+    def wait(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(other_control_node, "read_control_node", read_control_node)
+    monkeypatch.setattr(time, "sleep", wait)
+    with pytest.raises(RunDirectoryError, match="its control node answers at"):
+        other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))

@@ -10,7 +10,14 @@ import pytest
 
 from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Sidecar, beat, read_sidecar, remove_sidecar, silent_s, write_sidecar
+from dart.inspect.sidecar_status import (
+    Sidecar,
+    beat,
+    last_beat_unix_s,
+    read_sidecar,
+    remove_sidecar,
+    write_sidecar,
+)
 from dart.run import sidecars
 from dart.run.sidecars import HANG_DEADLINE_S, SidecarSupervisor, sidecar_spec
 from dart.telemetry.events import SIDECAR_UP
@@ -143,7 +150,7 @@ def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     world.beside.poll()
     assert world.started[0].returncode is None
 
-    os.utime(world.paths.root / "web.json", (0.0, 0.0))
+    world.now_s += HANG_DEADLINE_S + 1.0
     world.beside.poll()
 
     assert world.started[0].signals == [signal.SIGKILL]
@@ -151,6 +158,26 @@ def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     name, is_well, text = world.recorded[-1]
     assert (name, is_well) == ("web", False)
     assert text.startswith("killed: no sign of life for ")
+
+
+def test_a_step_of_the_clock_that_dates_its_signs_of_life_kills_none(world: World) -> None:
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
+    for beat_unix_s in (0.0, 4e9, 0.0):
+        os.utime(world.paths.root / "web.json", (beat_unix_s, beat_unix_s))
+        world.now_s += HANG_DEADLINE_S - 1.0
+        world.beside.poll()
+
+    assert world.started[0].signals == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGRTMIN + 1])
+def test_one_that_was_ended_by_any_signal_is_started_again(world: World, number: int) -> None:
+    world.beside.poll()
+    world.started[-1].returncode = -number
+    world.beside.poll()
+
+    assert world.recorded[-1][2].startswith("ended by ")
 
 
 def test_one_that_cannot_be_started_does_not_end_the_run(
@@ -208,12 +235,14 @@ def test_what_one_said_holds_only_while_that_very_process_runs(
 
 def test_a_sign_of_life_counts_from_the_first_word_on(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    assert silent_s(paths, "web", 1e12) == 0.0
+    assert last_beat_unix_s(paths, "web") is None
     write_sidecar(paths, Sidecar(name="web", is_well=True, text="here"))
     os.utime(tmp_path / "web.json", (1000.0, 1000.0))
-    assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) == HANG_DEADLINE_S
+    assert last_beat_unix_s(paths, "web") == 1000.0
 
     beat(paths, "web")
-    assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) < 0.0
+    now = last_beat_unix_s(paths, "web")
+    assert now is not None
+    assert now > 1000.0
     remove_sidecar(paths, "web")
     remove_sidecar(paths, "web")
