@@ -11,6 +11,7 @@ lock is an flock, which every process of the run inherits. So it is free when th
     store.db      the record                        curve.png     the learning curve
     blobs/        screenshots, steps: by hash           scratch/      browser profiles, deleted at the end
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
+    crash.earlier/  what crash/ was when the run was started last
     judgements/   scores of OSWorld's evaluators, and what they read
     signals       the signals by which the run was asked to end
 """

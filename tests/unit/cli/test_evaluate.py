@@ -27,6 +27,7 @@ def test_a_checkpoint_that_does_not_exist_is_named_again_as_the_argument(tmp_pat
 
 def test_a_damaged_checkpoint_is_named_again_as_the_argument(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[]")
+    (tmp_path / "model.safetensors").touch()
 
     ended = CliRunner().invoke(app, ["eval", str(tmp_path)])
 
