@@ -218,15 +218,20 @@ class Commands:
         async with self._changing:
             for pool in sizes:
                 await self._reach(pool, call)
-            failed, size = [], []
-            for pool, count in sizes.items():
-                new = self._definition.sized(pool, count)
-                self._refuse_unfit(new)
-                failed += self._adopt(new) + await self._resize(pool)
-                size.append(f"{len(await self._children(pool))} {POOL_WORDS[pool]}")
+            new = self._definition.sized(sizes)
+            self._refuse_unfit(new)  # all sizes together, before anything changes
+            failed = self._adopt(new)
+            for pool in sizes:
+                failed += await self._resize(pool)
+            size = await self._sizes_text(sizes)
         if failed:
-            raise NotDone(f"the run has {' and '.join(size)}, not what was asked for: {'; '.join(failed)}")
-        return " and ".join(size)
+            raise NotDone(f"the run has {size}, not what was asked for: {'; '.join(failed)}")
+        return size
+
+    async def _sizes_text(self, pools: Iterable[str]) -> str:
+        """Return how many children some pools have now, such as `3 environments and 2 rollouts`."""
+        sizes = [f"{len(await self._children(pool))} {POOL_WORDS[pool]}" for pool in pools]
+        return " and ".join(sizes)
 
     def _refuse_unfit(self, new: Config) -> None:
         """Raise NotDone if the configuration is not valid, or its engines do not fit on the GPUs.
@@ -307,18 +312,40 @@ class Commands:
     async def _reload(self, call: Reload) -> str:
         async with self._changing:
             new, plan = self._planned()
-            for supervisor in dict.fromkeys(change.supervisor for change in plan.changes):
-                await self._reach(supervisor, call)  # all of them, before anything changes
             old = self._definition.config
             resized = [pool for pool in SECTIONS if size_of(new, pool) != size_of(old, pool)]
+            for supervisor in dict.fromkeys([*(change.supervisor for change in plan.changes), *resized]):
+                await self._reach(supervisor, call)  # all of them, before anything changes
             if ROLLOUT_POOL in resized:
                 self._refuse_unfit(new)
             failed = await self._apply(plan.changes) + self._adopt(new)
             for pool in resized:
                 failed += await self._resize(pool)
-        if failed:
-            raise NotDone(f"{plan}; but this could not be applied: {'; '.join(failed)}")
-        return str(plan)
+            others = [pool for pool in SECTIONS if pool not in resized]
+            repaired, unrepaired = await self._repair(others, call)
+            size = f"; the run has {await self._sizes_text(repaired)} again" if repaired else ""
+        if failed or unrepaired:
+            raise NotDone(f"{plan}{size}; but this could not be applied: {'; '.join(failed + unrepaired)}")
+        return f"{plan}{size}"
+
+    async def _repair(self, pools: Iterable[str], call: Reload) -> tuple[list[str], list[str]]:
+        """Resize the pools whose children are not those of the configuration, as after a failed resize.
+
+        Returns the pools that were resized, and a line for each failure. A pool that does not answer is such
+        a failure, and the others are resized.
+        """
+        repaired, failed = [], []
+        for pool in pools:
+            try:
+                await self._reach(pool, call)
+                if set(await self._children(pool)) == self._definition.children(pool).keys():
+                    continue
+                problems = await self._resize(pool)
+            except (AskError, MailboxFull) as error:
+                problems = [f"the number of {POOL_WORDS[pool]} could not be checked: {error}"]
+            repaired += [] if problems else [pool]
+            failed += problems
+        return repaired, failed
 
     def _planned(self) -> tuple[Config, reload.ReloadPlan]:
         """Read the configuration again and plan how to apply it. Raises NotDone if this is not possible."""

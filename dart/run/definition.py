@@ -59,11 +59,13 @@ class RunDefinition:
         """Whether this machine has the supervisor of a pool; false on a cluster, where nodes share a pool."""
         return pool in supervisors(self.tree_of(self.config))
 
-    def sized(self, pool: str, count: int) -> Config:
-        """Return the current configuration with `count` as the size of a pool."""
-        section = SECTIONS[pool]
-        resized = getattr(self.config, section).model_copy(update={"count": count})
-        return self.config.model_copy(update={section: resized})
+    def sized(self, sizes: Mapping[str, int]) -> Config:
+        """Return the current configuration with other sizes for some pools, by the name of the pool."""
+        sections = {
+            SECTIONS[pool]: getattr(self.config, SECTIONS[pool]).model_copy(update={"count": count})
+            for pool, count in sizes.items()
+        }
+        return self.config.model_copy(update=sections)
 
 
 def size_of(config: Config, pool: str) -> int:

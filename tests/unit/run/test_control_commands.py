@@ -240,7 +240,7 @@ def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tr
         ["env-000", "env-001", "env-002"],
         ["rollout-0", "rollout-1"],
     )
-    assert [(one.environments.count, one.rollout.count) for one in tree.kept] == [(3, 1), (3, 2)]
+    assert [(one.environments.count, one.rollout.count) for one in tree.kept] == [(3, 2)]
 
 
 def test_an_engine_that_is_taken_away_answers_first_what_it_was_asked(tree: Tree) -> None:
@@ -276,6 +276,21 @@ def test_engines_that_do_not_fit_on_the_gpus_are_refused_with_the_sum(
     assert answer.outcome is ControlOutcome.REFUSED
     assert "3 engines x 1 + 1 for the trainer = 4 GPUs, and 3 are on this machine" in answer.text
     assert tree.engines == ["rollout-0", "rollout-1"]
+
+
+def test_of_two_sizes_of_which_one_is_refused_neither_changes(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_commands, "gpus_here", lambda: ("0", "1", "2"))
+    chosen = ["environments.count=2", 'rollout.engine="vllm"', "rollout.vllm.memory=0.9"]
+    tree.definition.config = tree.definition.as_started = load_config(None, chosen)
+
+    answer = tree.answer(Scale(environments=5, rollouts=3))
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert answer.text.startswith("nothing was changed: rollout.")
+    assert (tree.environments, tree.engines) == (["env-000", "env-001"], ["rollout-0"])
+    assert tree.kept == []
 
 
 def test_a_reloaded_file_changes_the_number_of_engines(tree: Tree) -> None:
@@ -412,6 +427,37 @@ def test_a_file_that_is_wrong_changes_nothing(tree: Tree) -> None:
 
 def test_a_file_that_did_not_change_says_so(tree: Tree) -> None:
     assert reloaded(tree) == ControlAnswer(ControlOutcome.DONE, "no key of the configuration has changed")
+
+
+def test_a_reload_starts_the_children_that_an_earlier_one_could_not_start(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(environment: Environment) -> None:
+        if environment.identity.name in ("env-002", "env-003"):
+            raise RuntimeError("no memory")
+
+    monkeypatch.setattr(Environment, "on_start", out_of_memory)
+    assert reloaded(tree, "environments.count=4").outcome is ControlOutcome.REFUSED
+    assert tree.environments == ["env-000", "env-001"]
+    monkeypatch.undo()
+
+    answer = reloaded(tree, "environments.count=4")
+
+    assert answer.outcome is ControlOutcome.DONE
+    assert answer.text == "no key of the configuration has changed; the run has 4 environments again"
+    assert tree.environments == ["env-000", "env-001", "env-002", "env-003"]
+
+
+def test_a_pool_that_hangs_and_whose_size_stays_does_not_keep_other_limits_from_changing(tree: Tree) -> None:
+    tree.bench.hang("rollout_pool")
+    changed = "supervision.environment_pool.max_restarts=77"
+    tree.file = load_config(None, ["environments.count=2", changed])
+
+    answer = tree.answer(Reload(wait_ms=4000), for_s=4.0)
+
+    assert tree.bench.actor("environment_pool")._core.flags.max_restarts == 77
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert "the number of rollouts could not be checked: 'rollout_pool' did not answer" in answer.text
 
 
 def test_while_a_supervisor_hangs_no_other_is_told_anything(tree: Tree) -> None:
