@@ -5,6 +5,7 @@ completion fast, this module does not read the record and does not import the Py
 configuration.
 """
 
+import json
 import time
 import tomllib
 from collections import Counter, defaultdict
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.board import LAUNCHER, LIVING, ActorState, Vitals, rows_of
+from actors.process import start_ticks
 from dart.core.errors import NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import ancestors_of, restarts_by_child
@@ -36,17 +38,35 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
     return actor_rows(run_dir, rows_of(paths.board), windows_s(written_config(run_dir)))
 
 
-def is_of_earlier_part(paths: RunPaths) -> bool:
-    """Whether an earlier start of the run wrote the board that is in the run directory.
+def is_of_earlier_part(paths: RunPaths, pid: int | None) -> bool:
+    """Whether an earlier start of the run wrote the board, so that no actor of the present start is on it.
 
-    A start takes the lock first and creates its board later. So a board that is older than the lock belongs
-    to an earlier start: the process that holds the lock has not started its actors yet. False without a
-    board.
+    A start takes the lock, creates its board, and names its launcher in processes.json once the root is up.
+    The file is deleted when the actors have ended. So it names the holder of the lock while actors are up.
+    Without the file the run is starting or ending, and the start time of the root decides. No wall clock is
+    read, because a clock may be set back.
+
+    pid   the holder of the lock; 0 if it has not written its pid yet, None if the run is not running
     """
-    if not paths.board.exists():
+    if pid is None or not paths.board.exists():
         return False
+    holder_ticks = 0 if paths.mirror_of.exists() else start_ticks(pid)
+    launcher = _launcher(paths)
+    if launcher is not None:
+        launcher_pid, ticks = launcher
+        is_reused_pid = 0 not in (ticks, holder_ticks) and ticks != holder_ticks
+        return launcher_pid != pid or is_reused_pid
     root = next((row for row in rows_of(paths.board) if row.parent == LAUNCHER), None)
-    return root is None or root.started_unix_s < paths.lock.stat().st_mtime
+    return pid == 0 or root is None or root.pid_start_ticks < holder_ticks
+
+
+def _launcher(paths: RunPaths) -> tuple[int, int] | None:
+    """Return pid and start time in ticks of the launcher in processes.json; None if no actors are up."""
+    try:
+        pid, ticks = json.loads((paths.root / "processes.json").read_bytes())["launcher"]
+    except (FileNotFoundError, KeyError, TypeError, ValueError):  # none, or not written to its end
+        return None
+    return int(pid), int(ticks)
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:

@@ -17,7 +17,6 @@ from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
 from dart.inspect.logs import LogLine, parse
-from dart.inspect.processes import UNREACHABLE, state_of_main
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.run.mirror import fetch_logs
@@ -103,8 +102,7 @@ class RunView:
 
     def _refuse_earlier_board(self) -> None:
         """Raise TemporaryError while the run is starting and the board is still that of its last start."""
-        is_unreachable = state_of_main(self.paths.root, self.pid or 0) == UNREACHABLE
-        if self.pid is not None and is_of_earlier_part(self.paths) and not is_unreachable:
+        if is_of_earlier_part(self.paths, self.pid):
             who = f" as process {self.pid}" if self.pid else ""
             raise TemporaryError(
                 f"the run in {self.paths.title} is starting{who}; none of its actors is up yet"

@@ -1,5 +1,6 @@
 """Actors as the board, the kernel and the reports show them."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from actors.board import ActorState, Board
 from actors.process import parse_stat, start_ticks
 from dart.core.errors import NotRunningError, UsageError
+from dart.core.run_directory import RunPaths
 from dart.inspect import actor_table
 from dart.inspect.processes import ProcessState, parse, process_at
 from dart.inspect.snapshot import ActorRow
@@ -155,3 +157,65 @@ def test_an_unknown_actor_is_told_what_looks_like_it(board: Board, tmp_path: Pat
 def test_a_run_that_never_had_actors_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotRunningError, match="has no board of its actors"):
         actor_table.read_actors(tmp_path)
+
+
+# ---- of which start of the run a board is ----
+
+EARLIER_TICKS = 1
+"""A start time at which no process of this test started."""
+
+
+def started(paths: RunPaths, launcher: tuple[int, int] | None, root_ticks: int | None = None) -> None:
+    """Leave the files of a start: the board, and processes.json while its actors are up."""
+    board = Board.create(paths.board)
+    show(board, "root", "launcher", ActorState.RUNNING, pid_start_ticks=root_ticks or 0)
+    board.close()
+    if launcher is not None:
+        (paths.root / "processes.json").write_text(json.dumps({"launcher": launcher}))
+
+
+OWN = os.getpid()
+
+
+def test_a_clock_that_was_set_back_during_the_start_hides_no_board(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    started(paths, (OWN, start_ticks(OWN)))
+    paths.lock.write_text(f"{OWN}\n")
+    os.utime(paths.lock, (4e9, 4e9))
+    assert not actor_table.is_of_earlier_part(paths, OWN)
+
+
+@pytest.mark.parametrize(
+    "launcher", [(OWN + 1, start_ticks(OWN)), (OWN, EARLIER_TICKS)], ids=["another pid", "the same pid again"]
+)
+def test_a_board_whose_launcher_is_not_the_holder_of_the_lock_is_of_an_earlier_start(
+    tmp_path: Path, launcher: tuple[int, int]
+) -> None:
+    started(RunPaths(tmp_path), launcher)
+    assert actor_table.is_of_earlier_part(RunPaths(tmp_path), OWN)
+
+
+def test_while_no_actors_are_up_a_board_is_of_this_start_if_its_root_began_after_the_holder(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    started(paths, None, root_ticks=start_ticks(OWN) + 1)
+    assert not actor_table.is_of_earlier_part(paths, OWN), "the run is ending"
+    started(paths, None, root_ticks=EARLIER_TICKS)
+    assert actor_table.is_of_earlier_part(paths, OWN), "the run is starting"
+    assert actor_table.is_of_earlier_part(paths, 0), "the process that starts it has not written its pid"
+
+
+def test_a_run_that_has_ended_and_a_directory_without_a_board_have_no_earlier_board(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    assert not actor_table.is_of_earlier_part(paths, OWN)
+    started(paths, (OWN + 1, EARLIER_TICKS))
+    assert not actor_table.is_of_earlier_part(paths, None)
+
+
+def test_in_a_mirror_the_start_times_of_processes_of_this_machine_count_for_nothing(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.mirror_of.write_text("postgresql://dartrl@db.example/run")
+    started(paths, (OWN, EARLIER_TICKS))
+    assert not actor_table.is_of_earlier_part(paths, OWN)
+    assert actor_table.is_of_earlier_part(paths, OWN + 1)

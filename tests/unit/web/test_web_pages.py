@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import os
 import re
 import shutil
 from pathlib import Path
@@ -272,7 +271,7 @@ async def test_a_part_that_cannot_be_read_says_why() -> None:
 
 def test_a_run_that_is_taken_up_again_does_not_show_the_actors_it_had(tmp_path: Path) -> None:
     paths = record_run(tmp_path / "run")
-    os.utime(paths.lock)  # whoever takes the run writes into it
+    (paths.root / "processes.json").write_text('{"launcher": [4000000, 1]}')
     with (
         paths.lock.open() as lock,
         TestClient(web_app(paths, access_for("127.0.0.1", None)), base_url="http://localhost") as client,
