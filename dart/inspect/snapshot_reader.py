@@ -104,7 +104,7 @@ class SnapshotReader:
             rollouts_mean=fmean(report.rollouts for report in reports),
             step_cap_mean=fmean(report.step_cap for report in reports),
             steps_mean=totals.steps / totals.trajectories if totals.trajectories else None,
-            restarts=sum(row.restarts for row in vitals),
+            restarts=_restarts(vitals),
             faults=totals.faults,
             drops=totals.drops,
             pool_size=sum(not one.dropped for one in pool),
@@ -166,6 +166,11 @@ class SnapshotReader:
         left = {RunPhase.BASE_EVALUATION: before, RunPhase.FINAL_EVALUATION: after}.get(now)
         total = len(plan.episodes)
         return (now, 0, 0) if left is None else (now, total - left, total)
+
+
+def _restarts(vitals: Sequence[Vitals]) -> int:
+    """Return how often the actors were restarted. A second row (`NAME~`) has a copy of its actor's number."""
+    return sum(row.restarts for row in vitals if is_shown(row) and not row.name.endswith("~"))
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

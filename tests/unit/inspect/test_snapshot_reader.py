@@ -99,6 +99,18 @@ def test_engines_are_judged_by_the_board(board: Board) -> None:
     assert rows["rollout-2"].reason == "it is loading version 12"
 
 
+def test_restarts_are_those_of_the_actors_and_no_second_or_free_row_counts(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    show(board, "env-000", restarts=3)
+    show(board, "env-000~", ActorState.STARTING, restarts=3)
+    show(board, "env-001", restarts=1)
+    show(board, "env-001~", ActorState.STOPPED, restarts=1)
+    show(board, "env-002", ActorState.FREE, restarts=5)
+    with SnapshotReader(paths, CONFIG) as reader:
+        assert reader.read().restarts == 4
+
+
 def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
