@@ -6,6 +6,7 @@ arrive. So idle connections could keep out open pages. This module closes idle c
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import secrets
 import socket
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dart.core.errors import DiskError, UnavailableError, UsageError
+from dart.core.run_directory import write_atomically
 from dart.web.auth import is_loopback
 
 HEAD_S = 5.0
@@ -146,20 +148,58 @@ def own_names(host: str) -> list[str]:
 def token_of(path: Path) -> tuple[str, bool]:
     """Return the access token in a file, and whether this call made the file because there was none.
 
+    An empty file counts as missing: an earlier start was killed before it wrote the token.
+
     raises   UsageError if other users can read the file, DiskError if the file cannot be made or read
     """
+    while not _is_written(path):
+        try:
+            token = _make(path)
+        except OSError as error:
+            raise DiskError(
+                f"token file {path} cannot be made: {error.strerror}; free space, or name a file in a folder "
+                "you can write to"
+            ) from error
+        if token is not None:
+            return token, True
+    return _read(path), False
+
+
+def _is_written(path: Path) -> bool:
+    """Whether there is a token file that is not empty. Anything but a regular file counts as written."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return _read(path), False
-    except OSError as error:
-        raise DiskError(
-            f"token file {path} cannot be made: {error.strerror}; name a file in a folder you can write to"
-        ) from error
-    with os.fdopen(fd, "w") as file:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # reading it names the error
+    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+
+
+def _make(path: Path) -> str | None:
+    """Make a token file, or replace an empty one; return its token. None if another start made it meanwhile.
+
+    Only the holder of the lock on the empty file may replace it, so that two starts at the same time get the
+    same token. Raises OSError, and the file is then empty or missing.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if not _is_file_at(path, fd) or os.fstat(fd).st_size:
+            return None
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        file.write(f"{token}\n")
-    return token, True
+        write_atomically(path, f"{token}\n".encode(), 0o600)
+        return token
+    finally:
+        os.close(fd)
+
+
+def _is_file_at(path: Path, fd: int) -> bool:
+    """Whether an open file still has its name, and no other file has replaced it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _read(path: Path) -> str:

@@ -1,5 +1,8 @@
 """The port of the page, and the file with its token."""
 
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,62 @@ def test_a_token_file_that_cannot_be_made_or_read_says_why(tmp_path: Path) -> No
     (tmp_path / "token").write_bytes(b"\xff" * 40)
     with pytest.raises(DiskError, match="cannot be read"):
         token_of(tmp_path / "token")
+
+
+def test_an_empty_token_file_counts_as_missing(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+
+    made, is_new = token_of(file)
+
+    assert is_new
+    assert token_of(file) == (made, False)
+
+
+def test_a_token_that_cannot_be_written_is_an_error_and_made_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskError, match=r"token cannot be made: No space left .*; free space"):
+        token_of(tmp_path / "token")
+    monkeypatch.undo()
+
+    made, is_new = token_of(tmp_path / "token")
+
+    assert is_new
+    assert len(made) >= 40
+
+
+@pytest.mark.parametrize("is_empty_at_first", [False, True], ids=["no file", "an empty file"])
+def test_starts_at_the_same_time_have_one_token(tmp_path: Path, is_empty_at_first: bool) -> None:
+    file = tmp_path / "token"
+    if is_empty_at_first:
+        file.touch(mode=0o600)
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(token_of, [file] * 64))
+
+    assert len({token for token, _ in made}) == 1
+    assert sum(is_new for _, is_new in made) == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_token_file_that_only_can_be_read_is_read(tmp_path: Path) -> None:
+    made, _ = token_of(tmp_path / "token")
+    (tmp_path / "token").chmod(0o400)
+    assert token_of(tmp_path / "token") == (made, False)
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "token").symlink_to("/dev/null")
+    with pytest.raises(UsageError, match="can be read by other users"):
+        token_of(tmp_path / "token")
+    (tmp_path / "other").symlink_to(tmp_path / "missing")
+    with pytest.raises(DiskError, match="other cannot be made"):
+        token_of(tmp_path / "other")
+    assert not (tmp_path / "missing").exists()
 
 
 def test_a_port_that_is_taken_says_what_to_do() -> None:
