@@ -78,6 +78,13 @@ def metrics(
             help="Serve /metrics, /livez and /readyz at this address until Ctrl-C, without a token.",
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --listen: another host name by which scrapers may reach the address, such as the name "
+            "of a service or a proxy; may be repeated. IP addresses and the name of this machine need none."
+        ),
+    ] = None,
 ) -> None:
     """Print every metric of a run in the format of Prometheus. With `--listen`, serve the metrics and the
     health of the run over HTTP.
@@ -89,6 +96,7 @@ def metrics(
 
     * `dartrl metrics | grep dartrl_staleness`
     * `dartrl metrics --listen 127.0.0.1:9109`
+    * `dartrl metrics --listen 0.0.0.0:9109 --allow-host trainer.example`
     """
     from dart.config.config import load_config
     from dart.inspect.metrics import exposition
@@ -96,7 +104,7 @@ def metrics(
 
     paths = shown(run_dir)
     if listen is not None:
-        _serve_metrics(paths, *address_of(listen))
+        _serve_metrics(paths, *address_of(listen), allow_host or [])
         return
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         say(exposition(reader.read()).rstrip("\n"))
@@ -115,12 +123,13 @@ def address_of(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _serve_metrics(paths: "RunPaths", host: str, port: int) -> None:
+def _serve_metrics(paths: "RunPaths", host: str, port: int, allow_hosts: list[str]) -> None:
+    from dart.web.auth import open_access
     from dart.web.scrape_pages import scrape_app
-    from dart.web.server import address, listen, serve
+    from dart.web.server import address, listen, own_names, serve
 
     listener = listen(host, port)
     url = address(host, listener.getsockname()[1])
     say(f"serving /metrics, /livez and /readyz of {paths.title} on {url}", err=True)
     with followed(paths.root):
-        serve(scrape_app(paths), listener)
+        serve(scrape_app(paths, open_access(host, [*allow_hosts, *own_names(host)])), listener)

@@ -104,13 +104,26 @@ def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_op
             f"expected a token of at least {TOKEN_CHARACTERS_MIN} characters, got {len(token)}; "
             "delete the token file, and the next start makes a new one"
         )
-    own = {"localhost", *(name.lower() for name in names)}
     return Access(
         loopback_only=is_local,
-        names=frozenset(own | {host.lower()}),
+        names=_known_names(host, names),
         token=token,
         is_open=token is None or (is_open and is_local),
     )
+
+
+def open_access(host: str, names: Iterable[str] = ()) -> Access:
+    """Return the rules for pages at `host` that everyone who reaches them may read, such as metrics.
+
+    The rules for hosts, origins and methods hold nevertheless, so that no foreign web page can read them.
+
+    names    further host names that requests may use
+    """
+    return Access(loopback_only=is_loopback(host), names=_known_names(host, names), token=None, is_open=True)
+
+
+def _known_names(host: str, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in ("localhost", host, *names))
 
 
 PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_file to require a token"

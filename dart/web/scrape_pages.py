@@ -4,7 +4,8 @@
     /livez     status 200 while the run works, else 503 with the reasons (`dart.inspect.health`)
     /readyz    status 200 while episodes can be played and stored, else 503 with the reasons
 
-The web page serves them among its own pages; `dartrl metrics --listen` serves them alone.
+The web page serves them among its own pages; `dartrl metrics --listen` serves them alone, without a token but
+only under its own names and addresses.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths
 from dart.inspect.health import liveness_problems, readiness_problems
 from dart.inspect.metrics import exposition
+from dart.web.auth import Access
 from dart.web.blocking import BlockingPool
+from dart.web.middleware import Guard
 from dart.web.run_view import RunView
 
 FRESH_S = 1.0
@@ -60,8 +63,11 @@ def _verdict(problems: list[str]) -> tuple[int, str]:
     return (503, "".join(f"{one}\n" for one in problems)) if problems else (200, "ok\n")
 
 
-def scrape_app(paths: RunPaths) -> Starlette:
-    """Make an ASGI application that serves only the three pages, and asks for no access token."""
+def scrape_app(paths: RunPaths, access: Access) -> Guard:
+    """Make an ASGI application that serves only the three pages.
+
+    access   the rules that requests are checked against (`dart.web.auth.open_access`)
+    """
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 
@@ -72,4 +78,5 @@ def scrape_app(paths: RunPaths) -> Starlette:
         return PlainTextResponse(f"{error}\n", 503)
 
     handlers = {404: not_found, DartError: unavailable}
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=blocking.lifespan)
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=blocking.lifespan)
+    return Guard(app, access)
