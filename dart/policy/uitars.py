@@ -36,8 +36,13 @@ The rules of all three sources, or of those named in brackets:
 - ``call_user`` and ``error_env`` say that the task cannot be done (DART; the agent waits at the first three
   ``call_user``).
 
-Two rules differ from the sources: ``scroll`` also goes left and right, as their prompt says, and keys have
-more names (``return``, and ``+`` between keys).
+Three rules differ from the sources:
+
+- ``scroll`` also goes left and right, as their prompt says.
+- Keys have more names (``return``, and ``+`` between keys).
+- A text may contain ``Action:``, blank lines and calls if its quotes are escaped or of the other kind. Where
+  unescaped quotes leave open whether an action or ``Action:`` belongs to the text, the answer is invalid; the
+  agent and the parser type the second action as text: ``type(content='a') hotkey(key='enter')``.
 """
 
 import re
@@ -196,9 +201,6 @@ _END = re.compile(r"\s*\)[ \t]*(?:\n\s*\n\s*(?=\S)|\s*\Z)")
 """Matches the end of an action, up to the next one or to the end of the text."""
 
 _CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
-_SECOND = re.compile(r"""['"]\s*\)[ \t]*\n\s*[A-Za-z_]+\(""")
-"""Matches where a text and its action end and a second action begins, without the blank line between them."""
-
 _BOX_MARKS = re.compile(r"<\|box_(?:start|end)\|>|</?point>|\[EOS\]")
 _NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d{0,9})?")
 _ESCAPED = re.compile(r"\\([nt'\"\\])")
@@ -212,7 +214,8 @@ def read_answer(text: str) -> tuple[Action, ...]:
         try:
             return _performed(list(_actions(text[start:].strip())))
         except ValueError as error:
-            # "Action:" may also stand in a text to type. Then the rest alone is no action.
+            # "Action:" may also stand in a quoted text. Then the rest alone is no action, and an earlier
+            # start reads that text as an argument. It is an error to all starts if it is outside of quotes.
             refused = refused or ActionParseError(str(error), text)
     raise refused or ActionParseError("expected 'Action:' and an action after it", text)
 
@@ -322,12 +325,20 @@ def _loose_call(text: str) -> tuple[str, Arguments]:
     written = text[call.end() :].rstrip()
     listed = written.removesuffix(")")
     content = _CONTENT.fullmatch(listed)
-    if content is not None and not _SECOND.search(content[2]):
+    if content is not None and _is_one_text(content[2]):
         return call[1], {"content": _unescape(content[2])}
     arguments, end = _arguments(f"{listed})", 0)
     if f"{listed})"[end:].strip() != ")":
         raise ValueError("expected arguments like name='value', each once, and nothing after the action")
     return call[1], arguments
+
+
+def _is_one_text(content: str) -> bool:
+    """Whether all of this can be one text although its quotes are not escaped, with no further action in it.
+
+    If it is not, the text may still be quoted as in Python, which `_arguments` finds out.
+    """
+    return not _ACTION.search(content) and not _FURTHER.search(content)
 
 
 def _unescape(escaped: str) -> str:
@@ -430,3 +441,18 @@ _READERS: dict[str, Callable[[Arguments], Action | None]] = {
 }
 """By name of an action, the function that makes the action from its arguments; the function returns None if
 the action has no effect. Only this project's own prompt has the name `infeasible`."""
+
+_FURTHER = re.compile(
+    rf"""['"] \s* \)
+    (?: [ \t]* \n [ \t]* \n
+    | [ \t]* \n \s* [A-Za-z_]+ \(
+    | [;\s]* (?: {"|".join(_READERS)} ) [ \t]* \(
+    | [;\s]* [A-Za-z_] [\w.]* [ \t]* \( [ \t]* [A-Za-z_]\w* [ \t]* = [ \t]* ['"]
+    )""",
+    re.VERBOSE,
+)
+"""Matches where a text and its action end and something else follows that is no part of the text.
+
+It is a blank line, a call on a line of its own, or on the same line, also after `;`, an action of the table
+or any call like `name(key='...')`. Other calls on the same line are code, such as `print('a'); print('b')`.
+"""

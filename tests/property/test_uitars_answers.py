@@ -1,5 +1,6 @@
 """Answers of UI-TARS: any text is read as actions or refused, and what is written reads back."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -8,6 +9,7 @@ from dart.core.actions import (
     ActionParseError,
     CallUser,
     Finished,
+    Type,
     Wait,
     format_actions,
     parse_actions,
@@ -44,6 +46,18 @@ shaped = st.lists(st.tuples(calls, between), min_size=1, max_size=4).map(
 @given(answers_of_actions, thoughts)
 def test_an_answer_that_was_written_is_read_as_the_same_actions(actions: list[Action], thought: str) -> None:
     assert read_answer(write_answer(actions, thought)) == tuple(actions)
+
+
+@given(st.lists(st.one_of(calls, arguments, between), max_size=6).map("".join))
+def test_a_typed_text_that_looks_like_answers_is_read_as_it_was_written(text: str) -> None:
+    typed = Type(text.replace("\x00", "").replace("\ud800", "") + "Action: wait()")
+    assert read_answer(write_answer([typed])) == (typed,)
+
+
+@given(answers_of_actions, st.sampled_from(["\n", "\n\n", " ", "; "]))
+def test_an_invalid_last_action_makes_the_whole_answer_invalid(actions: list[Action], end: str) -> None:
+    with pytest.raises(ActionParseError):
+        read_answer(f"{write_answer(actions)}{end}Action: click(start_box='')")
 
 
 @given(st.one_of(shaped, st.text(max_size=200)))
