@@ -191,13 +191,16 @@ MapPoint = Callable[[float, float], Point]
 Arguments = dict[str, str]
 
 _ACTION = re.compile(r"Action:")
-_BETWEEN = re.compile(r"\)[ \t]*\n\s*\n\s*(?=[A-Za-z_][\w.]*[ \t]*\()")
+_BLANK_LINE = r"[ \t]*+\n[^\S\n]*+\n\s*+"
+"""Matches the rest of a line and at least one blank line. Possessive, so that the time is linear."""
+
+_BETWEEN = re.compile(rf"\){_BLANK_LINE}(?=[A-Za-z_][\w.]*[ \t]*\()")
 """Matches the end of an action, the blank line after it and no character of the next action."""
 
 _CALL = re.compile(r"\s*([A-Za-z_][\w.]*)\s*\(")
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ARGUMENT = re.compile(rf"\s*([A-Za-z_]\w*)\s*=\s*({_QUOTED})\s*(?:,|(?=\)))", re.DOTALL)
-_END = re.compile(r"\s*\)[ \t]*(?:\n\s*\n\s*(?=\S)|\s*\Z)")
+_END = re.compile(rf"\s*\)(?:{_BLANK_LINE}(?=\S)|\s*+\Z)")
 """Matches the end of an action, up to the next one or to the end of the text."""
 
 _CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)

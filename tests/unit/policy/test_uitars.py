@@ -1,5 +1,7 @@
 """The language of UI-TARS: what policies write is read, and nothing else."""
 
+import time
+
 import pytest
 
 from dart.core.actions import (
@@ -183,6 +185,24 @@ def test_what_is_no_action_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ActionParseError) as refused:
         read_answer(text)
     assert refused.value.text == text
+
+
+def seconds_to_refuse(text: str) -> float:
+    """The least CPU time of three tries to read an invalid answer."""
+    taken = []
+    for _ in range(3):
+        before = time.thread_time()
+        with pytest.raises(ActionParseError):
+            read_answer(text)
+        taken.append(time.thread_time() - before)
+    return min(taken)
+
+
+@pytest.mark.parametrize("run", ["\n", " \n", " "])
+@pytest.mark.parametrize("call", ["wait()", "type(content='a')", "wait() "])
+def test_time_to_read_an_answer_grows_in_proportion_to_a_run_of_blanks(call: str, run: str) -> None:
+    short, long = (f"Action: {call}{run * lines}x" for lines in (250, 4000))
+    assert seconds_to_refuse(long) < 4 * 16 * seconds_to_refuse(short)
 
 
 def test_an_answer_that_was_no_action_is_none_to_the_screen_either() -> None:
