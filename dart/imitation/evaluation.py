@@ -80,12 +80,21 @@ class HeldOutPlayer:
         return await future
 
     def _run(self) -> None:
+        """Answer all waiting prompts. Their players get the error if that fails: asyncio only logs it."""
         batch, self._waiting = self._waiting, []
         prompts, pixels, futures = zip(*batch, strict=True)
-        temperatures = [self._temperature] * len(batch)
-        answers = sample(self._model, prompts, torch.stack(pixels), temperatures, self._generator)
-        for future, answer in zip(futures, answers, strict=True):
-            future.set_result(answer)
+        try:
+            for future, answer in zip(futures, self._sampled(prompts, pixels), strict=True):
+                if not future.done():
+                    future.set_result(answer)
+        except Exception as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+
+    def _sampled(self, prompts: Sequence[list[int]], pixels: Sequence[torch.Tensor]) -> list[SampledAnswer]:
+        temperatures = [self._temperature] * len(prompts)
+        return sample(self._model, prompts, torch.stack(pixels), temperatures, self._generator)
 
 
 async def play_held_out(
