@@ -8,9 +8,10 @@ There are three kinds of queries:
   the next screen; ``show "Log out"`` has a text that appears below the same heading and title.
 
 A query is used only if exactly one element fits it, and if this element can be seen and clicked. An outcome
-must have been the same at every try, at least twice. Screens that look almost like another one are left out,
-and no screen and no text has more than `MOST_EACH` samples. All screens of one shape are in the same split,
-so a policy is never measured on a shape that it was trained on.
+must have been the same at every try, at least twice. Screens that look almost like another one of their
+shape are left out, and those with the screenshot of another one; no screen and no text has more than
+`MOST_EACH` samples. All screens of one shape are in the same split, so a policy is never measured on a shape
+or on a screenshot that it was trained on.
 """
 
 import hashlib
@@ -99,12 +100,15 @@ def queries_of_screens(graph: Graph, nodes: Iterable[ScreenNode]) -> Iterator[li
 
 
 def distinct_screens(nodes: Iterable[ScreenNode]) -> list[ScreenNode]:
-    """Return the screens without those that look almost like an earlier screen of the same shape."""
+    """Return the screens without those that look almost like an earlier one of their shape, or exactly like
+    an earlier one of any shape."""
     kept: defaultdict[str, list[ScreenNode]] = defaultdict(list)
+    pictures: set[str] = set()
     for node in nodes:
-        of_shape = kept[node.screen.shape]
-        if all(d_img(node.screen, other.screen) > D_IMG_MOST for other in of_shape):
+        of_shape, picture = kept[node.screen.shape], node.screen.screenshot_sha256
+        if picture not in pictures and all(d_img(node.screen, one.screen) > D_IMG_MOST for one in of_shape):
             of_shape.append(node)
+            pictures.add(picture)
     return sorted((node for of_shape in kept.values() for node in of_shape), key=lambda one: one.screen_id)
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dart.core.errors import UsageError
-from dart.core.exploration import Candidate, Effect, ExploreAct, PageElement
+from dart.core.exploration import Candidate, Effect, ExploreAct, PageElement, ScreenNode
 from dart.core.screenspot import read_screenspot
 from dart.exploration.dataset import (
     MOST_EACH,
@@ -45,6 +45,13 @@ def graph_of_two(tries: int, *, other_way: bool = False) -> Graph:
             key = click("Basket", 1).key
             graph.add_step(step(20 + number, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
     return graph
+
+
+def picture(grey: int) -> bytes:
+    """The PNG of a screen of one grey level."""
+    png = io.BytesIO()
+    Image.new("L", (100, 100), grey).save(png, "PNG")
+    return png.getvalue()
 
 
 def kinds(graph: Graph) -> Counter[QueryKind]:
@@ -180,6 +187,34 @@ def test_screens_that_look_like_an_earlier_one_of_their_shape_are_left_out() -> 
     assert [one.screen_id for one in distinct_screens([*alike, other, elsewhere])] == [1, 3, 4]
 
 
+def with_picture(one: ScreenNode, sha256: str) -> ScreenNode:
+    return replace(one, screen=replace(one.screen, screenshot_sha256=sha256))
+
+
+def test_screens_of_one_screenshot_are_kept_once_whatever_their_shapes() -> None:
+    alike = [with_picture(node(number, screen(f"page {number}")), "a" * 64) for number in (1, 2)]
+    other = with_picture(node(3, screen("page 3", grey=200)), "b" * 64)
+    assert [one.screen_id for one in distinct_screens([*alike, other])] == [1, 3]
+
+
+def test_a_screenshot_of_a_screen_that_is_left_out_keeps_no_other_screen_out() -> None:
+    kept, left_out = (node(number, screen(f"page {number}", shape="page", grey=80)) for number in (1, 2))
+    elsewhere = with_picture(node(3, screen("form", grey=80)), left_out.screen.screenshot_sha256)
+    assert [one.screen_id for one in distinct_screens([kept, left_out, elsewhere])] == [1, 3]
+
+
+def test_no_screenshot_is_in_two_splits_though_its_shapes_are(tmp_path: Path) -> None:
+    blobs, graph = local_blobs(tmp_path).screenshots, Graph()
+    for number in range(20):
+        grey = 10 + 20 * (number // 2)
+        one = node(number + 1, screen(f"page {number}", [f"Save {number // 2}"], grey=grey))
+        graph.add_node(with_picture(one, blobs.put(picture(grey))))
+    written = write_dataset(tmp_path / "data", graph, TASK, SEED, blobs, "runs/made-up")
+    samples = [one for split in written for one in read_screenspot(tmp_path / "data" / split.value)]
+    assert set(written) == set(Split)
+    assert max(Counter((one.image.name, one.instruction) for one in samples).values()) == 1
+
+
 def test_a_shape_is_in_one_split_whatever_else_there_is() -> None:
     shapes = [f"shape {number}" for number in range(20)]
     split = split_of_shapes(shapes, seed=1)
@@ -190,13 +225,10 @@ def test_a_shape_is_in_one_split_whatever_else_there_is() -> None:
 
 
 def test_a_data_set_reads_back_with_its_provenance_and_shares_no_shape(tmp_path: Path) -> None:
-    picture = io.BytesIO()
-    Image.new("RGB", (100, 100)).save(picture, "PNG")
     blobs = local_blobs(tmp_path).screenshots
-    sha256 = blobs.put(picture.getvalue())
     plain, graph = chain(8), Graph()
     for one in plain.nodes.values():
-        graph.add_node(replace(one, screen=replace(one.screen, screenshot_sha256=sha256)))
+        graph.add_node(with_picture(one, blobs.put(picture(one.screen_id))))
     written = write_dataset(tmp_path / "data", graph, TASK, SEED, blobs, "runs/made-up")
     shapes = {}
     for split, count in written.items():
