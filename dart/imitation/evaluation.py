@@ -92,7 +92,7 @@ class HeldOutPlayer:
                 if not future.done():
                     future.set_exception(error)
 
-    def _sampled(self, prompts: Sequence[list[int]], pixels: Sequence[torch.Tensor]) -> list[SampledAnswer]:
+    def _sampled(self, prompts: Sequence[list[int]], pixels: tuple[torch.Tensor, ...]) -> list[SampledAnswer]:
         temperatures = [self._temperature] * len(prompts)
         return sample(self._model, prompts, torch.stack(pixels), temperatures, self._generator)
 

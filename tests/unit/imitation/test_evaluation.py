@@ -55,9 +55,10 @@ def results_of_players(*rows: int) -> list[float | BaseException]:
     player: Any = HeldOutPlayer(None, FixedCodec(), 5, 1.0)  # type: ignore[arg-type]
 
     async def play() -> list[float | BaseException]:
-        played = (player.play(FixedScreen(height), "task", 1) for height in rows)
+        played = [player.play(FixedScreen(height), "task", 1) for height in rows]
         async with asyncio.timeout(5):
-            return await asyncio.gather(*played, return_exceptions=True)
+            results: list[float | BaseException] = await asyncio.gather(*played, return_exceptions=True)
+        return results
 
     return asyncio.run(play())
 
