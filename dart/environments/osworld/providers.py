@@ -4,13 +4,16 @@ containers and in sandboxes of this computer. `dart.environments.osworld.pool` a
 
 import asyncio
 import contextlib
+import os
 import shlex
+import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from dart.config.machine_address import (
     CHROMIUM_PORT,
@@ -32,6 +35,9 @@ QUOTED_CHARACTERS = 300
 LABEL = "dartrl.environment"
 KVM = Path("/dev/kvm")
 REMOVE_DEADLINE_S = 30.0
+
+KILLED_WITHIN_S = 2.0
+"""How long a killed command may take to be gone."""
 
 AUTHORITY = r"\001\000\000\007nowhere\000\000\000\022MIT-MAGIC-COOKIE-1\000\0200000000000000000"
 """An entry of ~/.Xauthority, written for printf. It matches no display: the X server admits every client.
@@ -241,28 +247,48 @@ def free_port() -> int:
 
 
 async def run(command: Sequence[str], what: str, *, deadline_s: float) -> str:
-    """Run a command and return its output.
+    """Run a command and return its output. Processes that it leaves behind when it ends are not waited for.
 
     what   name of the call in messages
 
     Raises CallFailed when the command fails, and MachineHung when it does not end in time.
     """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        code = await _exit_code(command, what, deadline_s, output, errors)
+        output.seek(0)
+        errors.seek(0)
+        if code:
+            said = errors.read().decode(errors="replace").strip()[-QUOTED_CHARACTERS:]
+            raise CallFailed(command[0], what, f"exit code {code}: {said}")
+        return output.read().decode(errors="replace")
+
+
+async def _exit_code(
+    command: Sequence[str], what: str, deadline_s: float, output: IO[bytes], errors: IO[bytes]
+) -> int:
+    """Run a command to its end; after the deadline, or when this task is cancelled, kill its process group.
+
+    The output goes to files: a child of the command that lives on would keep a pipe open."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            *command, stdout=output, stderr=errors, stdin=subprocess.DEVNULL, start_new_session=True
         )
     except OSError as error:
         raise CallFailed(command[0], what, str(error)) from error
     try:
         async with asyncio.timeout(deadline_s):
-            output, errors = await process.communicate()
+            return await process.wait()
     except TimeoutError:
         raise MachineHung(command[0], what, deadline_s) from None
     finally:
-        if process.returncode is None:  # after a timeout, or when this task was cancelled
-            process.kill()
-            await process.communicate()
-    if process.returncode:
-        said = errors.decode(errors="replace").strip()[-QUOTED_CHARACTERS:]
-        raise CallFailed(command[0], what, f"exit code {process.returncode}: {said}")
-    return output.decode(errors="replace")
+        if process.returncode is None:
+            await _kill_group(process)
+
+
+async def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """Kill the leader of a session and its process group, and wait for `KILLED_WITHIN_S` until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KILLED_WITHIN_S):
+            await process.wait()

@@ -1,13 +1,17 @@
 """Where machines come from: addresses, docker's command line, and the pool with its quota and leaks."""
 
+import asyncio
+import contextlib
 import json
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 
 from dart.config.machine_address import MachineAddress, parse_address
@@ -20,7 +24,7 @@ from dart.environments.faults import (
     ProviderRefused,
 )
 from dart.environments.osworld.pool import PoolProvider
-from dart.environments.osworld.providers import AddressList, DockerProvider
+from dart.environments.osworld.providers import AddressList, DockerProvider, run
 
 # ---- addresses ----
 
@@ -54,6 +58,35 @@ async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in
     provider = AddressList(["vm:5001"], 0, ["sh", "-c", f"echo {{host}} {{port}} {{snapshot}} > {told}"])
     await provider.revert("init_state", deadline_s=10.0)
     assert told.read_text() == "vm 5001 init_state\n"
+
+
+async def test_a_script_beyond_its_deadline_ends_with_its_children(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    began_s = time.monotonic()
+    with pytest.raises(MachineHung):
+        await run(["sh", "-c", f"sleep 8 & echo $! > {pid}; wait"], "revert", deadline_s=0.5)
+    assert time.monotonic() - began_s < 4.0
+    await asyncio.to_thread(await_end, int(pid.read_text()))
+
+
+async def test_a_process_that_left_the_group_of_a_script_holds_no_call_up(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(MachineHung):
+        await run(["sh", "-c", "setsid sleep 8 & wait"], "revert", deadline_s=0.5)
+    assert time.monotonic() - began_s < 4.0
+
+
+async def test_a_script_that_leaves_a_process_behind_has_ended() -> None:
+    assert await run(["sh", "-c", "sleep 8 & echo done"], "revert", deadline_s=4.0) == "done\n"
+
+
+def await_end(pid: int) -> None:
+    """Wait until a process has ended; it may stay a zombie until its new parent collects it."""
+    give_up_s = time.monotonic() + 4.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < give_up_s, f"process {pid} is still running"
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
