@@ -19,7 +19,7 @@ import pytest
 
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings, FaultsSettings
-from dart.core.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
+from dart.core.actions import CallUser, Click, Finished, Hotkey, KeyDown, KeyUp, Scroll, Type, Wait
 from dart.core.png import png_size
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
@@ -143,6 +143,17 @@ async def test_a_long_text_is_typed_and_no_machine_that_hangs(desktop: DesktopEn
     assert desktop._machine is not None
     state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
     assert state["files"]["notes.txt"].decode().strip() == text.strip()
+
+
+async def test_a_key_that_is_held_for_seconds_is_pressed_once(desktop: DesktopEnvironment) -> None:
+    await desktop.reset("desktop/editor-write", 0, deadline_s=DEADLINE_S)
+    await desktop.step(KeyDown("a"), deadline_s=DEADLINE_S)
+    await asyncio.sleep(2.0)  # a keyboard with auto-repeat would press it dozens of times
+    for action in (KeyUp("a"), Hotkey(("ctrl", "s"))):
+        await desktop.step(action, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
+    assert state["files"]["notes.txt"].decode().strip() == "a"
 
 
 async def test_a_point_outside_of_the_screen_is_its_edge(desktop: DesktopEnvironment) -> None:

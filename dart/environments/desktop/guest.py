@@ -191,6 +191,8 @@ class GuestDesktop:
             raise GuestError("the X server did not start: it named no display")
         os.environ["DISPLAY"] = f":{number}"
         self._x = display.Display()
+        # A key that is held would press itself again and again, and the counts would say: doubled.
+        self._x.change_keyboard_control(auto_repeat_mode=X.AutoRepeatModeOff)
         self._root = self._x.screen().root
         self._size = width, height
         self._root.change_attributes(event_mask=X.SubstructureNotifyMask)
