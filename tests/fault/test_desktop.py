@@ -188,6 +188,19 @@ async def test_a_file_that_is_being_saved_all_the_while_is_not_judged(desktop: D
         await desktop.evaluate(deadline_s=DEADLINE_S)
 
 
+async def test_a_file_whose_name_is_not_utf_8_is_part_of_the_state(desktop: DesktopEnvironment) -> None:
+    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    script = r"cd; f=$(printf 'a\377b'); echo text > $f.txt; mkdir $f"
+    with pytest.raises(CallFailed, match="before it had a window"):
+        await desktop._machine.call(
+            "launch", command=["sh", "-c", script], window_class="none", still_s=0.0, deadline_s=DEADLINE_S
+        )
+    state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
+    assert state["files"]["a\ufffdb.txt"] == b"text\n"
+    assert "a\ufffdb" in state["folders"]
+
+
 async def test_an_application_that_the_policy_closes_is_no_fault(desktop: DesktopEnvironment) -> None:
     assert await play(desktop, "desktop/editor-close") == 1.0
 

@@ -375,12 +375,12 @@ class GuestDesktop:
         home = Path.home()
         paths = [path.relative_to(home) for path in home.rglob("*")]
         shown = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
-        files = {str(path): (home / path).read_bytes() for path in shown if (home / path).is_file()}
+        files = {_name_of(path): (home / path).read_bytes() for path in shown if (home / path).is_file()}
         if sum(map(len, files.values())) > MOST_STATE_BYTES:
             raise GuestError(f"the files of the home have more than {MOST_STATE_BYTES} bytes in total")
         return {
             "files": files,
-            "folders": [str(path) for path in shown if (home / path).is_dir()],
+            "folders": [_name_of(path) for path in shown if (home / path).is_dir()],
             "clipboard": self._clipboard(),
             "windows": described_windows(self._x),
             "active": (self._active_class() or [""])[-1],
@@ -481,6 +481,11 @@ def _poll(look: Callable[[], Found], within_s: float, every_s: float = POLL_S) -
     while not (found := look()) and time.monotonic() < give_up_s:
         time.sleep(every_s)
     return found
+
+
+def _name_of(path: Path) -> str:
+    """Return a path as text that UTF-8 can encode; bytes that are not UTF-8 are replaced by U+FFFD."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _fault_of(process: subprocess.Popen[bytes]) -> str:
