@@ -6,6 +6,7 @@ blobs. With them, another version of the evaluators can judge the same episode a
 getters that read pages of a browser, the values are kept (`dart.environments.osworld.page_calls`).
 """
 
+import json
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import msgspec
 
 from dart.environments.faults import EvaluatorFailed
 from dart.environments.osworld.guest_answers import CALL, FILE, LOOK
 from dart.environments.osworld.judging import Judgement
+from dart.environments.osworld.scoring_child import ERRORS
 from dart.environments.protocol import EpisodeKey
 from dart.store.blobs import BlobKind, FolderBlobs
 
@@ -95,7 +98,7 @@ class JudgementLog:
                 KeptReading(
                     question=one.question,
                     arguments=one.arguments,
-                    sha256=self._blobs.put(msgspec.msgpack.encode(one.answer)),
+                    sha256=self._blobs.put(_packed(one.answer)),
                 )
                 for one in judgement.readings
             ),
@@ -103,7 +106,7 @@ class JudgementLog:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / f"{self._environment}.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(kept) + b"\n")
+            file.write(_json(kept) + b"\n")
 
 
 def read_judgements(run_dir: Path) -> Iterator[KeptJudgement]:
@@ -113,7 +116,7 @@ def read_judgements(run_dir: Path) -> Iterator[KeptJudgement]:
     for path in sorted((run_dir / FOLDER).glob("*.jsonl")):
         for line in path.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
-                yield msgspec.json.decode(line, type=KeptJudgement)
+                yield msgspec.convert(json.loads(line), KeptJudgement)
 
 
 class RecordedAnswers:
@@ -135,7 +138,7 @@ class RecordedAnswers:
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of the files that the evaluators' cache folder had at the beginning."""
         for name, sha256 in self._files.items():
-            yield name, msgspec.msgpack.decode(self._blobs.read(sha256))
+            yield name, _unpacked(self._blobs.read(sha256))
 
     async def answer(self, question: str, arguments: Mapping[str, Any]) -> Any:
         if question == LOOK:
@@ -144,7 +147,7 @@ class RecordedAnswers:
         if not answers:
             raise EvaluatorFailed(self._task_id, _not_recorded(question, arguments))
         sha256 = answers.popleft() if len(answers) > 1 else answers[0]
-        answer = msgspec.msgpack.decode(self._blobs.read(sha256))
+        answer = _unpacked(self._blobs.read(sha256))
         if question == CALL:
             if "unkept" in answer:
                 why = f"the value of {arguments.get('getter')} was not kept: {answer['unkept']}"
@@ -163,4 +166,19 @@ def _not_recorded(question: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _key(question: str, arguments: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode([question, dict(sorted(arguments.items()))])
+    return _json([question, dict(sorted(arguments.items()))])
+
+
+# Texts of a guest, such as names of files, may have lone surrogates, which msgspec cannot encode.
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(msgspec.to_builtins(value)).encode()
+
+
+def _packed(answer: Any) -> bytes:
+    return bytes(msgpack.packb(answer, unicode_errors=ERRORS))
+
+
+def _unpacked(content: bytes) -> Any:
+    return msgpack.unpackb(content, strict_map_key=False, unicode_errors=ERRORS)

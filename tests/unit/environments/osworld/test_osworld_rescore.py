@@ -22,7 +22,14 @@ from dart.cli.main import app
 from dart.config.config import Config
 from dart.environments.osworld import rescore as module
 from dart.environments.osworld.guest_answers import CALL, Answers, Reading
-from dart.environments.osworld.judgements import FOLDER, READ, Judged, JudgementLog
+from dart.environments.osworld.judgements import (
+    FOLDER,
+    READ,
+    Judged,
+    JudgementLog,
+    RecordedAnswers,
+    read_judgements,
+)
 from dart.environments.osworld.judging import Judgement
 from dart.environments.osworld.rescore import TODAY
 from dart.environments.osworld.scoring_environment import ScoringEnvironment
@@ -130,6 +137,16 @@ def test_a_run_is_judged_again_by_another_version_without_its_machines(run: Path
     assert found["today"]["reason"] == "rules of the task name days relative to today"
     assert "is missing: restore it" in found["lost"]["reason"]
     assert any(line.endswith("/4 osworld/x/same: 1 -> 0.25") for line in err.splitlines())
+
+
+async def test_a_file_name_that_is_not_utf_8_is_kept_and_read_back(run: Path) -> None:
+    write_task(run, "names")
+    arguments = {"path": "/home/user/a\udcff"}
+    found = {"type": "directory", "name": "a\udcff", "children": [{"type": "file", "name": "\udc80ä.txt"}]}
+    keep_reading(run, "names", Reading(question="directory", arguments=arguments, answer=found))
+    (kept,) = read_judgements(run)
+    assert kept.readings[0].arguments == arguments
+    assert await RecordedAnswers(run, kept).answer("directory", arguments) == found
 
 
 def test_an_evaluation_says_which_evaluators_judged_and_which_task_files_they_read(run: Path) -> None:
