@@ -44,7 +44,7 @@ async def download(
             return await _followed(client, url, most_bytes)
     except TimeoutError as error:
         raise DownloadFailed(f"the download did not end within {deadline_s:.0f} s") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL, BodyRefused) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, BodyRefused) as error:
         raise DownloadFailed(f"{type(error).__name__}: {error}") from error
 
 
@@ -97,6 +97,10 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
         try:
             addresses = await self._resolve(host, request.url.port or 0)
+        except UnicodeError as error:  # a proxy could not resolve it either
+            raise DownloadFailed(
+                f"{host[:200]!r} is not a valid host name: each part between dots needs 1 to 63 characters"
+            ) from error
         except OSError as error:
             if proxy is None:
                 raise httpx2.ConnectError(f"{host} has no address: {error}") from error

@@ -240,6 +240,28 @@ async def test_a_proxy_is_used_for_what_may_be_fetched_and_for_nothing_else(
     assert (direct.asked, behind.asked) == ([], ["unknown.test unknown.test"])
 
 
+@pytest.mark.parametrize("proxies", [{}, {"http": "http://proxy:3128"}])
+@pytest.mark.parametrize("host", ["a" * 64 + ".test", "a..test"])
+async def test_a_host_name_that_no_computer_can_have_is_refused_also_after_a_redirection(
+    host: str, proxies: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolved(name: str, port: int) -> list[str]:
+        return NAMES[name] if name in NAMES else await downloads._resolved(name, port)
+
+    asked = Web({"public.test/x": moved(f"http://{host}/x")})
+    monkeypatch.setattr(downloads, "_through", lambda proxy: asked)
+    transport = PublicTransport(resolve=resolved, direct=asked, proxies=proxies)
+    for url in (f"http://{host}/x", "http://public.test/x"):
+        with pytest.raises(DownloadFailed, match=f"{host}' is not a valid host name"):
+            await download(url, most_bytes=99, deadline_s=5.0, transport=transport)
+    assert {one.split()[1] for one in asked.asked} == {"public.test"}
+
+
+async def test_a_url_that_utf_8_cannot_encode_is_refused() -> None:
+    with pytest.raises(DownloadFailed, match="surrogates not allowed"):
+        await download("http://public.test/\udcff", most_bytes=99, deadline_s=5.0, transport=web({})[1])
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
