@@ -99,10 +99,11 @@ def plan_cluster(
         *_trainer_problems(ordered[0], where, run, trainer),
         *_engine_problems(ordered, capable, where, run),
         *_environment_problems(capable, where, run),
+        *_token_problems(capable, where, run),
     ]
     if problems:
         raise DoesNotFit("\n".join(problems))
-    shares = spread(run.environments.count, _room(capable, ENVIRONMENTS, where.environments.needs))
+    shares = _environment_shares(capable, where, run)
     shards = (
         *engine_shards(run, args or {}, where, has_gpus=has_gpus),
         *environment_shards(run, args or {}, where, tuple(shares.values())),
@@ -116,6 +117,12 @@ def plan_cluster(
         capabilities=capable,
         trainer_gpus=_gpus_of_trainer(ordered[0], trainer),
     )
+
+
+def _environment_shares(
+    capable: Mapping[str, Mapping[str, int]], where: PlaceSettings, run: Config
+) -> dict[str, int]:
+    return spread(run.environments.count, _room(capable, ENVIRONMENTS, where.environments.needs))
 
 
 def trainer_gpus(where: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
@@ -245,6 +252,27 @@ def _environment_problems(
     if fits < run.environments.count:
         limit = f"place.environments.per_node is {where.environments.per_node}"
         yield f"{_refusal('environments', run.environments.count, fits, capable, needs)}; {limit}"
+
+
+def _token_problems(
+    capable: Mapping[str, Mapping[str, int]], where: PlaceSettings, run: Config
+) -> Iterator[str]:
+    """Yield a line if environments on several nodes would stop each other's machines.
+
+    With a token of its own the run stops machines that no environment holds, and each node knows only which
+    machines its own environments hold."""
+    osworld = run.environments.osworld
+    if run.environments.kind != "osworld" or osworld.provider != "pool" or not osworld.pool.own_token:
+        return
+    nodes = [name for name, share in _environment_shares(capable, where, run).items() if share]
+    if len(nodes) > 1:
+        more = ", …" if len(nodes) > NODES_SHOWN else ""
+        yield (
+            f"environments: {len(nodes)} nodes have some ({', '.join(nodes[:NODES_SHOWN])}{more}), and "
+            "environments.osworld.pool.own_token is true: each node would stop the machines of the others "
+            "when the server lends no more; set own_token = false below [set.environments.osworld.pool], or "
+            "name in place.environments.needs a resource that only one node has"
+        )
 
 
 def _room(capable: Mapping[str, Mapping[str, int]], what: str, needs: Mapping[str, int]) -> dict[str, int]:

@@ -77,6 +77,24 @@ def test_environments_go_to_the_hosts_of_virtual_machines_alone() -> None:
     assert [len(plan.environments) for plan in plans] == [0, 4, 4]
 
 
+def pooled(**pool: Any) -> Config:
+    environments = {"kind": "osworld", "count": 4, "osworld": {"provider": "pool", "pool": pool}}
+    return Config.model_validate({"environments": environments})
+
+
+def test_a_token_whose_lost_machines_are_stopped_is_refused_for_environments_on_several_nodes() -> None:
+    nodes = [node("a", 2, is_control=True), node("b", vm_host=1)]
+    assert refusal(nodes, place(), pooled(own_token=True)) == (
+        "environments: 2 nodes have some (a, b), and environments.osworld.pool.own_token is true: each node "
+        "would stop the machines of the others when the server lends no more; set own_token = false below "
+        "[set.environments.osworld.pool], or name in place.environments.needs a resource that only one node "
+        "has"
+    )
+    assert len(planned(nodes, place(), pooled())) == 2
+    one_host = place(environments={"needs": {"vm_host": 0}})
+    assert [len(plan.environments) for plan in planned(nodes, one_host, pooled(own_token=True))] == [0, 4]
+
+
 def test_a_resource_that_each_environment_takes_limits_their_number() -> None:
     where = place(environments={"needs": {"licence": 1}})
     nodes = [node("a", is_control=True, licence=2), node("b", licence=6)]
