@@ -296,7 +296,7 @@ class Board:
         """
         if not 1 <= slots <= MAX_SLOTS:
             raise ActorError(f"a board has 1 to {MAX_SLOTS:,} rows, got {slots:,}")
-        # Whoever has the old file mapped keeps it: one that got shorter would end the reader by SIGBUS.
+        # A reader may have the old file mapped. If that file became shorter, SIGBUS would kill the reader.
         new = path.with_name(f".{path.name}.new")
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.fchmod(fd, 0o600)  # it may have been there before

@@ -1091,8 +1091,7 @@ class SupervisionSettings(Section):
 
         Raises KeyError if no pool and no child has this id.
         """
-        name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
-        found = getattr(self, name, None)
+        found = getattr(self, pool_name(child_id), None)
         if not isinstance(found, ChildSettings):
             known = sorted(set(type(self).model_fields) - {"root", "children"})
             raise KeyError(f"expected a child id of {known}, got {child_id!r}")
@@ -1159,3 +1158,8 @@ POOLS: Mapping[str, str] = {
     "explorer-*": "explorer_pool",
 }
 """For each pattern of child ids (as in `fnmatch`), the pool that has these children."""
+
+
+def pool_name(child_id: str) -> str:
+    """Return the name of a child's pool, or the id itself of a child that is in no pool."""
+    return next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from dart.config.problems import explain
-from dart.config.sections import POOLS, ChildSettings, SupervisionSettings
+from dart.config.sections import POOLS, ChildSettings, SupervisionSettings, pool_name
 from dart.core.suggestions import did_you_mean, near
 
 if TYPE_CHECKING:
@@ -110,11 +110,7 @@ def _children_problems(config: "Config") -> "Iterator[Contradiction]":
         if child != pool:
             yield from _child_problems(key, child)
             yield from _restart_problems(key, child, ChildSettings())
-        yield from _pool_limits_of_child(key, _pool_name(child_id), different)
-
-
-def _pool_name(child_id: str) -> str:
-    return "environment_pool" if child_id.startswith("env-") else "rollout_pool"
+        yield from _pool_limits_of_child(key, pool_name(child_id), different)
 
 
 def _pool_limits_of_child(key: str, pool: str, different: Mapping[str, Any]) -> "Iterator[Contradiction]":

@@ -48,7 +48,7 @@ def refuse_huge(width_px: int, height_px: int) -> None:
 def whole_png_size(png: bytes) -> tuple[int, int]:
     """Like `png_size`, but also raises ValueError for a picture that is truncated or damaged.
 
-    The checksum of each chunk is compared, which takes less than a thousandth of the time of decoding.
+    The checksum of each chunk is compared. That took at most a fifteenth of the time of decoding.
     """
     size = png_size(png)
     if not png.endswith(TRAILER):

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Self
 
-from actors.board import ActorState, Vitals, rows_of
+from actors.board import ActorState, Vitals, rows_of, second_row
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
@@ -169,8 +169,8 @@ class SnapshotReader:
 
 
 def _restarts(vitals: Sequence[Vitals]) -> int:
-    """Return how often the actors were restarted. A second row (`NAME~`) has a copy of its actor's number."""
-    return sum(row.restarts for row in vitals if is_shown(row) and not row.name.endswith("~"))
+    """Return how often the actors were restarted. A second row has a copy of its actor's number."""
+    return sum(row.restarts for row in vitals if is_shown(row) and not row.name.endswith(second_row("")))
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

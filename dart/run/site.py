@@ -11,6 +11,7 @@ from dart.run.tree import ENVIRONMENT_POOL, root_spec
 from supervision.messages import TerminateChild
 
 SHORTEST_STOP_S = 45.0
+"""Seconds that a drain may take at least, however short the `shutdown_s` of trainer and environments are."""
 
 OTHERS_STOP_S = 25.0
 """Seconds for engines, weight_sync, curator and store, which have no more work when they are stopped."""

@@ -17,6 +17,9 @@ LOOK_EVENTS = 100_000
 """About how many events one deletion looks at: the store carries out nothing else meanwhile. A longer
 backlog, as after a restart, takes several deletions."""
 
+LEAST_LOOK_S = 60.0
+"""The least time by which a deletion gets further, so that a backlog always comes to its end."""
+
 FLOODING = LOAD
 """The kind of events of which old ones are deleted. No other kind is sent periodically: 200 environments send
 40 of these events a second."""

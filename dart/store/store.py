@@ -23,7 +23,7 @@ from dart.store import schema
 from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
-from dart.store.event_retention import FLOODING, LOOK_EVENTS, TIERS, Stretch, Thinned, grown_old
+from dart.store.event_retention import FLOODING, LEAST_LOOK_S, LOOK_EVENTS, TIERS, Stretch, Thinned, grown_old
 from dart.store.exploration_writer import ExplorationWriter
 from dart.store.queries import ONE_EVENT_FROM, first_event_after
 from dart.store.reader import Unpack
@@ -175,7 +175,9 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         now_unix_s = self._clock()
         with self._transaction():
             since_unix_s = self._event_unix_s(0, now_unix_s) if looked_unix_s is None else looked_unix_s
-            until_unix_s = min([now_unix_s, *self._looks_end_unix_s(since_unix_s, now_unix_s)])
+            until_unix_s = min(self._looks_end_unix_s(since_unix_s, now_unix_s))
+            # At least a little further, also where a clock was set back and later events are older.
+            until_unix_s = min(now_unix_s, max(until_unix_s, since_unix_s + LEAST_LOOK_S))
             deleted = sum(self._thin(stretch) for stretch in grown_old(until_unix_s, since_unix_s))
         return Thinned(deleted, until_unix_s, is_behind=until_unix_s < now_unix_s)
 

@@ -263,12 +263,16 @@ def test_an_engine_that_never_answers_is_not_waited_for_for_ever(tree: Tree) -> 
     assert tree.answer(Scale(rollouts=1, wait_ms=600_000), for_s=longest_s).text == "1 rollouts"
 
 
-def test_engines_that_do_not_fit_on_the_gpus_are_refused_with_the_sum(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def three_gpus(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine of vLLM, which takes a whole GPU, on a machine with three."""
     monkeypatch.setattr(control_commands, "gpus_here", lambda: ("0", "1", "2"))
     chosen = ["environments.count=2", 'rollout.engine="vllm"', "rollout.vllm.memory=0.9"]
     tree.definition.config = tree.definition.as_started = load_config(None, chosen)
+
+
+@pytest.mark.usefixtures("three_gpus")
+def test_engines_that_do_not_fit_on_the_gpus_are_refused_with_the_sum(tree: Tree) -> None:
     assert tree.answer(Scale(rollouts=2)).text == "2 rollouts", "the trainer has GPU 2"
 
     answer = tree.answer(Scale(rollouts=3))
@@ -278,13 +282,8 @@ def test_engines_that_do_not_fit_on_the_gpus_are_refused_with_the_sum(
     assert tree.engines == ["rollout-0", "rollout-1"]
 
 
-def test_of_two_sizes_of_which_one_is_refused_neither_changes(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control_commands, "gpus_here", lambda: ("0", "1", "2"))
-    chosen = ["environments.count=2", 'rollout.engine="vllm"', "rollout.vllm.memory=0.9"]
-    tree.definition.config = tree.definition.as_started = load_config(None, chosen)
-
+@pytest.mark.usefixtures("three_gpus")
+def test_of_two_sizes_of_which_one_is_refused_neither_changes(tree: Tree) -> None:
     answer = tree.answer(Scale(environments=5, rollouts=3))
 
     assert answer.outcome is ControlOutcome.REFUSED

@@ -141,6 +141,22 @@ def test_one_deletion_looks_at_a_part_of_a_backlog_so_that_the_store_can_do_othe
     assert loads_of(store, "env-000") == [885.0 + 900.0 * number for number in range(12)]
 
 
+def test_each_deletion_gets_further_also_where_the_clock_was_set_back_for_a_while(
+    store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.store.LOOK_EVENTS", 20)
+    play(store, clock, 3000.0)
+    clock.unix_s -= 3000.0
+    play(store, clock, 45.0)
+    clock.unix_s += 3000.0
+    play(store, clock, 3495.0)
+    clock.unix_s += 2 * DAY_S
+
+    for at_s in range(2850, 3000, 5):
+        looked_unix_s = BEGAN_UNIX_S + 3600.0 + at_s
+        assert store.thin_events(looked_unix_s).looked_unix_s > looked_unix_s
+
+
 def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store, clock: Hands) -> None:
     play(store, clock, 1800.0)
     args = {"store": str(store.address), "config": Config().model_dump(mode="json")}
