@@ -60,8 +60,8 @@ class RunPaths:
         self.control = root / "control.sock"
         self.store = root / "store.db"
         """The file of the record, unless the record is in a database on a server."""
-        self.record_files = (self.store, root / "store.db-wal", root / "store.db-shm")
-        """The file of the record, and SQLite's files beside it."""
+        self.record_files = tuple(root / f"store.db{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+        """The file of the record, and SQLite's files beside it: the journal only while it makes a new record."""
         self.blobs = root / "blobs"
         self.checkpoints = root / "checkpoints"
         self.logs = root / "logs"

@@ -31,7 +31,7 @@ UPDATES = 2
 TASK, TABS = "miniwob/click-tab", ((28, 69), (72, 69), (116, 69))
 """A task of the job in which a random click succeeds often enough, and where its three tabs are."""
 
-WITHOUT_A_GPU = ("rollout.engine=transformers",)
+WITHOUT_A_GPU = ("rollout.engine=transformers", "rollout.gpus=[]", "training.gpus=[]")
 
 SMALL = (
     f"tasks.train=['{TASK}']",
@@ -41,7 +41,7 @@ SMALL = (
     "evaluation.seeds_per_task=1",
     "evaluation.greedy_seeds_per_task=1",
 )
-"""All that is set beside the policy and the engine. The adapter, its publication, bfloat16, gradient
+"""All that is set beside the policy, the engine and the GPUs. The adapter, its publication, bfloat16, gradient
 checkpointing, the KL term and curation are those of the file."""
 
 

@@ -128,6 +128,21 @@ def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_pat
         assert directory.paths.config.exists()
 
 
+def test_a_start_that_was_killed_while_sqlite_made_its_record_does_not_block_the_next(tmp_path: Path) -> None:
+    making = (
+        "import os, signal, sqlite3, sys\n"
+        "record = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "record.execute('BEGIN IMMEDIATE')\n"
+        "record.execute('CREATE TABLE steps (id)')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", making, tmp_path / "store.db"], check=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"store.db", "store.db-journal"}
+
+    with claimed(tmp_path, resume=False, config_toml="") as directory:
+        assert directory.paths.config.exists()
+
+
 def test_a_directory_whose_holder_has_not_written_its_pid_yet_is_refused_at_once(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
