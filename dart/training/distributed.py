@@ -101,14 +101,20 @@ class RankGroup:
         return lambda folder: write_state(state, folder / OPTIMIZER_FILE)
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read the optimizer's state from a checkpoint that any number of processes has written."""
+        """Read the optimizer's state from a checkpoint that any number of processes has written.
+
+        The optimizer keeps its own settings, such as the weight decay: the configuration may have changed.
+        """
         if (folder / OPTIMIZER_FILE).is_file():
             self._read_single_file(module, optimizer, folder / OPTIMIZER_FILE)
         else:
             read_parts(module, optimizer, folder)
 
     def _read_single_file(self, module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
-        optimizer.load_state_dict(torch.load(file, weights_only=True))
+        written = torch.load(file, weights_only=True)
+        pairs = zip(optimizer.state_dict()["param_groups"], written["param_groups"], strict=True)
+        groups = [{**here, "params": there["params"]} for here, there in pairs]
+        optimizer.load_state_dict({"state": written["state"], "param_groups": groups})
 
 
 class ProcessGroup(RankGroup):

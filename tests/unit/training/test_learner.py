@@ -284,6 +284,23 @@ def test_the_betas_of_the_optimizer_are_those_of_the_configuration(base: Path) -
     assert learner._optimizer.param_groups[0]["betas"] == (0.5, 0.6)
 
 
+def test_a_resumed_learner_has_the_optimizer_settings_of_its_own_configuration(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    first = Learner(base, LearnerConfig(lr=1e-3, betas=(0.5, 0.6), weight_decay=0.5))
+    first.update([sampled_group(base, blobs, group_of)], blobs)
+    checkpoint = load_checkpoint(first.save(tmp_path / "run"))
+
+    config = LearnerConfig(lr=1e-4, betas=(0.7, 0.8), weight_decay=0.0)
+    resumed = Learner(base, config, resume=checkpoint)
+
+    settings = resumed._optimizer.param_groups[0]
+    assert (settings["lr"], settings["betas"], settings["weight_decay"]) == (1e-4, (0.7, 0.8), 0.0)
+    before, after = (one._optimizer.state_dict()["state"] for one in (first, resumed))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key]["exp_avg"], after[key]["exp_avg"]) for key in before)
+
+
 def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
