@@ -82,7 +82,8 @@ def train(
 
     Raises RunDirectoryError if the run directory cannot be used; DiskError, also as StoreUnavailable and
     RecordDamaged, if data cannot be read or written; TemporaryError if a restart budget is spent or the root
-    supervisor hangs; UnavailableError if engines cannot load the checkpoint.
+    supervisor hangs; UnavailableError if engines cannot load the checkpoint, or the run was trained with
+    another adapter than the configured one.
     """
     listener = listener or RunListener()
     site = site or OneMachine(config)

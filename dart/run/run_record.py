@@ -28,9 +28,11 @@ from dart.store.checkpoints import (
     STATE_FILE,
     Checkpoint,
     CheckpointState,
+    CorruptCheckpoint,
     checkpoint_name,
     latest_good,
     list_checkpoints,
+    read_state,
     set_aside,
     write_checkpoint,
 )
@@ -45,6 +47,7 @@ from dart.store.run_blobs import blobs_address, remove_leftovers
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
+from dart.training.learner_factory import refuse_other_adapter
 
 
 def begin_record(config: Config, paths: RunPaths) -> None:
@@ -114,13 +117,16 @@ def _work_of_another_run(address: RecordAddress, paths: RunPaths, made: int) -> 
 
 
 def refuse_without_record(config: Config, paths: RunPaths) -> None:
-    """Check that a run to resume has a record, and that `run.blobs` is where its blobs are.
+    """Check that a run to resume has a record, and that its configuration fits what the run has stored.
 
-    The messages of the errors have the remedy.
+    `run.blobs` must be where its blobs are, and the adapter must be the one that it trained. The messages of
+    the errors have the remedy.
 
-    raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs`
+    raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs`,
+             UnsupportedCheckpoint for another adapter
     """
     _refuse_other_blobs(config, paths)
+    _refuse_other_adapter(config, paths)
     address, earlier = paths.record_at(config.run.record), paths.record
     try:
         require_record(address)
@@ -148,6 +154,13 @@ def _refuse_other_blobs(config: Config, paths: RunPaths) -> None:
             f"run.blobs is {config.run.blobs!r}: continue it with run.blobs = {earlier!r}; nothing was "
             "started or changed"
         )
+
+
+def _refuse_other_adapter(config: Config, paths: RunPaths) -> None:
+    """Check the adapter before config.toml changes. The trainer refuses it too, but then it is restarted."""
+    for newest in list_checkpoints(paths.checkpoints)[-1:]:
+        with suppress(CorruptCheckpoint):  # `prepare_record` replaces it
+            refuse_other_adapter(newest, read_state(newest), config.training.lora)
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:

@@ -153,8 +153,12 @@ def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
     for name, got in hashes_of(folder, expected).items():
         if got != expected[name]:
             raise CorruptCheckpoint(folder, name, f"sha256 {expected[name]}", got)
-    state = CheckpointState(version=document["version"], learner=document["learner"])
-    return Checkpoint(folder=folder, state=state)
+    return Checkpoint(folder=folder, state=_state_in(document))
+
+
+def read_state(folder: Path) -> CheckpointState:
+    """Read the state of a checkpoint, and no other file. Raises CorruptCheckpoint if it is damaged."""
+    return _state_in(_read_state(folder))
 
 
 def published_hashes(folder: Path) -> Mapping[str, str]:
@@ -305,6 +309,10 @@ def _read_state(folder: Path) -> dict[str, Any]:
     if expected != (found := _hash_of(document)):
         raise CorruptCheckpoint(folder, STATE_FILE, f"sha256 {expected} of its content", found)
     return document
+
+
+def _state_in(document: Mapping[str, Any]) -> CheckpointState:
+    return CheckpointState(version=document["version"], learner=document["learner"])
 
 
 def files_of(folder: Path) -> list[Path]:

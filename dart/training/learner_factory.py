@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
 from dart.config.published import published_dtype, publishes_adapter
-from dart.config.sections import StepCreditSettings
+from dart.config.sections import LoraSettings, StepCreditSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
+    CheckpointState,
     WriteCheckpoint,
     checkpoint_name,
     load_checkpoint,
@@ -48,11 +50,13 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
 
     A newer checkpoint belongs to an update that was never committed. This function renames it; the batch of
     the update is still leased and is trained again. Raises CorruptCheckpoint when the committed checkpoint is
-    damaged.
+    damaged, UnsupportedCheckpoint when it was trained with another adapter.
     """
     remove_leftovers(checkpoints)
     set_aside_uncommitted(checkpoints, newest)
     resume = load_checkpoint(checkpoints / checkpoint_name(newest)) if newest > 0 else None
+    if resume is not None:
+        refuse_other_adapter(resume.folder, resume.state, config.training.lora)
     if config.training.ranks > 1:
         from dart.training.distributed_learner import DistributedLearner
 
@@ -65,6 +69,33 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     from dart.training.learner import Learner
 
     return Learner(config.training.policy, learner_config(config), resume=resume)
+
+
+def refuse_other_adapter(folder: Path, state: CheckpointState, configured: LoraSettings) -> None:
+    """Raise UnsupportedCheckpoint if a version was trained with another adapter than the configured one.
+
+    folder   folder of the version, for the message
+    state    state of the learner of that version
+
+    Weights and moments of another rank do not fit. With another alpha, the same weights are another policy.
+    Every version of a simulated learner is accepted, as it records no adapter.
+    """
+    placement = state.learner.get("config", {}).get("placement")
+    if placement is None:
+        return
+    trained = LoraSettings(rank=placement["lora_rank"], alpha=placement["lora_alpha"])
+    was, given = _adapter_text(trained), _adapter_text(configured)
+    if was != given:
+        raise UnsupportedCheckpoint(
+            f"{folder} was trained with {was}, but the configuration has {given}: set them back, or start a "
+            "new run"
+        )
+
+
+def _adapter_text(lora: LoraSettings) -> str:
+    """Name the settings that a saved adapter depends on; without an adapter, alpha is none of them."""
+    alpha = f" and training.lora.alpha = {lora.alpha}" if lora.rank > 0 else ""
+    return f"training.lora.rank = {lora.rank}{alpha}"
 
 
 def learner_config(config: Config) -> "LearnerConfig":

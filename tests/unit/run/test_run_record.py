@@ -9,11 +9,11 @@ import pytest
 
 from dart.config.config import Config, load_config
 from dart.config.layers import literal
-from dart.core.errors import DiskError, RunDirectoryError
+from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths, claimed
 from dart.preflight.requirements import missing_policy
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.store.checkpoints import CheckpointState, load_checkpoint, write_checkpoint
+from dart.store.checkpoints import STATE_FILE, CheckpointState, load_checkpoint, write_checkpoint
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
@@ -153,6 +153,24 @@ def test_the_remedies_for_a_run_without_its_record_are_true(
     copy.rename(paths.store)
     refuse_without_record(config, paths)
     assert prepare_record(config, paths) == 3
+
+
+def test_a_run_is_not_continued_with_another_adapter_and_nothing_of_it_is_changed(
+    config: Config, paths: RunPaths
+) -> None:
+    placement = {"lora_rank": 8, "lora_alpha": 32.0}
+    state = CheckpointState(version=4, learner={"config": {"placement": placement}})
+    newest = write_checkpoint(paths.checkpoints, state, lambda _: None)
+    before = content(paths.checkpoints)
+    with pytest.raises(UnavailableError, match=r"rank = 8 .* set them back, or start a new run"):
+        refuse_without_record(config, paths)
+    assert content(paths.checkpoints) == before
+
+    lora = config.training.lora.model_copy(update={"rank": 8})
+    same = config.model_copy(update={"training": config.training.model_copy(update={"lora": lora})})
+    refuse_without_record(same, paths)
+    (newest / STATE_FILE).write_text("damaged")  # `prepare_record` continues from an older one
+    refuse_without_record(config, paths)
 
 
 def test_a_record_is_never_created_where_one_must_be(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 
 from dart.config.bundled import bundled_folder
-from dart.config.config import load_config
+from dart.config.config import Config, load_config
+from dart.config.layers import literal
 from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
@@ -19,7 +20,7 @@ from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import ForeignPrompt, Pixels, screenshots_of
+from dart.policy.protocols import ForeignPrompt, Pixels, UnsupportedCheckpoint, screenshots_of
 from dart.policy.sampling import AnswerScores
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_images import ImageEncoder
@@ -30,7 +31,7 @@ from dart.training.batch import step_samples
 from dart.training.batch_errors import blame
 from dart.training.distributed import OPTIMIZER_FILE, copied_parts, write_parts
 from dart.training.learner import Learner, LearnerConfig
-from dart.training.learner_factory import learner_config
+from dart.training.learner_factory import learner_at, learner_config
 from dart.training.loss import TokenBatch, dart_loss
 from tests.sampled import recorded
 
@@ -355,6 +356,44 @@ def test_an_adapter_without_peft_is_said_with_the_remedy(
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(UnavailableError, match=r"pip install 'dartrl\[lora\]'"):
         Learner(tiny_qwen, LearnerConfig(placement=held(lora_rank=4)))
+
+
+def with_lora(policy: Path, rank: int, alpha: float) -> Config:
+    settings = [f"training.policy={literal(str(policy))}", "training.device='cpu'", "training.kl_beta=0.0"]
+    return load_config(None, [*settings, f"training.lora.rank={rank}", f"training.lora.alpha={alpha}"])
+
+
+# peft still asks for the old name
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("trained", "changed", "said"),
+    [
+        ((8, 32.0), (4, 32.0), r"lora\.rank = 8 and .*alpha = 32\.0, .* has training\.lora\.rank = 4"),
+        ((8, 32.0), (8, 16.0), r"alpha = 32\.0, .*\.alpha = 16\.0: set them back, or start a new run"),
+        ((8, 32.0), (0, 32.0), r"lora\.rank = 8 and .*, .* has training\.lora\.rank = 0: set"),
+        ((0, 32.0), (8, 32.0), r"was trained with training\.lora\.rank = 0, .* training\.lora\.rank = 8"),
+    ],
+)
+def test_training_does_not_go_on_with_another_adapter(
+    trained: tuple[int, float],
+    changed: tuple[int, float],
+    said: str,
+    tiny_qwen: Path,
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    learner = Learner(tiny_qwen, learner_config(with_lora(tiny_qwen, *trained)))
+    learner.version = 1
+    learner.save(tmp_path / "checkpoints")
+    with pytest.raises(UnsupportedCheckpoint, match=said):
+        learner_at(with_lora(tiny_qwen, *changed), 1, tmp_path / "checkpoints")
+
+
+def test_alpha_means_nothing_without_an_adapter(tiny_qwen: Path, tmp_path: Path) -> None:
+    learner = Learner(tiny_qwen, learner_config(with_lora(tiny_qwen, 0, 32.0)))
+    learner.version = 1
+    learner.save(tmp_path / "checkpoints")
+    assert learner_at(with_lora(tiny_qwen, 0, 16.0), 1, tmp_path / "checkpoints").version == 1
 
 
 # peft still asks for the old name
