@@ -44,3 +44,7 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"a monotonic clock cannot go back, got advance({seconds!r})")
         self._now_s += seconds
+
+    def set_unix_ahead(self, seconds: float) -> None:
+        """Set the wall clock alone ahead, as an operator does; a suspended machine looks the same."""
+        self._unix_offset_s += seconds

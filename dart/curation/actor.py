@@ -36,6 +36,7 @@ from dart.core.records import (
 from dart.core.types import RolloutLease
 from dart.curation.alarm_monitor import AlarmMonitor
 from dart.curation.alarm_monitor import event_of as alarm_event_of
+from dart.curation.clock_jumps import ClockJumps
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
 from dart.curation.learning_alarms import AlarmChange
@@ -116,6 +117,7 @@ class CuratorActor(Actor):
         self._guided = GuidedEpisodes(lease_s=curation.lease_s, max_attempts=curation.max_attempts)
         self._actions_known, self._actions_known_until_s = 0, 0.0
         self._lenient_until_s = -math.inf
+        self._clock_jumps = ClockJumps(self.clock)
         engines = EngineNames(self.board, self.args["engines"])
         self._view = LivenessView(self.board, engines, self.identity.run_dir, curation.lease_s)
         self._refresh_liveness()
@@ -396,11 +398,12 @@ class CuratorActor(Actor):
         """Revoke leases past their deadlines.
 
         While the store takes no writes or the disk is full, and for `curation.lease_s` after that, no lease
-        is revoked: the environments could not report their results.
+        is revoked: the environments could not report their results. The same holds for `curation.lease_s`
+        after the wall clock jumped ahead: the environments did not have the time of the jump.
         """
         self._refresh_liveness()
         now_s = self.clock.monotonic_s()
-        if not self._view.can_store_results():
+        if self._clock_jumps.has_jumped_ahead() or not self._view.can_store_results():
             self._lenient_until_s = now_s + self._config.curation.lease_s
         if now_s < self._lenient_until_s:
             return

@@ -12,6 +12,12 @@ def test_a_manual_clock_moves_only_when_told_to() -> None:
     assert (clock.monotonic_s(), clock.unix_s()) == (7.5, 1007.5)
 
 
+def test_the_wall_clock_of_a_manual_clock_can_be_set_ahead_alone() -> None:
+    clock = ManualClock(now_s=5.0, unix_offset_s=1000.0)
+    clock.set_unix_ahead(60.0)
+    assert (clock.monotonic_s(), clock.unix_s()) == (5.0, 1065.0)
+
+
 def test_a_manual_clock_does_not_go_back() -> None:
     with pytest.raises(ValueError, match=r"advance\(-0.1\)"):
         ManualClock().advance(-0.1)

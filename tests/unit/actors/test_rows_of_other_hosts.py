@@ -97,7 +97,7 @@ def test_a_row_says_everywhere_what_its_supervisor_wrote(three: Machines) -> Non
 
 
 def test_the_start_of_an_actor_is_told_as_an_age_so_that_clocks_may_differ(three: Machines) -> None:
-    three.benches["b"].clock._unix_offset_s += 3600.0
+    three.benches["b"].clock.set_unix_ahead(3600.0)
     started_s = three.benches["b"].clock.unix_s()
     slot = slot_of(three, "b", "rollout-1")
     board(three, "b").set(slot, started_unix_s=started_s, incarnation=2)

@@ -175,6 +175,19 @@ def test_after_a_pause_of_the_store_every_lease_lasts_anew(system: System) -> No
         assert reader.rollout(lease.rollout_id).environment is None
 
 
+def test_a_wall_clock_that_jumps_ahead_takes_no_episode_away(system: System) -> None:
+    lease = system.lease()
+    system.bench.advance(10.0)
+    system.bench.clock.set_unix_ahead(2 * LEASE_S)
+    system.bench.advance(LEASE_S - 5)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment == ENV
+    assert system.blamed == (0, 0)
+    system.bench.advance(10.0)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment is None
+
+
 def test_whoever_has_to_wait_asks_again_after_the_configured_time(system: System) -> None:
     system.bench.kill(ENGINE)
     assert system.work().retry_after_s == POLL_S
@@ -256,6 +269,13 @@ def test_a_result_of_an_ended_lease_does_not_count_however_early_it_comes(measur
     assert ended(measured, first, 1.0) == "fenced"
     assert ended(measured, again, 0.0) == "accepted"
     assert rewards(measured) == {first.seed: 0.0}
+
+
+def test_a_wall_clock_that_jumps_ahead_ends_no_lease_of_an_evaluation_episode(measured: System) -> None:
+    task = measured.work()
+    measured.bench.clock.set_unix_ahead(2 * EVALUATION_LEASE_S)
+    measured.bench.advance(10.0)
+    assert ended(measured, task, 1.0) == "accepted"
 
 
 def test_a_result_is_recorded_once_and_another_answer_to_it_changes_nothing(measured: System) -> None:
