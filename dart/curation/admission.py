@@ -27,6 +27,8 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 
+from dart.curation.quota import ROUNDING
+
 
 class Scheduling(StrEnum):
     """What an idle environment waits for: nothing, its group or the whole batch (see the module
@@ -73,7 +75,7 @@ def most_groups(over_provision: float, groups_per_update: int) -> float:
     """
     if over_provision == 0:
         return math.inf
-    return max(groups_per_update, math.ceil(over_provision * groups_per_update))
+    return max(groups_per_update, math.ceil(over_provision * groups_per_update - ROUNDING))
 
 
 def can_all_be_fresh(

@@ -21,7 +21,7 @@ FEWEST = 2
 """The fewest rollouts of a group, because GRPO compares the rollouts of a group with each other."""
 
 ROUNDING = 1e-9
-"""Tolerance for rounding errors: a value that is at most this much below a whole number counts as the whole
+"""Tolerance for rounding errors: a value that is at most this far from a whole number counts as the whole
 number."""
 
 

@@ -86,3 +86,8 @@ def test_groups_can_be_fresh_when_the_oldest_go_first(floors: list[int], fresh: 
 )
 def test_over_provisioning_bounds_what_is_in_flight_or_ready(over_provision: float, most: float) -> None:
     assert most_groups(over_provision, groups_per_update=4) == most
+
+
+def test_a_rounding_error_of_the_product_allows_no_group_more() -> None:
+    assert 1.1 * 50 > 55
+    assert most_groups(1.1, groups_per_update=50) == 55
