@@ -115,6 +115,9 @@ class GuidedTask:
     step_cap: int
     attempt: int
     """Number of this episode among those with this hint, from 1."""
+    fence: int
+    """The fence of the lease. GuidedStored and GuidedFailed repeat it, so that a late one ends no other
+    lease."""
 
 
 @message
@@ -174,7 +177,7 @@ class RolloutParked:
 class GuidedStored:
     """A guided episode ended with a reward and is in the record."""
 
-    pool_id: int
+    fence: int
     task_id: str
 
 
@@ -182,7 +185,7 @@ class GuidedStored:
 class GuidedFailed:
     """A guided episode ended without a reward."""
 
-    pool_id: int
+    fence: int
     detail: str
     is_interrupted: bool = False
     """Whether the environment actor had to stop, which does not count as a failure of the episode."""

@@ -38,7 +38,7 @@ from dart.curation.alarm_monitor import AlarmMonitor
 from dart.curation.alarm_monitor import event_of as alarm_event_of
 from dart.curation.clock_jumps import ClockJumps
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
-from dart.curation.guided_episodes import GuidedEpisodes
+from dart.curation.guided_episodes import GuidedEpisodes, GuidedLease
 from dart.curation.learning_alarms import AlarmChange
 from dart.curation.liveness_view import LivenessView
 from dart.curation.run_phases import RunPlan, phase_now
@@ -114,7 +114,12 @@ class CuratorActor(Actor):
             max_attempts=curation.max_attempts,
             incarnation=self.identity.incarnation,
         )
-        self._guided = GuidedEpisodes(lease_s=curation.lease_s, max_attempts=curation.max_attempts)
+        self._guided = GuidedEpisodes(
+            self._report_guided_failure,
+            lease_s=curation.lease_s,
+            max_attempts=curation.max_attempts,
+            incarnation=self.identity.incarnation,
+        )
         self._actions_known, self._actions_known_until_s = 0, 0.0
         self._lenient_until_s = -math.inf
         self._clock_jumps = ClockJumps(self.clock)
@@ -214,7 +219,7 @@ class CuratorActor(Actor):
 
     @receives(m.GuidedStored)
     async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
-        self._guided.end(call.pool_id)
+        self._guided.end(call.fence)
         async with self._service_lock:
             self._service.pool_changed(call.task_id)
 
@@ -226,10 +231,17 @@ class CuratorActor(Actor):
         a failure.
         """
         if call.is_interrupted:
-            self._guided.end(call.pool_id)
-            return
-        self._guided.fail(call.pool_id)
-        self.log.warning("guided_episode_failed", demonstration=call.pool_id, detail=call.detail)
+            self._guided.end(call.fence)
+        else:
+            self._guided.fail(call.fence, call.detail)
+
+    def _report_guided_failure(self, lease: GuidedLease, detail: str) -> None:
+        self.log.warning(
+            "guided_episode_failed",
+            demonstration=lease.guide.pool_id,
+            environment=lease.environment,
+            detail=detail,
+        )
 
     # ---- trainer ----
 
@@ -308,15 +320,21 @@ class CuratorActor(Actor):
         """Lease a guided episode to an environment; None if there is no guided episode to play now."""
         if self._record.paused:
             return None
-        guide = self._guided.lease(environment, self._service.curator.next_guide, self.clock.unix_s())
-        if guide is None:
+        lease = self._guided.lease(
+            environment,
+            self._service.curator.next_guide,
+            self._view.incarnation_of,
+            self.clock.unix_s(),
+        )
+        if lease is None:
             return None
         return m.GuidedTask(
-            pool_id=guide.pool_id,
-            task_id=guide.task_id,
-            seed=guide.seed,
+            pool_id=lease.guide.pool_id,
+            task_id=lease.guide.task_id,
+            seed=lease.guide.seed,
             step_cap=self._config.curation.step_cap,
-            attempt=guide.rolls + 1,
+            attempt=lease.guide.rolls + 1,
+            fence=lease.fence,
         )
 
     def _evaluation_for(self, environment: str, phase: EvaluationPhase) -> m.EvaluationTask | m.NoWorkYet:
@@ -408,6 +426,7 @@ class CuratorActor(Actor):
         if now_s < self._lenient_until_s:
             return
         self._evaluations.give_up_overdue(self.clock.unix_s())
+        self._guided.give_up_overdue(self.clock.unix_s())
         async with self._service_lock:
             revoked = await self._service.revoke_overdue()
             late = self._service.overdue_batch()

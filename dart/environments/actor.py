@@ -307,7 +307,7 @@ class EnvironmentActor(Actor):
             steps=len(played.steps),
             verdict=verdict.value,
         )
-        self.tell("curator", m.GuidedStored(pool_id=task.pool_id, task_id=task.task_id))
+        self.tell("curator", m.GuidedStored(fence=task.fence, task_id=task.task_id))
 
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
         """Store the steps of an interrupted rollout, without spending an attempt.
@@ -347,7 +347,7 @@ class EnvironmentActor(Actor):
                     rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
                 )
             case m.GuidedTask():
-                report = m.GuidedFailed(pool_id=work.pool_id, detail=detail, is_interrupted=is_interrupted)
+                report = m.GuidedFailed(fence=work.fence, detail=detail, is_interrupted=is_interrupted)
             case m.EvaluationTask():
                 report = m.EvaluationFailed(
                     fence=work.fence, kind=kind, detail=detail, is_interrupted=is_interrupted

@@ -501,10 +501,11 @@ def test_what_the_policy_did_is_known_at_once_and_a_failure_is_tried_again(
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     for attempt, reward in ((1, 0.0), (2, 1.0)):
-        assert system.work().attempt == attempt
+        task = system.work()
+        assert task.attempt == attempt
         with Store(system.path) as store:
             store.record_guided(1, attempt, "do", reward, (step_at(attempt),))
-        bench.tell("curator", m.GuidedStored(pool_id=1, task_id=TASK))
+        bench.tell("curator", m.GuidedStored(fence=task.fence, task_id=TASK))
         bench.settle()
     assert isinstance(system.work(), RolloutLease)
     held = bench.actor("curator")._service.curator.tasks[TASK].demonstrations
@@ -516,7 +517,7 @@ def test_an_environment_that_is_gone_or_late_leaves_its_episode_to_the_next_one(
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     bench.start(Beats, "env-001")
-    assert system.work() == system.work()  # it asks again: its answer was lost
+    assert system.work().pool_id == system.work().pool_id  # it asks again: its answer was lost
     bench.advance(LEASE_S + 5)
     assert isinstance(system.work("env-001"), m.GuidedTask)
 
@@ -526,7 +527,63 @@ def test_a_demonstration_under_which_no_episode_can_be_played_is_left_alone(
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     for _ in range(3):
-        assert isinstance(system.work(), m.GuidedTask)
-        bench.tell("curator", m.GuidedFailed(pool_id=1, detail="the environment broke"))
+        failed = m.GuidedFailed(fence=system.work().fence, detail="the environment broke")
+        bench.tell("curator", failed)
         bench.settle()
     assert isinstance(system.work(), RolloutLease)
+
+
+def test_a_guided_episode_that_ends_every_environment_is_given_up(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    for _ in range(3):
+        assert isinstance(system.work(), m.GuidedTask)
+        start_again(system, ENV)
+    assert isinstance(system.work(), RolloutLease)
+
+
+def test_a_guided_episode_that_hangs_every_environment_is_given_up(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    for number in range(3):
+        assert isinstance(system.work(f"env-{number:03d}"), m.GuidedTask)
+        bench.advance(LEASE_S + 5)
+    assert isinstance(system.work("env-003"), RolloutLease)
+
+
+def test_a_request_that_is_repeated_because_its_answer_was_lost_is_no_failure_of_a_guided_episode(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    for _ in range(5):
+        assert isinstance(system.work(), m.GuidedTask)
+
+
+@pytest.mark.parametrize("how", ["failed", "stored"])
+def test_a_late_report_of_a_guided_episode_ends_no_lease_of_another_environment(
+    bench: InMemorySystem, tmp_path: Path, how: str
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    late = system.work().fence
+    bench.advance(LEASE_S + 5)
+    assert isinstance(system.work("env-001"), m.GuidedTask)
+    report = {
+        "failed": m.GuidedFailed(fence=late, detail="too slow"),
+        "stored": m.GuidedStored(fence=late, task_id=TASK),
+    }
+    bench.tell("curator", report[how])
+    bench.settle()
+    assert isinstance(system.work("env-002"), RolloutLease), "env-001 still plays it"
+
+
+def test_a_wall_clock_that_jumps_ahead_ends_no_lease_of_a_guided_episode(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    assert isinstance(system.work(), m.GuidedTask)
+    bench.clock.set_unix_ahead(2 * LEASE_S)
+    assert isinstance(system.work("env-001"), RolloutLease)
+    bench.advance(10.0)
+    assert isinstance(system.work("env-002"), RolloutLease)

@@ -346,7 +346,7 @@ def guided(system: System, reward: float = 1.0) -> m.GuidedTask:
         lacks_thought=True,
     )
     system.store.add_demonstrations([demonstration])
-    return m.GuidedTask(pool_id=1, task_id=TASK, seed=SEED, step_cap=10, attempt=1)
+    return m.GuidedTask(pool_id=1, task_id=TASK, seed=SEED, step_cap=10, attempt=1, fence=7)
 
 
 def test_an_episode_under_a_demonstrations_actions_becomes_a_demonstration_of_its_own(system: System) -> None:
@@ -354,7 +354,7 @@ def test_an_episode_under_a_demonstrations_actions_becomes_a_demonstration_of_it
     system.start()
     told = system.until_told(m.GuidedStored)
     guide, own = system.reader.demonstrations(TASK)
-    assert (told.pool_id, guide.rolls, own.guide_id, own.seed) == (1, 1, 1, SEED)
+    assert (told.fence, guide.rolls, own.guide_id, own.seed) == (7, 1, 1, SEED)
     steps = system.reader.demonstration(own.pool_id).steps
     assert [step.token_ids for step in steps] == [(number, 2) for number in range(1, NUM_STEPS + 1)]
     assert all(step.logprobs == generation(1).logprobs for step in steps)
@@ -370,7 +370,7 @@ def test_an_episode_under_a_demonstrations_actions_that_gets_no_answer_is_told_a
     system.give(guided(system))
     system.start()
     failed = system.until_told(m.GuidedFailed)
-    assert (failed.pool_id, failed.is_interrupted) == (1, False)
+    assert (failed.fence, failed.is_interrupted) == (7, False)
     assert "the prompt is too long" in failed.detail
     assert [one.rolls for one in system.reader.demonstrations(TASK)] == [0]
 
