@@ -147,6 +147,7 @@ class WorkPaused:
     playing: int
     """Number of episodes that are being played."""
     is_training: bool
+    """Whether the trainer computes or writes an update, also one that is trained ahead of its lease."""
 
 
 @message
@@ -197,6 +198,7 @@ class EvaluationEnded(Call[StoredResult]):
 
     fence: int
     policy_version: int
+    """The oldest version that played a step. Only episodes of the newest version count after training."""
     reward: float
 
 

@@ -106,6 +106,9 @@ class CuratorActor(Actor):
         """For each environment that got no work when it asked last: the reason."""
         self._trainer_waits = ""
         """Why the trainer got no batch the last time it asked; empty when it got one."""
+        self._ahead: tuple[int, ...] = ()
+        """Ids of the groups that the trainer trains on, or has trained on, without a lease; empty if there
+        are none."""
         self._evaluations = EvaluationSchedule(
             self._plan,
             self._reader,
@@ -247,15 +250,22 @@ class CuratorActor(Actor):
 
     @receives(m.BatchRequest)
     async def batch(self, call: m.BatchRequest, sender: Sender) -> Batch | m.NoWorkYet | m.RunOver:
+        self._ahead = call.group_ids
         batch = await self._batch_now(call.group_ids)
+        if not isinstance(batch, m.NoWorkYet):
+            self._ahead = ()
         self._trainer_waits = batch.reason if isinstance(batch, m.NoWorkYet) else ""
         return batch
 
     @receives(m.BatchAheadRequest)
     async def batch_ahead(self, call: m.BatchAheadRequest, sender: Sender) -> m.BatchAhead | m.NoWorkYet:
+        self._ahead = ()
         if self._is_paused or self._phase_after(updates_from_now=1) is not RunPhase.TRAINING:
             return self._no_work("no update follows the one that is being committed")
-        return await self._in_turn(self._service.batch_ahead)
+        ahead = await self._in_turn(self._service.batch_ahead)
+        if isinstance(ahead, m.BatchAhead):
+            self._ahead = ahead.group_ids
+        return ahead
 
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
@@ -280,7 +290,8 @@ class CuratorActor(Actor):
             log_event(self.log, event)
         now_s = self.clock.unix_s()
         playing = sum(self._view.is_still_playing(one, now_s) for one in self._playing())
-        return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=self._is_batch_open())
+        is_training = self._is_batch_open() or bool(self._ahead)
+        return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=is_training)
 
     def _held_event(self, is_held: bool, alarm: str = "") -> m.EventDraft:
         return m.EventDraft(
@@ -357,6 +368,8 @@ class CuratorActor(Actor):
         """Return why the evaluation after training cannot begin yet; empty if it can."""
         if self._is_batch_open():
             return "the last batch is still being trained"
+        if self._ahead:
+            return "an update is still being computed"
         newest = self._evaluations.newest_version()
         if newest is None or self._view.oldest_served(self.clock.monotonic_s()) != newest:
             return "the newest version is not served by every engine yet"

@@ -282,7 +282,7 @@ class EnvironmentActor(Actor):
         """Report the result to the curator, which knows whether this environment still has the lease."""
         call = m.EvaluationEnded(
             fence=task.fence,
-            policy_version=max(step.policy_version for step in played.steps),
+            policy_version=min(step.policy_version for step in played.steps),
             reward=played.reward,
         )
         verdict = await self._write(call, to="curator")

@@ -11,7 +11,7 @@ from actors.actor import Actor
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import Evaluation, EvaluationPhase
+from dart.core.records import Batch, Evaluation, EvaluationPhase
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import ALARMS_CHECK_S, CuratorActor
 from dart.curation.liveness_view import SERVED_LOOK_S
@@ -338,10 +338,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
     with Store(measured.path) as store:
         for episode in tuple(measured.bench.actor("curator")._evaluations.missing[EvaluationPhase.AFTER]):
             store.record_evaluation(evaluation(EvaluationPhase.AFTER, episode.seed, version=0))
-        group_id = store.open_group(TASK, 7, 2, 10, 0)
-        for reward in (1.0, 0.0):
-            lease = store.lease_rollout(group_id, ENV, 1e12)
-            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        group_id = add_ready_group(store, seed=7)
         batch = store.lease_batch((group_id,), 1e12)
         store.commit_update(batch.batch_id, batch.fence, 1, {})
     measured.bench.kill("curator")
@@ -357,6 +354,104 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
 
 
 # ---- an operator ----
+
+
+# ---- an update that is trained ahead of its lease ----
+
+
+ONE_GROUP = {"groups_per_update": 1}
+TWO_SEEDS = {"before": False, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
+
+
+@pytest.fixture
+def ahead(bench: InMemorySystem, tmp_path: Path) -> System:
+    """Version 1 is committed, and the trainer computes version 2 already, without a lease."""
+    system = System(bench, tmp_path, training=ONE_GROUP, evaluation=TWO_SEEDS)
+    bench.kill("curator")
+    with Store(system.path) as store:
+        for seed in (7, 8):
+            add_ready_group(store, seed)
+    system.start_curator(training_ends_unix_s=bench.clock.unix_s() + 30.0)
+    batch = trainer_asks(system, m.BatchRequest())
+    assert trainer_asks(system, m.BatchAheadRequest()) == m.BatchAhead(group_ids=(2,))
+    commit(system, batch, version=1)
+    return system
+
+
+def add_ready_group(store: Store, seed: int) -> int:
+    """Add a group that can be trained; return its id."""
+    group_id = store.open_group(TASK, seed, 2, 10, 0)
+    for reward in (1.0, 0.0):
+        lease = store.lease_rollout(group_id, ENV, 1e12)
+        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+    return group_id
+
+
+def trainer_asks(system: System, call: m.BatchRequest | m.BatchAheadRequest) -> Any:
+    answer = system.bench.ask("curator", call)
+    system.bench.settle()
+    return answer.result()
+
+
+def commit(system: System, batch: Batch, version: int) -> None:
+    """The trainer commits a version, and says so."""
+    with Store(system.path) as store:
+        store.commit_update(batch.batch_id, batch.fence, version, {})
+    system.bench.tell("curator", m.UpdateCommitted(version=version))
+    system.bench.settle()
+
+
+def serve(system: System, version: int) -> None:
+    """The engine serves a version, and the curator looks again."""
+    slot = system.bench.board.find(ENGINE)
+    assert slot is not None
+    system.bench.board.set_gauges(slot, {Gauge.SERVED_VERSION: version})
+    system.bench.advance(SERVED_LOOK_S)
+
+
+def test_a_pause_waits_for_an_update_that_is_trained_ahead(ahead: System) -> None:
+    assert held(ahead, True).is_training is True
+    batch = trainer_asks(ahead, m.BatchRequest(group_ids=(2,)))
+    assert held(ahead, None).is_training is True
+    commit(ahead, batch, version=2)
+    assert held(ahead, None).is_training is False
+
+
+def test_a_pause_waits_for_no_update_of_a_trainer_that_was_restarted(ahead: System) -> None:
+    held(ahead, True)
+    trainer_asks(ahead, m.BatchRequest())
+    assert held(ahead, None).is_training is False
+
+
+def test_the_curator_hears_of_an_update_trained_ahead_when_it_was_restarted(ahead: System) -> None:
+    ahead.bench.kill("curator")
+    with Store(ahead.path) as store:
+        store.drop_group(2, "stale")
+    ahead.start_curator()
+    assert held(ahead, None).is_training is False
+    assert isinstance(trainer_asks(ahead, m.BatchRequest(group_ids=(2,))), m.NoWorkYet)
+    assert held(ahead, None).is_training is True
+
+
+def test_the_final_evaluation_waits_for_an_update_that_is_trained_ahead(ahead: System) -> None:
+    ahead.bench.advance(40.0)
+    serve(ahead, 1)
+    assert ahead.work().reason == "an update is still being computed"
+    batch = trainer_asks(ahead, m.BatchRequest(group_ids=(2,)))
+    commit(ahead, batch, version=2)
+    serve(ahead, 2)
+    assert isinstance(ahead.work(), m.EvaluationTask)
+
+
+def test_an_episode_that_an_older_version_began_is_played_again(ahead: System) -> None:
+    commit(ahead, trainer_asks(ahead, m.BatchRequest(group_ids=(2,))), version=2)
+    ahead.bench.advance(40.0)
+    serve(ahead, 2)
+    task = ahead.work()
+    answer = ahead.bench.ask("curator", m.EvaluationEnded(fence=task.fence, policy_version=1, reward=1.0))
+    ahead.bench.settle()
+    assert answer.result().value == "accepted"
+    assert ahead.work().seed == task.seed
 
 
 def held(system: System, is_held: bool | None) -> Any:

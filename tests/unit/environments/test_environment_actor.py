@@ -97,6 +97,9 @@ class Engine(Actor):
     """Answers its numbered answers, each after `delay_s`; never while it is mute. args: `version`."""
 
     def on_start(self) -> None:
+        self.version = self.args.get("version", 1)
+        self.swaps = 0
+        """How many versions follow one another, each after one answer."""
         self.refuses = ""
         self.delay_s = 0.0
         self.is_mute = False
@@ -110,7 +113,7 @@ class Engine(Actor):
             return m.CannotAnswer(reason=self.refuses)
         number = len(self.asked)
         await self.sleep(1e6 if self.is_mute else self.delay_s)
-        return generation(number, self.args.get("version", 1), self.answer)
+        return generation(number, self.version + min(number - 1, self.swaps), self.answer)
 
 
 class WeightSync(Actor):
@@ -322,6 +325,14 @@ def test_an_evaluation_is_reported_with_its_fence_and_the_version_that_played_it
     system.start()
     told = system.until_told(m.EvaluationEnded)
     assert told == m.EvaluationEnded(fence=7, policy_version=1, reward=1.0)
+
+
+def test_an_evaluation_that_two_versions_played_is_reported_with_the_older_one(system: System) -> None:
+    """So it does not count for the newer one, and is played again."""
+    system.engine().swaps = 1
+    system.give(EVALUATION)
+    system.start()
+    assert system.until_told(m.EvaluationEnded).policy_version == 1
 
 
 def test_a_result_that_the_record_does_not_take_yet_is_reported_again(system: System) -> None:
