@@ -93,12 +93,23 @@ class Curator:
         self.wanted_guides: dict[int, str] = {}
         """Task id by pool id of the demonstrations that guided episodes shall use. Each is here because every
         rollout of a group of its task failed."""
+        self._to_help: dict[int, None] = {
+            group_id: None for group_id in self._live_groups.untrainable if self._has_no_success(group_id)
+        }
+        """Ids of complete groups without a success for which a demonstration is still to be looked for; the
+        keys are in order. A group that was complete and trainable before this curator began is not here,
+        because the trainer may have computed an update on it ahead of its lease."""
         self._given_up: dict[int, None] = {}
         """Ids of unfinished groups whose task was quarantined because of faults; the keys are in order."""
         self._group_of: dict[str, int] = {}
         """Id of the group in which each environment played last; empty unless scheduling is `task`."""
         for group_id in self._live_groups.unfinished:
             self.tasks.group_is_played(self._live_groups[group_id].task_id, 1)
+
+    def continue_from(self, before: "Curator") -> None:
+        """Take over what the record does not hold from the curator that this one replaces."""
+        self.liveness, self.wanted_guides = before.liveness, before.wanted_guides
+        self._to_help |= {one: None for one in before._to_help if self._live_groups.get(one) is not None}
 
     # ---- events ----
 
@@ -121,10 +132,13 @@ class Curator:
         before = self._live_groups.put_rollout(rollout)
         if rollout.environment is not None and self.settings.scheduling.keeps_environments_with_their_group:
             self._group_of[rollout.environment] = rollout.group_id
+        is_completed = was_played and rollout.group_id not in self._live_groups.unfinished
+        if is_completed and self._has_no_success(rollout.group_id):
+            self._to_help[rollout.group_id] = None
         was_stored = before is not None and before.state == RolloutState.STORED
         if rollout.state == RolloutState.STORED and not was_stored and rollout.reward is not None:
             self.tasks.episode_ended(group.task_id, rollout.reward, rollout.num_steps)
-        if was_played and rollout.group_id not in self._live_groups.unfinished:
+        if is_completed:
             self.tasks.group_is_played(group.task_id, -1)
 
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
@@ -139,28 +153,37 @@ class Curator:
 
     def demonstration_used(self, decision: UseDemonstration) -> None:
         """Update the index after a demonstration was added to a group."""
+        self._to_help.pop(decision.group_id, None)
         group = self._live_groups[decision.group_id]
         self._want_guide(group)
         self._live_groups.put(replace(group, demonstrations=(*group.demonstrations, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
-    def group_dropped(self, group_id: int, now_unix_s: float) -> None:
-        """Remove a dropped group from the index. If the group was complete and had no success, this counts
-        against its task."""
-        was_played = group_id in self._live_groups.unfinished
-        self._given_up.pop(group_id, None)
-        group = self._live_groups.remove(group_id)
-        self._want_guide(group)
-        if was_played:
-            self.tasks.group_is_played(group.task_id, -1)
-        elif not groups.has_success(group, self.settings.success_above):
+    def count_failed_groups(self, now_unix_s: float) -> None:
+        """Count each group that was completed without a success against its task, whether it is trained or
+        not. Call this after `demonstration_to_use` has returned None, because a demonstration counts as a
+        success."""
+        for group_id in self._to_help:
+            group = self._live_groups[group_id]
+            self._want_guide(group)
             any_finished = bool(groups.rewards(group))
             self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=any_finished)
+        self._to_help.clear()
+
+    def group_dropped(self, group_id: int) -> None:
+        """Remove a dropped group from the index."""
+        was_played = group_id in self._live_groups.unfinished
+        self._given_up.pop(group_id, None)
+        self._to_help.pop(group_id, None)
+        group = self._live_groups.remove(group_id)
+        if was_played:
+            self.tasks.group_is_played(group.task_id, -1)
 
     def batch_leased(self, batch: Batch) -> None:
         """Update the index after a batch was leased to the trainer, perhaps the open batch once more."""
         self.open_batch = batch
         for group_id in batch.group_ids:
+            self._to_help.pop(group_id, None)
             self._live_groups.put(replace(self._live_groups[group_id], batch_id=batch.batch_id))
 
     def update_committed(self, version: int) -> None:
@@ -216,11 +239,14 @@ class Curator:
         )
 
     def demonstration_to_use(self) -> UseDemonstration | None:
-        """Decide to add a demonstration to a group in which every rollout failed; None if there is none."""
-        if self.settings.pool is None:
+        """Decide to add a demonstration to a group in which every rollout failed; None if there is none.
+
+        Rewards of such a group may differ, if none of them is a success.
+        """
+        if self.settings.pool is None or not self._to_help:
             return None
         stale = set(self._stale())
-        for group_id in self._live_groups.untrainable.keys() - stale:
+        for group_id in (one for one in self._to_help if one not in stale):
             group = self._live_groups[group_id]
             known = self.tasks[group.task_id].demonstrations.values()
             if (found := self.settings.pool.demonstration_for(group, known)) is not None:
@@ -324,6 +350,9 @@ class Curator:
             )
 
     # ---- internal ----
+
+    def _has_no_success(self, group_id: int) -> bool:
+        return not groups.has_success(self._live_groups[group_id], self.settings.success_above)
 
     def _want_guide(self, group: GroupRecord) -> None:
         """If every rollout of this group failed, add a demonstration of its task to `wanted_guides`."""

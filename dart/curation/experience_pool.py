@@ -1,8 +1,9 @@
 """Which demonstration a group gets if every rollout in it failed (DART, arXiv 2509.23866, section 3.2).
 
-Such a group teaches nothing by itself: all its advantages are 0. With a demonstration, which is a success, it
-teaches what to prefer. A group that has a success of its own gets no demonstration, so the experience pool
-never competes with the policy.
+Such a group does not teach how to succeed by itself; where its rewards are equal, all its advantages are 0.
+With a demonstration, which is a success, it teaches what to prefer. Every rollout failed if no reward is a
+success (`success_above`), also if the rewards differ. A group that has a success of its own gets no
+demonstration, so the experience pool never competes with the policy.
 
 Rewards are compared only between episodes that begin alike. If the start screen of a task follows from the
 seed, a group gets demonstrations of its own seed only. Tasks that fail are then played more often on seeds

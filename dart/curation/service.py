@@ -157,9 +157,10 @@ class CurationService:
         """Carry out all decisions that are due: demonstrations, dropped groups, decisions about tasks."""
         while True:
             await self._use_demonstrations()
+            self.curator.count_failed_groups(self._clock())
             for drop in self.curator.drops():
                 await self.record.write(drop)
-                self.curator.group_dropped(drop.group_id, self._clock())
+                self.curator.group_dropped(drop.group_id)
             decisions = self.curator.decisions(self._clock())
             if not decisions:
                 return
@@ -289,4 +290,4 @@ class CurationService:
         self.curator = Curator(
             self.settings, self.record.snapshot(self.settings.kept_rewards), before.serving_version
         )
-        self.curator.liveness, self.curator.wanted_guides = before.liveness, before.wanted_guides
+        self.curator.continue_from(before)

@@ -233,6 +233,48 @@ def test_a_group_in_which_all_failed_is_trained_with_a_demonstration() -> None:
     assert batch.group_ids == (lease.group_id,)
 
 
+def test_a_group_whose_rewards_differ_without_a_success_gets_a_demonstration_and_a_guide_too() -> None:
+    world, pool_id = guiding(PoolRule(max_uses=1, guided_attempts=1))
+    lease = world.plays(0.0, 0.0, 0.0, 0.4)
+    assert world.group_of(lease).demonstrations == (pool_id,)
+    assert guide_of(world) == pool_id
+
+
+def test_a_group_whose_rewards_differ_without_a_success_is_trained_where_the_pool_has_nothing_for_it() -> (
+    None
+):
+    world, _ = guiding(PoolRule(max_uses=1))
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    lease = world.plays(0.0, 0.0, 0.0, 0.4)
+    assert world.group_of(lease).demonstrations == ()
+    assert world.record.drops == {}
+    assert len(world.service.curator._live_groups.ready) == 2
+
+
+def test_no_demonstration_joins_a_group_that_was_ready_before_a_restart() -> None:
+    """The trainer may have computed an update on it ahead of its lease."""
+    world, _ = guiding(PoolRule(max_uses=1))
+    world.settings = replace(SETTINGS, pool=None)
+    world.restarted()
+    lease = world.plays(0.0, 0.0, 0.0, 0.4)
+    world.settings = replace(SETTINGS, pool=PoolRule(max_uses=1))
+    world.restarted()
+    assert world.group_of(lease).demonstrations == ()
+
+
+def test_a_group_whose_demonstration_was_dropped_meanwhile_gets_another_one() -> None:
+    world, first = guiding(PoolRule(max_uses=1))
+    second = world.record.add_demonstration("click-test", 3, num_steps=3)
+    world.restarted()
+    chosen = world.group_of(world.plays(0.0, 0.0, 0.0, 0.4)).demonstrations
+    world, first = guiding(PoolRule(max_uses=1))
+    world.record.add_demonstration("click-test", 3, num_steps=3)
+    world.restarted()
+    world.record.store.drop_demonstration(chosen[0])
+    (other,) = {first, second} - set(chosen)
+    assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.4)).demonstrations == (other,)
+
+
 @pytest.mark.parametrize("rewards", [(1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0)])
 def test_a_group_with_a_success_of_its_own_gets_none(rewards: tuple[float, ...]) -> None:
     world = World(POOL)
@@ -375,6 +417,27 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
     answer = world.work("env-004")
     assert isinstance(answer, NoWorkYet)
     assert answer.reason == "every task is in quarantine (1); those whose quarantine is over are being tried"
+
+
+def test_groups_whose_rewards_differ_without_a_success_count_once_when_they_are_complete() -> None:
+    world = World(replace(RESTS, tasks=("click-test",)))
+    world.plays(0.0, 0.0, 0.0, 0.4)
+    assert world.told == []
+    world.plays(0.0, 0.0, 0.0, 0.4)
+    assert world.told[-1].reason == "2 groups in a row had no success"
+    assert isinstance(at_once(world.service.batch()), Batch)
+    world.now_unix_s += 100
+    world.plays(0.0, 0.0, 0.0, 0.4)
+    assert world.told[-1].reason == "the group tried after its quarantine had no success"
+
+
+def test_a_group_that_was_counted_when_it_was_complete_is_not_counted_again_when_it_is_too_old() -> None:
+    world = World(replace(RESTS, tasks=("click-test",), groups_per_update=1, staleness_bound=0))
+    world.plays(0.0, 0.0, 0.0, 0.4)
+    world.service.curator.trainer_version = 1
+    at_once(world.service.settle())
+    assert world.record.drops == {"stale": 4}
+    assert world.told == []
 
 
 def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:

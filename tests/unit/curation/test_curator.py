@@ -279,7 +279,7 @@ def test_the_trainer_gets_the_groups_that_it_was_named_though_older_ones_are_rea
     assert book.batch(NOW) == lease_batch(3, 5)
     assert not isinstance(named, NoWorkYet)
     assert book.batch(NOW, named) == lease_batch(5, 6)
-    book.group_dropped(5, NOW)
+    book.group_dropped(5)
     assert book.batch(NOW, named) == lease_batch(3, 6)
 
 
@@ -309,6 +309,6 @@ def test_a_finished_rollout_completes_its_group_in_the_book() -> None:
 
 def test_a_row_of_a_group_that_is_out_of_the_book_changes_nothing() -> None:
     book = curator(ready(1))
-    book.group_dropped(1, NOW)
+    book.group_dropped(1)
     book.rollout_seen(rollout(10, 1, reward=1.0))
     assert book.drops() == ()
