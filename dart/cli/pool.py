@@ -39,7 +39,8 @@ def import_folder(
 
     In demonstrations.jsonl, each step has an `action`, or the whole `answer` as the policy writes it, or the
     answer's `token_ids`, with their `logprobs` if these are known. The output says how many demonstrations
-    lack the thoughts that the policy writes before actions.
+    lack the thoughts that the policy writes before actions, and how many are not used because their reward is
+    no success (`curation.success_above`).
 
     The run must not be running: end it, import, and continue it with `dartrl train --resume`. Or name the
     folder in `curation.experience_pool.folders`; then every start of the run imports it.

@@ -262,6 +262,8 @@ class DemonstrationSummary:
     task_id: str
     seed: int
     origin: str
+    reward: float
+    """Reward of its episode, above 0. A demonstration is used only if this is a success."""
     num_steps: int
     uses: int
     """Number of groups that it was added to."""

@@ -71,7 +71,7 @@ class PoolRule:
         """Whether a guided episode may use this demonstration; `known` has all demonstrations of its task."""
         return (
             not demonstration.is_self_rolled
-            and not demonstration.dropped
+            and self._is_success_in_use(demonstration)
             and demonstration.rolls < self.guided_attempts
             and not _is_replaced(demonstration, known)
         )
@@ -106,8 +106,13 @@ class PoolRule:
     ) -> bool:
         has_uses_left = self.max_uses == 0 or demonstration.uses < self.max_uses
         is_whole = self.without_thought or not demonstration.lacks_thought
-        is_in_use = not demonstration.dropped and not _is_replaced(demonstration, known)
+        is_in_use = self._is_success_in_use(demonstration) and not _is_replaced(demonstration, known)
         return has_uses_left and is_whole and is_in_use
+
+    def _is_success_in_use(self, demonstration: DemonstrationSummary) -> bool:
+        """Whether a demonstration was not dropped and is better than a group in which every rollout
+        failed."""
+        return not demonstration.dropped and demonstration.reward > self.success_above
 
     def _is_of(self, demonstration: DemonstrationSummary, group: GroupRecord) -> bool:
         is_of_seed = not self.matches_seeds or demonstration.seed == group.seed

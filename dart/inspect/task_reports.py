@@ -188,6 +188,12 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
     pool, lines = config.curation.experience_pool, []
     if idle := sum(one.task_id not in config.tasks.train for one in held):
         lines.append(f"demonstrations of tasks that this run does not train: {idle}")
+    above = config.curation.success_above
+    if failing := sum(one.reward <= above for one in held):
+        lines.append(
+            f"demonstrations whose reward is no success: {failing}; they are not used, because their reward "
+            f"is not above curation.success_above ({above:g})"
+        )
     if lacking := sum(one.lacks_thought for one in held):
         lines.append(f"demonstrations without a thought: {lacking}; {_without_thought(config)}")
     if held and KINDS[config.environments.kind].content_follows_from_seed:

@@ -71,7 +71,7 @@ class DemonstrationStep(BaseModel):
 
 
 class DemonstrationEpisode(BaseModel):
-    """One line of the file: a successful episode."""
+    """One line of the file: an episode, usually a success."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,6 +80,7 @@ class DemonstrationEpisode(BaseModel):
     origin: Name = "oracle"
     instruction: Text
     reward: Annotated[float, Field(gt=0, le=1)]
+    """A run uses the episode only if this is above its `curation.success_above`."""
     steps: Annotated[list[DemonstrationStep], Field(min_length=1, max_length=MAX_STEPS)]
 
 

@@ -51,7 +51,14 @@ def group(*members: RolloutRecord, group_id: int = 1, demonstrations: tuple[int,
 
 def demonstration(pool_id: int = 1, **different: object) -> DemonstrationSummary:
     found = DemonstrationSummary(
-        pool_id=pool_id, task_id="click-test", seed=3, origin="oracle", num_steps=2, uses=0, dropped=False
+        pool_id=pool_id,
+        task_id="click-test",
+        seed=3,
+        origin="oracle",
+        reward=1.0,
+        num_steps=2,
+        uses=0,
+        dropped=False,
     )
     return replace(found, **different)  # type: ignore[arg-type]
 
@@ -85,13 +92,21 @@ def test_a_group_gets_one_when_and_only_when_every_rollout_failed(
         ({"uses": 2}, False),
         ({"dropped": True}, False),
         ({"task_id": "login-user"}, False),
+        ({"reward": 0.6}, True),
+        ({"reward": 0.5}, False),
     ],
 )
-def test_what_is_used_up_dropped_or_of_another_task_is_left(
+def test_what_is_used_up_dropped_no_success_or_of_another_task_is_left(
     different: dict[str, object], is_used: bool
 ) -> None:
     found = POOL.demonstration_for(group(FAILED, FAILED, FAILED), [demonstration(**different)])
     assert (found is not None) is is_used
+
+
+def test_a_threshold_of_success_that_is_lowered_lets_more_demonstrations_join() -> None:
+    partial = demonstration(reward=0.4)
+    pool = replace(POOL, success_above=0.3)
+    assert pool.demonstration_for(group(FAILED, FAILED, FAILED), [partial]) is partial
 
 
 def test_without_a_limit_nothing_is_ever_used_up() -> None:
@@ -143,6 +158,7 @@ def test_the_more_it_succeeds_the_less_often_and_never_where_no_group_would_fail
 def test_used_up_demonstrations_and_tasks_without_seeds_draw_nobody() -> None:
     assert set(seeds_for([0.0], demonstration(1, uses=2))) == {None}
     assert set(seeds_for([0.0], demonstration(1, lacks_thought=True))) == {None}
+    assert set(seeds_for([0.0], demonstration(1, reward=0.4))) == {None}
     assert set(seeds_for([0.0], demonstration(1), pool=POOL)) == {None}
 
 
@@ -178,6 +194,7 @@ def test_what_the_policy_did_itself_goes_before_everything_and_replaces_its_guid
         ({"dropped": True}, False),
         ({"task_id": "login-user"}, False),
         ({"guide_id": 9}, False),
+        ({"reward": 0.4}, False),
     ],
 )
 def test_a_failed_group_asks_for_a_guide_that_was_not_tried_too_often(

@@ -10,7 +10,7 @@ from dart.inspect.task_reports import about_pool, remarks
 
 TASK = "miniwob/click-test"
 ONE = DemonstrationSummary(
-    pool_id=3, task_id=TASK, seed=3, origin="oracle", num_steps=2, uses=0, dropped=False
+    pool_id=3, task_id=TASK, seed=3, origin="oracle", reward=1.0, num_steps=2, uses=0, dropped=False
 )
 
 
@@ -39,6 +39,14 @@ def test_it_is_said_how_many_have_no_thought_and_what_becomes_of_them(
     line = about_pool([ONE, replace(ONE, lacks_thought=True)], config_with(**pool))[0]
     assert line.startswith("demonstrations without a thought: 1; ")
     assert said in line
+
+
+def test_it_is_said_how_many_are_no_successes_and_not_used() -> None:
+    line = about_pool([ONE, replace(ONE, reward=0.5)], config_with())[0]
+    assert line == (
+        "demonstrations whose reward is no success: 1; they are not used, because their reward is not above "
+        "curation.success_above (0.5)"
+    )
 
 
 @pytest.mark.parametrize(
