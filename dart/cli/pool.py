@@ -134,7 +134,8 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
 def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
     """Take a demonstration out of use: no further group gets it.
 
-    Groups that have the demonstration keep it. To use it again, import it again.
+    Groups that have the demonstration keep it. Later starts leave it out of use, also if its folder is in
+    `curation.experience_pool.folders`. To use it again, import it with `dartrl pool import`.
 
     **Examples**
 

@@ -21,22 +21,31 @@ SELF_ROLLED = "self-rolled"
 class DemonstrationWriter(RecordWriter):
     """Writes the experience pool."""
 
-    def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
+    def add_demonstrations(self, demonstrations: Sequence[Demonstration], *, revive: bool = True) -> int:
         """Add demonstrations that the pool does not hold yet; returns how many.
 
-        A demonstration that was dropped from the pool is taken into use again, and counts as added. Raises
-        StoreConflict for a demonstration without success or with damaged steps; then none is added.
+        revive   whether a demonstration that was dropped from the pool is taken into use again; then it
+                 counts as added
+
+        Raises StoreConflict for a demonstration without a reward above 0 or with damaged steps; then none is
+        added.
         """
         for demonstration in demonstrations:
             check_demonstration(demonstration)
         with self._transaction():
-            return sum(self._add_demonstration(found) for found in demonstrations)
+            return sum(self._add_demonstration(found, revive=revive) for found in demonstrations)
 
-    def _add_demonstration(self, demonstration: Demonstration) -> bool:
+    def _add_demonstration(self, demonstration: Demonstration, *, revive: bool = True) -> bool:
         known = first(self._bare, queries.SAME_CONTENT, sha256=content_sha256(demonstration))
         if known is not None:
-            self._update(pool, known.pool_id, dropped=False, lacks_thought=demonstration.lacks_thought)
-            return bool(known.dropped)
+            is_revived = revive and bool(known.dropped)
+            self._update(
+                pool,
+                known.pool_id,
+                dropped=bool(known.dropped) and not revive,
+                lacks_thought=demonstration.lacks_thought,
+            )
+            return is_revived
         self._know_task(demonstration.task_id)
         sha256 = self._put_steps(demonstration.steps)
         self._insert(pool, **demonstration_row(demonstration, sha256, added_unix_s=self._clock()))

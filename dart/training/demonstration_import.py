@@ -24,7 +24,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -225,10 +225,10 @@ def main() -> None:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
         blobs = blobs_of(RunPaths(options.run_dir))
         with Store(options.record, create=False, steps=blobs.steps) as store:
+            # Every start imports the folders, so what somebody dropped since must stay dropped.
+            add = partial(store.add_demonstrations, revive=False)
             counts = [
-                import_demonstrations(
-                    store.add_demonstrations, folder, options.policy, blobs.screenshots, prompt_spec
-                )
+                import_demonstrations(add, folder, options.policy, blobs.screenshots, prompt_spec)
                 for folder in options.folders
             ]
     except DartError as error:

@@ -62,6 +62,13 @@ def test_a_dropped_one_comes_back_when_it_is_added_again(record: Store) -> None:
     assert [one.dropped for one in record.demonstrations()] == [False]
 
 
+def test_a_dropped_one_stays_dropped_when_it_is_only_to_be_there(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    record.drop_demonstration(1)
+    assert record.add_demonstrations([demonstration(), demonstration(8)], revive=False) == 1
+    assert [one.dropped for one in record.demonstrations()] == [True, False]
+
+
 def test_a_group_has_its_demonstration_once_and_that_is_a_use(record: Store) -> None:
     record.add_demonstrations([demonstration()])
     first, second = failed_group(record), failed_group(record)

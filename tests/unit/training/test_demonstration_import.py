@@ -379,6 +379,20 @@ def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
         assert store.demonstration(1).steps == before[0].steps
 
 
+def test_a_start_does_not_bring_back_what_was_dropped(
+    write: Write, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "store.db"
+    monkeypatch.setattr("sys.argv", ["import", *map(str, (record, tmp_path, policy, write({}, {"seed": 8})))])
+    Store(record).close()
+    main()
+    with Store(record) as store:
+        store.drop_demonstration(1)
+    main()
+    with StoreReader(record) as reader:
+        assert [one.dropped for one in reader.demonstrations()] == [True, False]
+
+
 def test_the_box_of_a_steps_element_is_kept_and_one_off_the_screen_is_refused(
     write: Write, policy: Path, tmp_path: Path
 ) -> None:
