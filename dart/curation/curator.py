@@ -261,10 +261,12 @@ class Curator:
         """
         for pool_id, task_id in tuple(self.wanted_guides.items()):
             task, pool = self.tasks[task_id], self.settings.pool
+            if pool_id in in_hand or task.health.quarantine is not None:
+                continue  # before `is_guide`, which goes through all demonstrations of the task
             guide = task.demonstrations.get(pool_id)
             if guide is None or pool is None or not pool.is_guide(guide, task.demonstrations.values()):
                 del self.wanted_guides[pool_id]
-            elif pool_id not in in_hand and task.health.quarantine is None:
+            else:
                 return guide
         return None
 

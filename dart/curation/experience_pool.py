@@ -49,8 +49,7 @@ class PoolRule:
         """
         if not groups.has_only_failed(group, self.success_above) or group.demonstrations:
             return None
-        found = [one for one in known if self._is_of(one, group)]
-        usable = [one for one in found if self._is_trainable(one, found)]
+        usable = self._trainable([one for one in known if self._is_of(one, group)])
         own = [one for one in usable if one.is_self_rolled]
         return self._chosen(own or usable, f"{group.group_id}/pool")
 
@@ -65,16 +64,11 @@ class PoolRule:
         if not groups.has_only_failed(group, self.success_above):
             return None
         found = [one for one in known if self._is_of(one, group)]
-        return self._chosen([one for one in found if self.is_guide(one, found)], f"{group.group_id}/guide")
+        return self._chosen(self._guides(found), f"{group.group_id}/guide")
 
     def is_guide(self, demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]) -> bool:
         """Whether a guided episode may use this demonstration; `known` has all demonstrations of its task."""
-        return (
-            not demonstration.is_self_rolled
-            and self._is_success_in_use(demonstration)
-            and demonstration.rolls < self.guided_attempts
-            and not _is_replaced(demonstration, known)
-        )
+        return self._may_guide(demonstration) and demonstration.pool_id not in _replaced(known)
 
     def seed_for(
         self,
@@ -95,19 +89,35 @@ class PoolRule:
         """
         if not self.matches_seeds:
             return None
-        helpful = (one for one in known if self._is_trainable(one, known) or self.is_guide(one, known))
-        seeds = sorted({one.seed for one in helpful})
         failing = sum(reward <= self.success_above for reward in rewards) / len(rewards) if rewards else 1.0
-        needs_one = chance.random() < failing**rollouts
-        return chance.choice(seeds) if seeds and needs_one else None
+        if chance.random() >= failing**rollouts:
+            return None
+        seeds = sorted({one.seed for one in (*self._trainable(known), *self._guides(known))})
+        return chance.choice(seeds) if seeds else None
 
-    def _is_trainable(
-        self, demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]
-    ) -> bool:
+    def _trainable(self, known: Collection[DemonstrationSummary]) -> list[DemonstrationSummary]:
+        """Return the demonstrations that may be added to a group."""
+        replaced = _replaced(known)
+        return [one for one in known if self._may_be_trained(one) and one.pool_id not in replaced]
+
+    def _guides(self, known: Collection[DemonstrationSummary]) -> list[DemonstrationSummary]:
+        """Return the demonstrations that a guided episode may use."""
+        replaced = _replaced(known)
+        return [one for one in known if self._may_guide(one) and one.pool_id not in replaced]
+
+    def _may_be_trained(self, demonstration: DemonstrationSummary) -> bool:
+        """Whether a demonstration may be added to a group, unless a self-rolled one replaced it."""
         has_uses_left = self.max_uses == 0 or demonstration.uses < self.max_uses
         is_whole = self.without_thought or not demonstration.lacks_thought
-        is_in_use = self._is_success_in_use(demonstration) and not _is_replaced(demonstration, known)
-        return has_uses_left and is_whole and is_in_use
+        return has_uses_left and is_whole and self._is_success_in_use(demonstration)
+
+    def _may_guide(self, demonstration: DemonstrationSummary) -> bool:
+        """Whether a guided episode may use a demonstration, unless a self-rolled one replaced it."""
+        return (
+            not demonstration.is_self_rolled
+            and self._is_success_in_use(demonstration)
+            and demonstration.rolls < self.guided_attempts
+        )
 
     def _is_success_in_use(self, demonstration: DemonstrationSummary) -> bool:
         """Whether a demonstration was not dropped and is better than a group in which every rollout
@@ -123,7 +133,7 @@ class PoolRule:
         return Random(f"{self.order_seed}/{what}").choice(ordered) if ordered else None
 
 
-def _is_replaced(demonstration: DemonstrationSummary, known: Collection[DemonstrationSummary]) -> bool:
-    """Whether `known` has a self-rolled demonstration that was made with this one as its hint and that is not
+def _replaced(known: Collection[DemonstrationSummary]) -> set[int]:
+    """Return the ids of the demonstrations that were the hint of a self-rolled one in `known` that is not
     dropped."""
-    return any(one.guide_id == demonstration.pool_id and not one.dropped for one in known)
+    return {one.guide_id for one in known if one.guide_id is not None and not one.dropped}

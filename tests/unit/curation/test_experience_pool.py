@@ -1,8 +1,9 @@
 """A demonstration for groups in which everything failed, and for no others."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -209,3 +210,38 @@ def test_nobody_is_guided_where_the_policy_did_it_or_the_group_has_a_success_or_
     assert GUIDING.guide_for(ALL_FAILED, [guide, demonstration(2, guide_id=1)]) is None
     assert GUIDING.guide_for(group(FAILED, FAILED, SUCCEEDED), [guide]) is None
     assert POOL.guide_for(ALL_FAILED, [guide]) is None
+
+
+# ---- many demonstrations ----
+
+
+class Watched(DemonstrationSummary):
+    """A demonstration that counts the reads of its fields, of all demonstrations together."""
+
+    reads = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.reads += 1
+        return super().__getattribute__(name)
+
+
+def reads_of(pool: PoolRule, many: int) -> list[int]:
+    """How many fields each decision about a task with so many demonstrations reads."""
+    known = [Watched(**asdict(demonstration(number, seed=7))) for number in range(1, many + 1)]
+    counts = []
+    for decide in (
+        lambda: pool.demonstration_for(ALL_FAILED, known),
+        lambda: pool.guide_for(ALL_FAILED, known),
+        lambda: pool.is_guide(known[0], known),
+        lambda: pool.seed_for(4, Random(0), known, [0.0]),
+    ):
+        before = Watched.reads
+        assert decide()
+        counts.append(Watched.reads - before)
+    return counts
+
+
+def test_the_work_of_a_decision_grows_no_faster_than_the_demonstrations_of_a_task() -> None:
+    pool = replace(MATCHING, guided_attempts=2)
+    few, many = reads_of(pool, 20), reads_of(pool, 200)
+    assert all(more <= 10 * fewer for fewer, more in zip(few, many, strict=True))
