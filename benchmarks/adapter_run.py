@@ -40,7 +40,8 @@ from benchmarks.actors import machine
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Step
 from dart.environments.simulated import INSTRUCTION, screenshot_of
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen
 from dart.store.checkpoints import TRAINERS_PARTS, files_of, list_checkpoints

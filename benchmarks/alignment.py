@@ -43,7 +43,7 @@ from dart.environments.sites.catalogue import SITES
 from dart.grounding import controls
 from dart.grounding.evaluation import ground_all
 from dart.grounding.training import TrainingSteps, train_grounding
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import GroundingModel
 

@@ -51,7 +51,7 @@ from benchmarks.chaos_faults import is_up
 from benchmarks.qwen_layouts import LAYOUTS, make_layout
 from dart.config.config import Config, load_config
 from dart.config.gpus import assign_gpus, gpus_here
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.preflight.gpu_memory import counted, gpu_bytes_here, on_gpus
 from dart.store.reader import StoreReader
 

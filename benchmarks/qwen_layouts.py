@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
-from dart.policy.load import device_of
+from dart.policy.placement import device_of
 from dart.testing.tiny_families import make_tiny_qwen
 
 VOCABULARY = 151_936

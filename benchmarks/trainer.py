@@ -55,7 +55,7 @@ from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
 from dart.config.sections import ContextSettings, LoraSettings, RolloutSettings, TrainingSettings
 from dart.core.types import Group, Step
-from dart.policy.load import DTYPES, device_of
+from dart.policy.placement import DTYPES, device_of
 from dart.preflight.gpu_memory import counted, on_gpus
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import files_of, write_checkpoint

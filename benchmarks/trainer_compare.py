@@ -102,7 +102,7 @@ class Counts:
     def watch(self) -> None:
         """Wrap the functions that prepare images, decode screenshots and compute prefixes."""
         from dart.policy.codec import PromptCodec
-        from dart.policy.modeling import GuiPolicyForImageTextToText
+        from dart.policy.modeling import GuiPolicyModel
         from dart.policy.small_policy import SmallPolicy
         from dart.policy.vlm import VisionLanguagePolicy
         from dart.policy.vlm_codec import VisionLanguageCodec
@@ -118,7 +118,7 @@ class Counts:
         )
         for policy in (SmallPolicy, VisionLanguagePolicy):
             self._around(policy, "score", lambda steps, *_: ("scored", len(steps)))
-        self._around(GuiPolicyForImageTextToText, "_first_pass", lambda ids, *_: ("prefixes", len(ids)))
+        self._around(GuiPolicyModel, "_first_pass", lambda ids, *_: ("prefixes", len(ids)))
 
     def _around(
         self, kind: Any, name: str, count: Callable[..., tuple[str, int]], *, is_image_work: bool = False
@@ -153,7 +153,7 @@ def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Fi
     """Measure a tiny vision-language policy, alone or with two ranks."""
     from benchmarks.noise_episodes import Episodes
     from dart.config.sections import ContextSettings
-    from dart.policy.load import ModelPlacement
+    from dart.policy.placement import ModelPlacement
     from dart.testing.tiny_families import make_tiny_qwen
     from dart.training.learner import Learner, LearnerConfig
 

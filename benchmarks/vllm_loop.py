@@ -35,7 +35,7 @@ from dart.config.config import load_config
 from dart.environments.browser.demonstrations import collect
 from dart.environments.miniwob.demonstrations import MINIWOB
 from dart.imitation.vlm import ImitationConfig, imitate_folder
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.store.reader import StoreReader
 from dart.testing.tiny_families import make_tiny_qwen
 

@@ -45,7 +45,7 @@ from benchmarks.noise_episodes import Episodes
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import TRAINERS_PARTS, files_of

@@ -14,7 +14,8 @@ from PIL import Image
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Step
 from dart.imitation.vlm import ImitationConfig, imitate
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer_checkpoint import add_pointer
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen

@@ -4,16 +4,16 @@ import io
 
 import numpy as np
 from PIL import Image
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer
 
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.modeling import GuiPolicyModel, new_policy
 
 
-def tiny_small_policy(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> GuiPolicyForImageTextToText:
+def tiny_small_policy(tokenizer: Tokenizer, seed: int = 0) -> GuiPolicyModel:
     """An untrained policy for this tokenizer."""
     config = GuiPolicyConfig(
-        vocab_size=len(tokenizer),
+        vocab_size=tokenizer.get_vocab_size(),
         hidden_size=32,
         intermediate_size=32,
         num_hidden_layers=1,

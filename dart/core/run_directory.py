@@ -61,7 +61,7 @@ class RunPaths:
         self.store = root / "store.db"
         """The file of the record, unless the record is in a database on a server."""
         self.record_files = tuple(root / f"store.db{ending}" for ending in ("", "-wal", "-shm", "-journal"))
-        """The file of the record, and SQLite's files beside it: the journal only while it makes a new record."""
+        """The file of the record, and SQLite's files beside it; the journal only while it makes a new one."""
         self.blobs = root / "blobs"
         self.checkpoints = root / "checkpoints"
         self.logs = root / "logs"

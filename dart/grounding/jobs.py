@@ -27,8 +27,8 @@ from dart.grounding.verifier_actor import (
     Verify,
 )
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.load import ModelPlacement
 from dart.policy.modeling import new_policy
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import INSTRUCTION, GroundingModel, Point
 from dart.policy.pointer.settings import HeadSettings, write_settings
@@ -129,7 +129,7 @@ def new_small_policy(texts: Sequence[str], seed: int, folder: Path) -> None:
     """Write an untrained small policy with a pointer head. Its tokenizer has one token for the word True and
     one for the word False, as a verifier needs them."""
     tokenizer = train_tokenizer([*texts, *ANSWERS * len(texts)], "pointer")
-    model = new_policy(GuiPolicyConfig("pointer", vocab_size=len(tokenizer)), seed)
+    model = new_policy(GuiPolicyConfig("pointer", vocab_size=tokenizer.get_vocab_size()), seed)
     save_policy(model, tokenizer, folder)
     write_settings(folder, HeadSettings())
 

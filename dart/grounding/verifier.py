@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from dart.core.screenspot import GroundingDataError, GroundingSample
 from dart.grounding.data import pixels_of
@@ -21,12 +20,13 @@ from dart.grounding.marks import marked_crop
 from dart.grounding.training import TrainingSteps
 from dart.grounding.verification import MarkedPoint, training_points
 from dart.policy.codec import fitted
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.model import INSTRUCTION, Point
 from dart.policy.pointer.vlm import ImagePrompts
 from dart.policy.protocols import Pixels, UnsupportedCheckpoint
 from dart.policy.sampling import pad_left
-from dart.policy.small_policy import SmallPolicy
+from dart.policy.small_policy import SmallPolicy, read_tokenizer
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, PATCH_PX
 from dart.training.updates import Report, run_updates
@@ -77,9 +77,8 @@ class SmallVerifier(Verifier):
         """Raises UnsupportedCheckpoint when True or False is not one token."""
         self.module = policy.module
         self._policy = policy
-        self._answers = answer_ids(
-            AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False), folder
-        )
+        tokenizer = read_tokenizer(folder)
+        self._answers = answer_ids(lambda text: tokenizer.encode(text, add_special_tokens=False).ids, folder)
 
     def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
         prompts = [
@@ -106,7 +105,8 @@ class VlmVerifier(Verifier):
         self.module = policy.module
         self._policy = policy
         self._prompts = ImagePrompts(policy, folder, question=QUESTION)
-        self._answers = answer_ids(policy.codec.tokenizer, folder)
+        tokenizer = policy.codec.tokenizer
+        self._answers = answer_ids(lambda text: tokenizer.encode(text, add_special_tokens=False), folder)
 
     def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> Tensor:
         screens = [self._prompts.screen(crop) for crop in crops]
@@ -123,12 +123,14 @@ class VlmVerifier(Verifier):
         self._policy.save(folder)
 
 
-def answer_ids(tokenizer: Any, folder: Path) -> tuple[int, int]:
+def answer_ids(encode: Callable[[str], Sequence[int]], folder: Path) -> tuple[int, int]:
     """Return the ids of the tokens True and False.
+
+    encode   returns the ids of a text's tokens, without special tokens
 
     Raises UnsupportedCheckpoint when one of the two words is not exactly one token.
     """
-    found = [tokenizer.encode(answer, add_special_tokens=False) for answer in ANSWERS]
+    found = [encode(answer) for answer in ANSWERS]
     for answer, ids in zip(ANSWERS, found, strict=True):
         if len(ids) != 1:
             raise UnsupportedCheckpoint(

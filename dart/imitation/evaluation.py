@@ -19,7 +19,7 @@ from dart.core.types import SUCCESS_ABOVE
 from dart.environments.protocol import Environment
 from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.policy.codec import PromptCodec
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.modeling import GuiPolicyModel
 from dart.policy.sampling import SampledAnswer, sample
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class HeldOutPlayer:
     """Plays episodes of several environments at the same time with one model. When the model is free, all
     prompts that wait for it are answered as one batch."""
 
-    def __init__(
-        self, model: GuiPolicyForImageTextToText, codec: PromptCodec, step_cap: int, temperature: float
-    ) -> None:
+    def __init__(self, model: GuiPolicyModel, codec: PromptCodec, step_cap: int, temperature: float) -> None:
         self._model = model
         self._codec = codec
         self._step_cap = step_cap
@@ -98,7 +96,7 @@ class HeldOutPlayer:
 
 
 async def play_held_out(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec, config: "PretrainConfig", temperature: float
+    model: GuiPolicyModel, codec: PromptCodec, config: "PretrainConfig", temperature: float
 ) -> dict[str, list[float]]:
     """Play each of `config.measured` on the first `config.held_out_episodes` seeds for model cards.
 

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer
 
 from dart.config.config import Config
 from dart.core.screenspot import read_screenspot
@@ -26,7 +26,7 @@ from dart.imitation.pointing import instructions, pointing_steps
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.modeling import GuiPolicyModel, new_policy
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
@@ -150,7 +150,7 @@ def main_job(
         collect_data(config, folder, report)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
-    codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
+    codec = PromptCodec(tokenizer, model.config.image_tokens)
 
     def measure(temperature: float) -> dict[str, list[float]]:
         rewards = asyncio.run(play_held_out(model, codec, config, temperature))
@@ -181,15 +181,16 @@ def collect_data(config: PretrainConfig, folder: Path, report: Report) -> None:
 
 def pretrain(
     config: PretrainConfig, demonstrations: Path, report: Report
-) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
+) -> tuple[GuiPolicyModel, Tokenizer]:
     """Train a policy on the data of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, dict(config.episodes))
     pages = read_screenspot(demonstrations / PAGES) if config.pages else []
     texts = [one.instruction for one in episodes] + [text for one in pages for text in instructions(one)]
     tokenizer = train_tokenizer(texts, config.coordinates)
     torch.set_num_threads(config.threads)
-    model = new_policy(GuiPolicyConfig(config.coordinates, vocab_size=len(tokenizer)), config.seed)
-    codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
+    sizes = GuiPolicyConfig(config.coordinates, vocab_size=tokenizer.get_vocab_size())
+    model = new_policy(sizes, config.seed)
+    codec = PromptCodec(tokenizer, model.config.image_tokens)
     steps = steps_by_task(episodes, demonstrations, codec)
     screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
     pointing, shown = pointing_steps(pages, codec)
@@ -210,7 +211,7 @@ def pretrain(
     return model.eval(), tokenizer
 
 
-def soften_pointer(model: GuiPolicyForImageTextToText, temperature: float) -> None:
+def soften_pointer(model: GuiPolicyModel, temperature: float) -> None:
     """Divide the pointer's scores by a temperature, so that the policy is less sure where to point.
 
     Imitation makes a policy surer than it is right. Then all rollouts of a group point at the same wrong
@@ -230,7 +231,7 @@ def lr_factor(update: int, config: PretrainConfig) -> float:
     return min(1.0, update / config.warmup_updates, remaining)
 
 
-def _optimizer(model: GuiPolicyForImageTextToText, config: PretrainConfig) -> torch.optim.AdamW:
+def _optimizer(model: GuiPolicyModel, config: PretrainConfig) -> torch.optim.AdamW:
     """Return AdamW with weight decay for matrices, but not for vectors (norms, biases)."""
     matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
     vectors = [weight for weight in model.parameters() if weight.dim() < 2]

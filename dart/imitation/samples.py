@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dart.core.types import Step
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.modeling import GuiPolicyModel
 from dart.policy.protocols import Codec, Screen, screenshots_of
 from dart.policy.sampling import teacher_forced
 from dart.policy.vocabulary import BIN_PX, PATCH_PX
@@ -92,7 +92,7 @@ class ImitationLoss:
 
 
 def imitation_loss(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     batch: Sequence[Step],
     screens: Mapping[str, Screen],
     sigma_bins: float,

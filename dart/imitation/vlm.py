@@ -18,7 +18,8 @@ from dart.config.sections import ContextSettings
 from dart.core.types import Step
 from dart.imitation.samples import screens_of
 from dart.policy.base import Policy
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen
 from dart.training.demonstration_import import read_demonstrations

@@ -16,8 +16,8 @@ from dart.inference.protocol import NO_BASE, Engine, EngineError, Swap, Unanswer
 from dart.inference.version_check import verify_policy
 from dart.policy.adapter_files import OtherBase, base_of, fingerprint
 from dart.policy.base import Policy
-from dart.policy.load import ModelPlacement, load
-from dart.policy.lora import with_shared_base
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import PromptTooLong
 from dart.policy.sampling import SampledAnswer
@@ -99,6 +99,10 @@ class TransformersEngine(Engine):
             raise EngineError(NO_BASE.format(folder=folder))
         if self._base.sha256 != wanted.sha256:
             raise OtherBase(folder, wanted, self._base.folder, self._base.sha256)
+        from dart.policy.lora import (
+            with_shared_base,
+        )  # imports transformers, which the small policy needs not
+
         return with_shared_base(self._base.policy, folder)
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:

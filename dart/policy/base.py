@@ -26,6 +26,9 @@ class Policy(ABC):
     codec: Codec
     """The translation between texts, images and tokens."""
 
+    has_adapter = False
+    """Whether an adapter is trained instead of all weights."""
+
     saves_only_trained = False
     """Whether `save` needs only the trained weights."""
 

@@ -1,10 +1,10 @@
-"""Configuration of the small policy: the sizes of its parts and the token ids that it needs."""
+"""Configuration of the small policy: the sizes of its parts and the token ids that it needs. No torch."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-from transformers import PreTrainedConfig
 
 from dart.policy.vocabulary import (
     ANSWER,
@@ -52,10 +52,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "first_y_token_id": special_ids()[y_token(0)],
         "pad_token_id": special_ids()[PAD],
         "eos_token_id": special_ids()[EOS],
-        "tie_word_embeddings": False,
     }
 )
-
 
 POINTER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -70,22 +68,66 @@ POINTER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 """The defaults of a policy with the pointer head. Such a policy does not use the keys of bins."""
 
 
-class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is not followed
+CONFIG_FILE = "config.json"
+
+SMALL_POLICY = "gui_policy"
+"""The model type in the configuration of a small policy, which tells it from vision-language checkpoints."""
+
+
+class GuiPolicyConfig:
     """Configuration of the model in `dart.policy.modeling`: sizes of stem, decoder and pointer; token ids."""
 
-    model_type = "gui_policy"
+    coordinates: Coordinates
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    stem_channels: tuple[int, int, int, int]
+    pointer_size: int
+    rms_norm_eps: float
+    image_height: int
+    image_width: int
+    bin_px: int
+    x_bins: int
+    y_bins: int
+    image_token_id: int
+    answer_token_id: int
+    first_step_token_id: int
+    step_tokens: int
+    first_x_token_id: int
+    first_y_token_id: int
+    pad_token_id: int
+    eos_token_id: int
+    pointer_token_id: int
+    """This and the next three: only of a policy with the pointer head."""
+    first_patch_token_id: int
+    patch_rows: int
+    patch_columns: int
 
     def __init__(self, coordinates: Coordinates = "bins", **values: Any) -> None:
         """coordinates   how the policy writes points
-        values           settings that differ from `DEFAULTS` (bins) or `POINTER_DEFAULTS` (pointer)
+        values           settings that differ from `DEFAULTS` (bins) or `POINTER_DEFAULTS` (pointer); others
+                         are left out
         """
         defaults = DEFAULTS if coordinates == "bins" else POINTER_DEFAULTS
-        super().__init__(**{**defaults, **values, "coordinates": coordinates})
+        known = {name: values.get(name, default) for name, default in defaults.items()}
+        vars(self).update(known, coordinates=coordinates)
+
+    @classmethod
+    def read(cls, folder: Path) -> "GuiPolicyConfig":
+        """Read the configuration of a checkpoint. Raises OSError or ValueError if the file is damaged."""
+        return cls(**json.loads((folder / CONFIG_FILE).read_text()))
+
+    def write(self, folder: Path, dtype: str) -> None:
+        """Write the configuration of a checkpoint, with the precision of its weights."""
+        values = {"model_type": SMALL_POLICY, "dtype": dtype, **vars(self)}
+        (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
     @property
     def patches(self) -> int:
         """Number of patches of the pointer head; 0 for a policy that writes bins."""
-        return int(self.patch_rows * self.patch_columns) if self.coordinates == "pointer" else 0
+        return self.patch_rows * self.patch_columns if self.coordinates == "pointer" else 0
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -122,6 +122,8 @@ def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
 class LoraPolicy(VisionLanguagePolicy):
     """A vision-language policy of which only the adapter and the pointer head, if any, are trained."""
 
+    has_adapter = True
+
     base: Path | None = None
     """Folder of the base policy if `save` writes only the adapter; None: `save` writes merged weights too."""
 

@@ -8,7 +8,8 @@ import argparse
 from pathlib import Path
 
 from dart.policy.adapter_files import OtherBase, adapter_settings, base_of, fingerprint
-from dart.policy.load import CheckpointError, ModelPlacement, load
+from dart.policy.load import CheckpointError, load
+from dart.policy.placement import ModelPlacement
 from dart.store.checkpoints import load_checkpoint
 
 

@@ -19,13 +19,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.utils import ModelOutput
 
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.pointer.head import HEAD_NAME, NEVER, PointerHead
@@ -69,14 +66,14 @@ class PolicyCache:
         return PolicyCache(layers, self.mask[index], self.positions[index], self.pointer_keys[index])
 
 
-@dataclass
-class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
+@dataclass(frozen=True, slots=True)
+class GuiPolicyOutput:
     """Logits [B, K, V] at the last K tokens; in `pointer`, the scores of the cells [B, K, R * C] or of the
     patches [B, K, m] from which the logits of coordinates are computed."""
 
     logits: Tensor
+    pointer: Tensor
     past_key_values: PolicyCache | None = None
-    pointer: Tensor = None  # type: ignore[assignment]  # transformers demands a default of all but one
 
 
 class Stem(nn.Module):
@@ -260,16 +257,12 @@ def text_waves(length: int, size: int) -> Tensor:
     return EMBEDDING_STD * torch.cat([angle.sin(), angle.cos()], -1)
 
 
-class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # transformers is not followed
-    """The small policy's model, as the module describes it, with the interface of a Qwen2.5-VL model."""
-
-    config_class = GuiPolicyConfig
-    main_input_name = "input_ids"
-    _keys_to_ignore_on_load_unexpected: ClassVar = [r"coordinate_head\."]
-    """The coordinate head that grounding adds as a baseline (`dart.policy.pointer.small`)."""
+class GuiPolicyModel(nn.Module):
+    """The small policy's model, as the module describes it, called like a Qwen2.5-VL model."""
 
     def __init__(self, config: GuiPolicyConfig) -> None:
-        super().__init__(config)
+        super().__init__()
+        self.config = config
         size = config.hidden_size
         self.stem = Stem(config)
         self.embed = nn.Embedding(config.vocab_size, size)
@@ -279,10 +272,6 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         self.has_patches = config.coordinates == "pointer"
         self.head = nn.Linear(size, _head_outputs(config))
         self.pointer = PatchPointer(config) if self.has_patches else Pointer(config)
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embed
 
     def forward(
         self,
@@ -428,14 +417,14 @@ def _head_outputs(config: GuiPolicyConfig) -> int:
     return int(config.vocab_size - config.x_bins - config.y_bins + 2)
 
 
-def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyForImageTextToText:
+def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyModel:
     """Return an untrained policy.
 
     Matrices are truncated normal, scaled by their fan-in. The embeddings of coordinate tokens start as waves
     of their position, so that neighbouring bins or patches are similar.
     """
     torch.manual_seed(seed)
-    model = GuiPolicyForImageTextToText(config)
+    model = GuiPolicyModel(config)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             gain = 1.0 if isinstance(module, nn.Linear) else math.sqrt(2)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dart.policy.load import SMALL_POLICY, CheckpointError, load, model_type
+from dart.policy.configuration import SMALL_POLICY
+from dart.policy.load import CheckpointError, load, model_type
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
 from dart.policy.vocabulary import POINTER, POINTER_KEY
 

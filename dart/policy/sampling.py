@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dart.policy.codec import GRID
-from dart.policy.modeling import GuiPolicyForImageTextToText, GuiPolicyOutput
+from dart.policy.modeling import GuiPolicyModel, GuiPolicyOutput
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.pointer.regions import decode_regions
 
@@ -60,7 +60,7 @@ class AnswerScores:
 
 @torch.inference_mode()
 def sample(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     prompts: Sequence[Sequence[int]],
     pixels: Tensor,
     temperatures: Sequence[float],
@@ -91,7 +91,7 @@ def sample(
 
 
 def teacher_forced(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[int]],
     pixels: Tensor,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dart.core.types import Step
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.modeling import GuiPolicyModel
 from dart.policy.sampling import AnswerScores, PatchScores, answer_scores, pad_left, pad_right
 
 Prefix = tuple[tuple[int, ...], str]
@@ -24,7 +24,7 @@ def prefix_of(step: Step) -> Prefix:
 
 
 def score_steps(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     steps: Sequence[Step],
     pixels: Mapping[str, Tensor],
     temperature: float,
@@ -49,7 +49,7 @@ def score_steps(
     )
 
 
-def _patches(model: GuiPolicyForImageTextToText, logits: Tensor, targets: Tensor) -> PatchScores | None:
+def _patches(model: GuiPolicyModel, logits: Tensor, targets: Tensor) -> PatchScores | None:
     """Return the pointer head's logits at every patch of the answers; None if no answer contains a patch."""
     if not model.has_patches:
         return None

@@ -1,46 +1,36 @@
 """The small policy of the laptop job, as a `dart.policy.base.Policy`, and its files.
 
-On disk it is one folder with safetensors, configuration, tokenizer and processor. Importing this module
-registers its classes with the Auto classes of transformers.
+A checkpoint is one folder with configuration, weights and tokenizer, in the formats that transformers has for
+them. transformers itself is not imported: it takes twice the time and memory of everything that the small
+policy needs (docs/decisions/0005-laptop-policy.md).
 """
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoImageProcessor,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    PreTrainedTokenizerFast,
-)
-from transformers.utils import logging as transformers_logging
 
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.codec import GRID, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.modeling import GuiPolicyModel
 from dart.policy.pointer.patches import PatchGrid
-from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
 from dart.policy.protocols import Prompt, Screen, check_patches
 from dart.policy.sampling import AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
-from dart.policy.written_weights import write_model
 
-AutoConfig.register(GuiPolicyConfig.model_type, GuiPolicyConfig, exist_ok=True)
-AutoModelForImageTextToText.register(GuiPolicyConfig, GuiPolicyForImageTextToText, exist_ok=True)
-AutoImageProcessor.register(
-    GuiPolicyConfig,
-    image_processor_classes={"pil": GuiPolicyImageProcessor, "torchvision": GuiPolicyImageProcessor},
-    exist_ok=True,
-)
-AutoProcessor.register(GuiPolicyConfig, GuiPolicyProcessor, exist_ok=True)
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
 
-transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
+BASELINE_HEAD = "coordinate_head"
+"""Name of the part that grounding adds to the model as a baseline (`dart.policy.pointer.small`). Its weights
+are left out when the policy is loaded."""
 
 
 class SmallPolicy(Policy):
@@ -49,16 +39,14 @@ class SmallPolicy(Policy):
     Every weight is trained. The model itself checks the number of image placeholders in a prompt.
     """
 
-    module: GuiPolicyForImageTextToText
+    module: GuiPolicyModel
     codec: PromptCodec
 
     def __init__(self, folder: Path) -> None:
         """Load the model in evaluation mode. Raises OSError, ValueError or RuntimeError for damaged files."""
-        self.module = AutoModelForImageTextToText.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True
-        ).eval()
-        self._processor = _load_processor(folder)
-        self.codec = _codec_of(self._processor)
+        self.module = _load_model(folder).eval()
+        self._tokenizer = read_tokenizer(folder)
+        self.codec = PromptCodec(self._tokenizer, self.module.config.image_tokens)
 
     def sample(
         self,
@@ -97,29 +85,48 @@ class SmallPolicy(Policy):
     def save(
         self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
     ) -> None:
-        write_model(self.module, folder, weights, dtype)
-        self._processor.save_pretrained(folder)
+        held = self.module.state_dict() if weights is None else dict(weights)
+        _write(folder, self.module.config, held, dtype, self._tokenizer)
 
 
 def load_codec(folder: Path) -> PromptCodec:
     """Load the codec of a checkpoint, without its model. Raises OSError or ValueError for damaged files."""
-    return _codec_of(_load_processor(folder))
+    return PromptCodec(read_tokenizer(folder), GuiPolicyConfig.read(folder).image_tokens)
 
 
-def save_policy(model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write into a fresh folder everything that `SmallPolicy` and the Auto classes need. Not atomic."""
-    model.save_pretrained(folder)
-    processor = GuiPolicyProcessor(GuiPolicyImageProcessor(), tokenizer, model.config.image_tokens)
-    processor.save_pretrained(folder)
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """Read the tokenizer of a checkpoint. Raises OSError or ValueError for a damaged file."""
+    text = (folder / TOKENIZER_FILE).read_text()
+    json.loads(text)  # for a file that is cut off, tokenizers raises an Exception of no class
+    return Tokenizer.from_str(text)
 
 
-def _load_processor(folder: Path) -> GuiPolicyProcessor:
-    processor: GuiPolicyProcessor = AutoProcessor.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
-    return processor
+def save_policy(model: GuiPolicyModel, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write into a fresh folder everything that `SmallPolicy` needs. Not atomic."""
+    _write(folder, model.config, model.state_dict(), None, tokenizer)
 
 
-def _codec_of(processor: GuiPolicyProcessor) -> PromptCodec:
-    """Return the codec that writes the same prompts as this processor."""
-    return PromptCodec(processor.tokenizer.backend_tokenizer, processor.image_tokens)
+def _load_model(folder: Path) -> GuiPolicyModel:
+    """Load the model with the precision in which its weights were written."""
+    weights = load_file(folder / WEIGHTS_FILE)
+    with torch.random.fork_rng(devices=[]):  # nobody's random numbers depend on what is loaded
+        model = GuiPolicyModel(GuiPolicyConfig.read(folder))
+    own = {name: weight for name, weight in weights.items() if not name.startswith(f"{BASELINE_HEAD}.")}
+    model.load_state_dict(own, assign=True)
+    return model
+
+
+def _write(
+    folder: Path,
+    config: GuiPolicyConfig,
+    weights: Mapping[str, Tensor],
+    dtype: torch.dtype | None,
+    tokenizer: Tokenizer,
+) -> None:
+    """Write the files of a checkpoint. `dtype` is the precision of the weights; None: the one they have."""
+    written = {name: weight.detach().to(dtype).contiguous() for name, weight in weights.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(written, folder / WEIGHTS_FILE, {"format": "pt"})
+    held = next(iter(written.values())).dtype
+    config.write(folder, str(held).removeprefix("torch."))
+    tokenizer.save(str(folder / TOKENIZER_FILE))

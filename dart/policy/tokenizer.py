@@ -1,29 +1,24 @@
 """Tokenizers of small policies: first the special tokens, then byte-level BPE tokens of texts."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
-from dart.policy.vocabulary import EOS, PAD, Coordinates, special_tokens
+from dart.policy.vocabulary import Coordinates, special_tokens
 
 TEXT_TOKENS = 640
 """Largest number of text tokens: the 256 bytes, so that any text can be written, and frequent byte pairs of
 the instructions."""
 
 
-def train_tokenizer(
-    instructions: Iterable[str], coordinates: Coordinates = "bins"
-) -> PreTrainedTokenizerFast:
+def train_tokenizer(instructions: Iterable[str], coordinates: Coordinates = "bins") -> Tokenizer:
     """Train the small policy's tokenizer on these instructions; the same texts give the same tokenizer."""
-    special = special_tokens(coordinates)
-    return byte_level_tokenizer(instructions, special, TEXT_TOKENS, 4, pad_token=PAD, eos_token=EOS)
+    return byte_level_tokenizer(instructions, special_tokens(coordinates), TEXT_TOKENS, 4)
 
 
 def byte_level_tokenizer(
-    texts: Iterable[str], special: Sequence[str], text_tokens: int, min_frequency: int, /, **options: Any
-) -> PreTrainedTokenizerFast:
+    texts: Iterable[str], special: Sequence[str], text_tokens: int, min_frequency: int
+) -> Tokenizer:
     """Train byte-level BPE on texts.
 
     Special tokens take the first ids, in their order. Each digit is a token of its own, so that ten tokens
@@ -31,7 +26,6 @@ def byte_level_tokenizer(
 
     text_tokens     largest number of tokens besides the special ones
     min_frequency   how often a pair has to occur in the texts to become a token
-    options         options of the tokenizer, such as its pad_token
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -46,6 +40,4 @@ def byte_level_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, padding_side="left", clean_up_tokenization_spaces=False, **options
-    )
+    return tokenizer

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers.core_model_loading import revert_weight_conversion
 
 MOST_FILE_BYTES = 4 * 2**30
 """Largest size of a file of weights. Larger weights become several files with an index, so that they can be
@@ -54,6 +52,9 @@ def write_share(
     transformers itself writes weights only on rank 0, so this function names them as transformers does. No
     two names may share a tensor.
     """
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from transformers.core_model_loading import revert_weight_conversion
+
     ignored = module._keys_to_ignore_on_save or ()
     kept = {name: tensor for name, tensor in weights.items() if name not in ignored}
     named = revert_weight_conversion(module, _converted(kept, dtype))

@@ -19,6 +19,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
 from dart.inspect.formatting import size
+from dart.policy.configuration import SMALL_POLICY
 from dart.preflight.memory import BYTES_OF_DTYPE, IN_MAIN_MEMORY, PolicySize, estimate, size_from_files
 from dart.telemetry.engine_names import engine_names
 
@@ -230,4 +231,4 @@ def counted(config: Config) -> tuple[PolicySize, Dimensions | None]:
     folder = config.training.policy
     described: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     policy = size_from_files(folder)
-    return policy, None if described.get("model_type") == "gui_policy" else dimensions_of(folder)
+    return policy, None if described.get("model_type") == SMALL_POLICY else dimensions_of(folder)

@@ -30,6 +30,7 @@ from dart.environments.osworld.scoring_environment import EvaluatorsMissing, fin
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import INDEX, OtherLayout, weight_files
 from dart.policy.adapter_files import base_of, why_no_policy
+from dart.policy.configuration import SMALL_POLICY
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
@@ -48,9 +49,6 @@ RESOLVE_S = 5.0
 
 RESOLVERS = 32
 HOSTS_SHOWN = 5
-
-SMALL_POLICY = "gui_policy"
-"""Value of `model_type` in the config.json of a small policy, such as that of the laptop job."""
 
 GET_WEIGHTS = (
     "copy its *.safetensors files there (save weights of another format as safetensors), or run "

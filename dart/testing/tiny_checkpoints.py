@@ -75,11 +75,10 @@ def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
     answers = [f"Action: {form.sample}" for name, form in GRAMMAR.items() if f"\n{name}(" in PROMPT]
     texts = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
     usual = {family.pad, family.end, family.begin, *family.named.values()}
-    made = byte_level_tokenizer(
-        texts,
-        family.special_tokens,
-        TEXT_TOKENS,
-        0,
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=byte_level_tokenizer(texts, family.special_tokens, TEXT_TOKENS, 0),
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
         pad_token=family.pad,
         eos_token=family.end,
         bos_token=family.begin,

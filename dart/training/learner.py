@@ -19,8 +19,8 @@ from torch import Tensor
 
 from dart.core.types import Group, Step
 from dart.policy.base import Scorer
-from dart.policy.load import ModelPlacement, load
-from dart.policy.lora import LoraPolicy
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.protocols import Screen, UnsupportedCheckpoint, screenshots_of
 from dart.policy.sampling import AnswerScores
 from dart.policy.scoring import prefix_of
@@ -217,7 +217,7 @@ class Learner:
 
     def copy_files(self) -> CheckpointCopy:
         """Copy the weights and the optimizer's state for a checkpoint. Every rank has to call this method."""
-        is_adapter = isinstance(self._policy, LoraPolicy)
+        is_adapter = self._policy.has_adapter
         return CheckpointCopy(
             policy=self._policy,
             weights=self._ranks.copied_weights(

@@ -100,7 +100,7 @@ def _adapter_text(lora: LoraSettings) -> str:
 
 def learner_config(config: Config) -> "LearnerConfig":
     """Return the learner's settings from the configuration."""
-    from dart.policy.load import ModelPlacement
+    from dart.policy.placement import ModelPlacement
     from dart.training.learner import LearnerConfig
 
     training, curation = config.training, config.curation

@@ -19,7 +19,9 @@ import torch.distributed as dist
 
 from actors.process import die_with_parent
 from dart.config.config import Config
-from dart.policy.load import DTYPES, SMALL_POLICY, model_type
+from dart.policy.configuration import SMALL_POLICY
+from dart.policy.load import model_type
+from dart.policy.placement import DTYPES
 from dart.store.checkpoints import CheckpointState, load_checkpoint
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy

@@ -41,8 +41,8 @@ SMALL = (
     "evaluation.seeds_per_task=1",
     "evaluation.greedy_seeds_per_task=1",
 )
-"""All that is set beside the policy, the engine and the GPUs. The adapter, its publication, bfloat16, gradient
-checkpointing, the KL term and curation are those of the file."""
+"""All that is set beside the policy, the engine and the GPUs. The adapter, its publication, bfloat16,
+gradient checkpointing, the KL term and curation are those of the file."""
 
 
 def train(policy: Path, run: Path) -> "subprocess.CompletedProcess[str]":

@@ -28,8 +28,9 @@ from dart.config.published import published_dtype, publishes_adapter
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, Group, Outcome, Trajectory
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
 from dart.policy.lora import ADAPTER_FILE
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import FolderBlobs

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.model import GroundingModel
 from dart.policy.pointer.settings import HeadKind, HeadSettings, read_settings
 from dart.policy.pointer.small import CoordinateHead, SmallAttention, SmallCoordinates, SmallPointer
 from dart.policy.pointer.vlm import VlmAttention, VlmPointer
 from dart.policy.protocols import UnsupportedCheckpoint
-from dart.policy.small_policy import SmallPolicy
+from dart.policy.small_policy import BASELINE_HEAD, SmallPolicy
 from dart.policy.vlm import VisionLanguagePolicy
 
 
@@ -56,7 +57,7 @@ def of_small_policy(policy: SmallPolicy, folder: Path, settings: HeadSettings) -
 def _coordinate_head(policy: SmallPolicy, folder: Path) -> CoordinateHead:
     """Return the trained head of a checkpoint, or a new one if it has none."""
     head = CoordinateHead(policy.module.config.hidden_size)
-    first = f"{SmallCoordinates.NAME}."
+    first = f"{BASELINE_HEAD}."
     weights = load_file(folder / "model.safetensors")
     found = {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
     if found:

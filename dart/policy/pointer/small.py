@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dart.core.boxes import Box
 from dart.policy.codec import GRID, fitted
-from dart.policy.modeling import Block, GuiPolicyForImageTextToText
+from dart.policy.modeling import Block, GuiPolicyModel
 from dart.policy.pointer.attention import merged_attention, sink_tokens
 from dart.policy.pointer.model import INSTRUCTION, GroundingModel, MapModel, WarmUp
 from dart.policy.pointer.patches import PatchGrid
@@ -28,7 +28,7 @@ from dart.policy.pointer.regions import Region
 from dart.policy.pointer.settings import HeadSettings, write_settings
 from dart.policy.protocols import Pixels
 from dart.policy.sampling import pad_left
-from dart.policy.small_policy import SmallPolicy
+from dart.policy.small_policy import BASELINE_HEAD, SmallPolicy
 from dart.policy.vocabulary import (
     ANSWER,
     FRAME_HEIGHT_PX,
@@ -55,7 +55,7 @@ TOKEN_HEIGHT_PX = 16
 class SmallGrounding(GroundingModel):
     """Base class of the grounding models of the small policy."""
 
-    module: GuiPolicyForImageTextToText
+    module: GuiPolicyModel
 
     def __init__(self, policy: SmallPolicy, settings: HeadSettings) -> None:
         self.policy = policy
@@ -83,7 +83,7 @@ class SmallGrounding(GroundingModel):
     def warm_up(self) -> WarmUp: ...
 
     def _new_rows(self) -> tuple[tuple[nn.Parameter, tuple[int, ...]], ...]:
-        table: nn.Parameter = self.module.get_input_embeddings().weight  # type: ignore[assignment]
+        table: nn.Parameter = self.module.embed.weight  # type: ignore[assignment]
         return ((table, (ANSWER_START[1],)),)
 
 
@@ -165,7 +165,7 @@ class RecordedLayers:
 
 
 @contextmanager
-def recorded_layers(module: GuiPolicyForImageTextToText) -> Iterator[RecordedLayers]:
+def recorded_layers(module: GuiPolicyModel) -> Iterator[RecordedLayers]:
     """Record what the model's layers compute within the block, which makes one forward pass."""
     layers = RecordedLayers(module.config.num_attention_heads)
     hooks: list[RemovableHandle] = []
@@ -213,11 +213,9 @@ class CoordinateHead(nn.Module):
 class SmallCoordinates(SmallGrounding):
     """The baseline: coordinates in bins of 4 px, predicted from the hidden state at `<pointer>`."""
 
-    NAME = "coordinate_head"
-
     def __init__(self, policy: SmallPolicy, settings: HeadSettings, head: CoordinateHead) -> None:
         super().__init__(policy, settings)
-        self.module.add_module(self.NAME, head)
+        self.module.add_module(BASELINE_HEAD, head)
         self._head = head
 
     def ground(self, image: Pixels, instruction: str, k: int) -> list[Region]:

@@ -27,7 +27,8 @@ from dart.exploration.model_prior import INSTRUCTION
 from dart.exploration.owner import ExplorationActor
 from dart.exploration.prior_context import TRIED_HEAD, UNTRIED_HEAD
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs

@@ -15,7 +15,7 @@ from dart.core.screenspot import read_screenspot
 from dart.grounding.data import batch_of, pixels_of
 from dart.grounding.jobs import evaluate_job, train_job, train_verifier_job
 from dart.grounding.verifier import load_verifier
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import MapModel

@@ -24,7 +24,7 @@ from dart.imitation.samples import (
 )
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.modeling import GuiPolicyModel, new_policy
 from dart.policy.protocols import Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.tokenizer import train_tokenizer
@@ -37,9 +37,9 @@ TOKENIZER = train_tokenizer([INSTRUCTION] * 4)
 
 
 @pytest.fixture(scope="module")
-def model() -> GuiPolicyForImageTextToText:
+def model() -> GuiPolicyModel:
     config = GuiPolicyConfig(
-        vocab_size=len(TOKENIZER),
+        vocab_size=TOKENIZER.get_vocab_size(),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=1,
@@ -69,8 +69,8 @@ def demonstrations(folder: Path, episodes: int = 2) -> Path:
 Steps = dict[str, list[Step]]
 
 
-def samples(model: GuiPolicyForImageTextToText, folder: Path) -> tuple[Steps, dict[str, Screen]]:
-    codec = PromptCodec(TOKENIZER.backend_tokenizer, model.config.image_tokens)
+def samples(model: GuiPolicyModel, folder: Path) -> tuple[Steps, dict[str, Screen]]:
+    codec = PromptCodec(TOKENIZER, model.config.image_tokens)
     steps = steps_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
     return steps, screens_of(steps["a"] + steps["b"], folder, codec)
 
@@ -85,7 +85,7 @@ def test_too_few_episodes_are_an_error_that_names_the_task(tmp_path: Path) -> No
         lowest_seeds(demonstrations(tmp_path), {"a": 9})
 
 
-def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
+def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyModel, tmp_path: Path) -> None:
     first, second, *_ = samples(model, demonstrations(tmp_path))[0]["a"]
     assert len(second.prompt_ids) == len(first.prompt_ids) + 3
     assert second.prompt_ids[-4:-1] == first.token_ids[:-1]
@@ -100,7 +100,7 @@ def test_batches_repeat_with_their_seed_and_draw_tasks_by_emphasis_and_the_root_
 
 
 def test_soft_targets_are_distributions_around_the_target_and_one_hot_elsewhere(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
 ) -> None:
     config = model.config
     x = config.first_x_token_id + 10
@@ -114,7 +114,7 @@ def test_soft_targets_are_distributions_around_the_target_and_one_hot_elsewhere(
 
 
 def test_with_hard_targets_the_answer_loss_is_the_mean_cross_entropy(
-    model: GuiPolicyForImageTextToText, tmp_path: Path
+    model: GuiPolicyModel, tmp_path: Path
 ) -> None:
     steps, screens = samples(model, demonstrations(tmp_path))
     batch = steps["a"][:2]
@@ -128,16 +128,14 @@ def test_with_hard_targets_the_answer_loss_is_the_mean_cross_entropy(
     assert loss.answer.item() == pytest.approx(total / count, rel=1e-4)
 
 
-def test_a_batch_without_coordinates_has_no_pointer_loss(
-    model: GuiPolicyForImageTextToText, tmp_path: Path
-) -> None:
+def test_a_batch_without_coordinates_has_no_pointer_loss(model: GuiPolicyModel, tmp_path: Path) -> None:
     steps, screens = samples(model, demonstrations(tmp_path))
     assert imitation_loss(model, [steps["a"][1]], screens, 1.0).pointer.item() == 0.0
 
 
 def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> None:
     config = GuiPolicyConfig(
-        vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=64, num_hidden_layers=1
+        vocab_size=TOKENIZER.get_vocab_size(), hidden_size=32, intermediate_size=64, num_hidden_layers=1
     )
     model = new_policy(config, seed=0)
     steps, screens = samples(model, demonstrations(tmp_path))

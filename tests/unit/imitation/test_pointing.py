@@ -19,7 +19,7 @@ from dart.policy.tokenizer import train_tokenizer
 INSTRUCTIONS = ("click the checkbox", "click the second button")
 KINDS, QUERIES = ("checkbox", "button"), ("kind", "order")
 TOKENIZER = train_tokenizer(INSTRUCTIONS)
-CODEC = PromptCodec(TOKENIZER.backend_tokenizer, GuiPolicyConfig(vocab_size=len(TOKENIZER)).image_tokens)
+CODEC = PromptCodec(TOKENIZER, GuiPolicyConfig(vocab_size=TOKENIZER.get_vocab_size()).image_tokens)
 
 
 def samples(folder: Path) -> list[GroundingSample]:

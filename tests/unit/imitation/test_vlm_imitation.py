@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from dart.core.types import GenerateRequest
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import ModelPlacement
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.store.blobs import FolderBlobs
 from dart.training.demonstration_format import screenshot_path

@@ -23,8 +23,8 @@ from dart.policy.vocabulary import (
 )
 
 TASK = "Open the inbox."
-BINS = PromptCodec(train_tokenizer([TASK] * 4).backend_tokenizer, image_tokens=70)
-PATCHES = PromptCodec(train_tokenizer([TASK] * 4, "pointer").backend_tokenizer, image_tokens=70)
+BINS = PromptCodec(train_tokenizer([TASK] * 4), image_tokens=70)
+PATCHES = PromptCodec(train_tokenizer([TASK] * 4, "pointer"), image_tokens=70)
 CODECS: dict[Coordinates, PromptCodec] = {"bins": BINS, "pointer": PATCHES}
 CELL_PX: dict[Coordinates, int] = {"bins": BIN_PX, "pointer": PATCH_PX}
 """Side of what a point stands for, in pixels of the policy's frame."""

@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 
 pytestmark = pytest.mark.slow
 

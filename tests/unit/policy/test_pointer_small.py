@@ -15,7 +15,7 @@ from dart.imitation.samples import imitation_loss, soft_targets
 from dart.policy.codec import GRID, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import load, load_codec
-from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.modeling import GuiPolicyModel, new_policy
 from dart.policy.protocols import ForeignPrompt, Screen
 from dart.policy.sampling import SampledAnswer, sample
 from dart.policy.small_policy import save_policy
@@ -31,17 +31,17 @@ from dart.policy.vocabulary import (
 )
 
 TOKENIZER = train_tokenizer(["Click on Tab #2."] * 4, "pointer")
-CODEC = PromptCodec(TOKENIZER.backend_tokenizer, image_tokens=70)
+CODEC = PromptCodec(TOKENIZER, image_tokens=70)
 POINTER_ID = special_ids("pointer")[POINTER]
 FIRST_PATCH = special_ids("pointer")[patch_token(0)]
 TASK = "Click on Tab #2."
 
 
-def pointing_policy(seed: int) -> GuiPolicyForImageTextToText:
+def pointing_policy(seed: int) -> GuiPolicyModel:
     """A policy with random weights that clicks and drags, because its other actions are improbable."""
     config = GuiPolicyConfig(
         "pointer",
-        vocab_size=len(TOKENIZER),
+        vocab_size=TOKENIZER.get_vocab_size(),
         hidden_size=64,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -54,7 +54,7 @@ def pointing_policy(seed: int) -> GuiPolicyForImageTextToText:
 
 
 @pytest.fixture(scope="module")
-def model() -> GuiPolicyForImageTextToText:
+def model() -> GuiPolicyModel:
     return pointing_policy(0)
 
 
@@ -64,7 +64,7 @@ def pixels(count: int) -> torch.Tensor:
 
 
 def sampled(
-    model: GuiPolicyForImageTextToText, temperature: float, count: int = 6
+    model: GuiPolicyModel, temperature: float, count: int = 6
 ) -> tuple[list[SampledAnswer], list[Step], dict[str, Screen]]:
     prompts = [CODEC.encode_prompt(TASK, ["click(start_box='(30,40)')"] * (row % 3)) for row in range(count)]
     screens = pixels(count)
@@ -126,7 +126,7 @@ def test_tokens_before_the_coordinates_have_the_ids_of_a_policy_with_bins() -> N
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
 def test_the_log_probs_of_patches_are_those_that_the_trainer_computes(
-    model: GuiPolicyForImageTextToText, tmp_path: Path, temperature: float
+    model: GuiPolicyModel, tmp_path: Path, temperature: float
 ) -> None:
     answers, steps, screens = sampled(model, temperature)
     assert sum(POINTER_ID in answer.token_ids for answer in answers) > 2
@@ -140,7 +140,7 @@ def test_the_log_probs_of_patches_are_those_that_the_trainer_computes(
         assert step.entropies == pytest.approx(scores.entropies[row, :length].tolist(), abs=1e-5)
 
 
-def test_after_a_pointer_comes_a_patch_and_nowhere_else(model: GuiPolicyForImageTextToText) -> None:
+def test_after_a_pointer_comes_a_patch_and_nowhere_else(model: GuiPolicyModel) -> None:
     answers, _, _ = sampled(model, 1.0)
     for answer in answers:
         for before, token in zip((None, *answer.token_ids), answer.token_ids, strict=False):
@@ -158,9 +158,7 @@ def test_the_gradient_of_a_patchs_log_prob_reaches_every_weight_of_the_head(tmp_
         assert name.endswith("in_proj_bias") or bool(weight.grad.abs().sum() > 0), name
 
 
-def test_the_codec_of_a_checkpoint_knows_its_patches(
-    model: GuiPolicyForImageTextToText, tmp_path: Path
-) -> None:
+def test_the_codec_of_a_checkpoint_knows_its_patches(model: GuiPolicyModel, tmp_path: Path) -> None:
     save_policy(model, TOKENIZER, tmp_path)
     assert load_codec(tmp_path).pointer == CODEC.pointer
 
@@ -169,7 +167,7 @@ def test_the_codec_of_a_checkpoint_knows_its_patches(
 
 
 def test_a_greedy_answer_clicks_the_centre_of_a_region_and_is_never_trained_on(
-    model: GuiPolicyForImageTextToText, tmp_path: Path
+    model: GuiPolicyModel, tmp_path: Path
 ) -> None:
     answers, steps, screens = sampled(model, 0.0)
     pointing = [row for row, answer in enumerate(answers) if POINTER_ID in answer.token_ids]
@@ -195,7 +193,7 @@ def test_the_centre_of_a_region_replaces_that_of_the_patch() -> None:
     [(4, POINTER_ID, 1), (4, FIRST_PATCH, 1), (4, POINTER_ID, FIRST_PATCH + GRID.patches, 1)],
 )
 def test_a_step_that_this_head_cannot_have_drawn_is_refused(
-    model: GuiPolicyForImageTextToText, tmp_path: Path, token_ids: tuple[int, ...]
+    model: GuiPolicyModel, tmp_path: Path, token_ids: tuple[int, ...]
 ) -> None:
     save_policy(model, TOKENIZER, tmp_path)
     _, steps, screens = sampled(model, 1.0, count=1)
@@ -207,7 +205,7 @@ def test_a_step_that_this_head_cannot_have_drawn_is_refused(
 # ---- imitation ----
 
 
-def test_the_target_of_a_patch_is_a_gaussian_over_its_neighbours(model: GuiPolicyForImageTextToText) -> None:
+def test_the_target_of_a_patch_is_a_gaussian_over_its_neighbours(model: GuiPolicyModel) -> None:
     patch = GRID.patch_at(0.5, 0.5)
     wanted = soft_targets(torch.tensor([[4, POINTER_ID, FIRST_PATCH + patch, 1]]), model.config, 1.0)
     of_patches = wanted[0, 2, FIRST_PATCH : FIRST_PATCH + GRID.patches]

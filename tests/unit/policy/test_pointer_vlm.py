@@ -15,7 +15,8 @@ from dart.core.actions import ActionParseError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import CheckpointError, ModelPlacement, load
+from dart.policy.load import CheckpointError, load
+from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
 from dart.policy.pointer_checkpoint import add_pointer
 from dart.policy.prompt_spec import PromptSpec

@@ -1,18 +1,19 @@
 """The model, its Auto-class round trip, and sampling against teacher forcing."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError, load
-from dart.policy.modeling import GuiPolicyForImageTextToText, PromptError, new_policy
+from dart.policy.modeling import GuiPolicyModel, PromptError, new_policy
 from dart.policy.sampling import AnswerScores, answer_scores, pad_left, sample, teacher_forced
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
@@ -27,9 +28,9 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def model() -> GuiPolicyForImageTextToText:
+def model() -> GuiPolicyModel:
     config = GuiPolicyConfig(
-        vocab_size=len(TOKENIZER),
+        vocab_size=TOKENIZER.get_vocab_size(),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -40,8 +41,8 @@ def model() -> GuiPolicyForImageTextToText:
 
 
 @pytest.fixture(scope="module")
-def codec(model: GuiPolicyForImageTextToText) -> PromptCodec:
-    return PromptCodec(TOKENIZER.backend_tokenizer, model.config.image_tokens)
+def codec(model: GuiPolicyModel) -> PromptCodec:
+    return PromptCodec(TOKENIZER, model.config.image_tokens)
 
 
 def prompts_of(codec: PromptCodec) -> list[list[int]]:
@@ -49,7 +50,7 @@ def prompts_of(codec: PromptCodec) -> list[list[int]]:
 
 
 def answer_logits(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[int]],
     pixels: torch.Tensor,
@@ -58,7 +59,7 @@ def answer_logits(
 
 
 def answer_logprobs(
-    model: GuiPolicyForImageTextToText,
+    model: GuiPolicyModel,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[int]],
     pixels: torch.Tensor,
@@ -74,39 +75,57 @@ def screens(count: int, seed: int = 0) -> torch.Tensor:
     )
 
 
-def test_a_saved_policy_loads_by_the_auto_classes_and_answers_the_same(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec, tmp_path: Path
+def test_a_saved_policy_loads_and_answers_the_same(
+    model: GuiPolicyModel, codec: PromptCodec, tmp_path: Path
 ) -> None:
     save_policy(model, TOKENIZER, tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path).to_dict().items() >= {"hidden_size": 32}.items()
-    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path).eval()
-    processor = AutoProcessor.from_pretrained(tmp_path)
-    pixels = screens(2)
-    inputs = processor(
-        text=["<image>Click on Tab #2.<step_0><answer>", "<image>x<step_1><wait><answer>"],
-        images=list(pixels.numpy()),
-    )
-    assert inputs["pixel_values"].dtype == torch.uint8
+    loaded = SmallPolicy(tmp_path)
+    assert vars(loaded.module.config) == vars(model.config)
+    assert prompts_of(loaded.codec) == prompts_of(codec)
+    ids, mask = pad_left(prompts_of(codec), model.config.pad_token_id)
+    pixels = screens(3).permute(0, 3, 1, 2)
     with torch.inference_mode():
-        expected = model(**inputs).logits
-        assert torch.equal(loaded(**inputs).logits, expected)
-    prompts = [codec.encode_prompt("Click on Tab #2.", ()), codec.encode_prompt("x", ("wait()",))]
-    ids, mask = pad_left(prompts, model.config.pad_token_id)
-    assert inputs["input_ids"].tolist() == ids.tolist()
-    assert inputs["attention_mask"].bool().tolist() == mask.tolist()
+        assert torch.equal(loaded.module(ids, mask, pixels).logits, model(ids, mask, pixels).logits)
+
+
+def test_loading_draws_no_random_numbers(model: GuiPolicyModel, tmp_path: Path) -> None:
+    save_policy(model, TOKENIZER, tmp_path)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    SmallPolicy(tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("part", ["dart.inference.transformers_engine", "dart.training.learner"])
+def test_the_small_policy_is_loaded_without_transformers(
+    model: GuiPolicyModel, part: str, tmp_path: Path
+) -> None:
+    save_policy(model, TOKENIZER, tmp_path)
+    program = (
+        "import sys, pathlib, importlib\n"
+        f"importlib.import_module({part!r})\n"
+        "from dart.policy.load import load\n"
+        "load(pathlib.Path(sys.argv[1]))\n"
+        "print(*sorted({'transformers', 'torch._dynamo', 'torch.distributed.tensor'} & set(sys.modules)))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == []
 
 
 def test_logits_are_log_probabilities_up_to_one_constant_per_position(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
+    model: GuiPolicyModel, codec: PromptCodec
 ) -> None:
     logits = answer_logits(model, prompts_of(codec), [[1]] * 3, screens(3))
-    assert logits.shape == (3, 1, len(TOKENIZER))
+    assert logits.shape == (3, 1, TOKENIZER.get_vocab_size())
     assert torch.isfinite(logits).all()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_sampled_log_probs_and_entropies_are_those_of_teacher_forcing(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec, temperature: float
+    model: GuiPolicyModel, codec: PromptCodec, temperature: float
 ) -> None:
     generator = torch.Generator().manual_seed(1)
     answers = sample(model, prompts_of(codec), screens(3), [temperature] * 3, generator, max_new_tokens=12)
@@ -121,7 +140,7 @@ def test_sampled_log_probs_and_entropies_are_those_of_teacher_forcing(
 
 
 def test_an_answer_may_hold_any_token_and_still_scores_as_it_was_sampled(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
+    model: GuiPolicyModel, codec: PromptCodec
 ) -> None:
     config = model.config
     answer = [
@@ -143,12 +162,10 @@ def test_an_answer_may_hold_any_token_and_still_scores_as_it_was_sampled(
     assert scores.logprobs[0].tolist() == pytest.approx(steps, abs=TOLERANCE)
 
 
-def test_who_shares_a_batch_changes_no_log_prob(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
-) -> None:
+def test_who_shares_a_batch_changes_no_log_prob(model: GuiPolicyModel, codec: PromptCodec) -> None:
     prompts, pixels = prompts_of(codec), screens(3)
     draw = random.Random(0)
-    answers = [[draw.randrange(len(TOKENIZER)) for _ in range(length)] for length in (2, 7, 4)]
+    answers = [[draw.randrange(TOKENIZER.get_vocab_size()) for _ in range(length)] for length in (2, 7, 4)]
     together = answer_logprobs(model, prompts, answers, pixels)
     for row, answer in enumerate(answers):
         alone = answer_logprobs(model, [prompts[row]], [answer], pixels[row : row + 1])
@@ -158,7 +175,7 @@ def test_who_shares_a_batch_changes_no_log_prob(
 
 
 def test_greedy_answers_are_the_modes_whatever_the_generator(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
+    model: GuiPolicyModel, codec: PromptCodec
 ) -> None:
     one, other = (
         sample(model, prompts_of(codec), screens(3), [0.0] * 3, torch.Generator().manual_seed(seed))
@@ -171,7 +188,7 @@ def test_greedy_answers_are_the_modes_whatever_the_generator(
     ]
 
 
-def test_each_request_has_its_own_temperature(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+def test_each_request_has_its_own_temperature(model: GuiPolicyModel, codec: PromptCodec) -> None:
     prompts, pixels = prompts_of(codec), screens(3)
     answers = sample(model, prompts, pixels, [0.0, 1.0, 0.0], torch.Generator().manual_seed(0))
     assert set(answers[0].logprobs) == {0.0}
@@ -179,16 +196,14 @@ def test_each_request_has_its_own_temperature(model: GuiPolicyForImageTextToText
     assert min(answers[1].entropies) > 0.0
 
 
-def test_an_answer_that_never_ends_is_cut(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+def test_an_answer_that_never_ends_is_cut(model: GuiPolicyModel, codec: PromptCodec) -> None:
     answers = sample(
         model, prompts_of(codec), screens(3), [1.0] * 3, torch.Generator().manual_seed(0), max_new_tokens=2
     )
     assert all(len(answer.token_ids) <= 2 for answer in answers)
 
 
-def test_y_tokens_depend_on_the_x_token_before_them(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
-) -> None:
+def test_y_tokens_depend_on_the_x_token_before_them(model: GuiPolicyModel, codec: PromptCodec) -> None:
     first_x = model.config.first_x_token_id
     prompts, pixels = prompts_of(codec)[:1] * 2, screens(1).expand(2, -1, -1, -1)
     logits = answer_logits(model, prompts, [[4, first_x + 3, 1], [4, first_x + 30, 1]], pixels)
@@ -197,13 +212,13 @@ def test_y_tokens_depend_on_the_x_token_before_them(
 
 
 def test_a_prompt_without_its_image_placeholders_is_refused(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec
+    model: GuiPolicyModel, codec: PromptCodec
 ) -> None:
     with pytest.raises(PromptError, match="70 image placeholders"):
         answer_logprobs(model, [prompts_of(codec)[0][1:]], [[1]], screens(1))
 
 
-def test_a_prompt_without_pixels_is_refused(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+def test_a_prompt_without_pixels_is_refused(model: GuiPolicyModel, codec: PromptCodec) -> None:
     with pytest.raises(PromptError, match="pixel_values"):
         model(torch.tensor([prompts_of(codec)[0]]))
 
@@ -213,7 +228,7 @@ def test_a_folder_without_a_policy_is_named_with_the_remedy(tmp_path: Path) -> N
         load(tmp_path)
 
 
-def test_a_damaged_checkpoint_is_named(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(model: GuiPolicyModel, tmp_path: Path) -> None:
     save_policy(model, TOKENIZER, tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -221,7 +236,7 @@ def test_a_damaged_checkpoint_is_named(model: GuiPolicyForImageTextToText, tmp_p
         load(tmp_path)
 
 
-def test_the_same_seed_makes_the_same_policy(model: GuiPolicyForImageTextToText) -> None:
+def test_the_same_seed_makes_the_same_policy(model: GuiPolicyModel) -> None:
     again = new_policy(model.config, seed=0)
     other = new_policy(model.config, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))

@@ -20,7 +20,7 @@ FEW_TOKENS = [
     special_ids()[token]
     for token in ("<click>", "<drag>", "<scroll>", "<wait>", x_token(3), y_token(5), "<down>", "<eos>")
 ]
-CODEC = PromptCodec(train_tokenizer([INSTRUCTION, "Click on Tab #2."] * 4).backend_tokenizer, image_tokens=3)
+CODEC = PromptCodec(train_tokenizer([INSTRUCTION, "Click on Tab #2."] * 4), image_tokens=3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from PIL import Image
 from torch import nn
 
 from dart.core.types import GenerateRequest, PastStep
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.vision_attention import BY_LENGTH, attend_by_length, attend_windows_together
 from dart.policy.vlm import VisionLanguagePolicy
 

@@ -9,7 +9,8 @@ import torch
 
 from dart.inference.tensor_layout import INDEX, layout_of, refuse_other_layout, weight_files
 from dart.policy import written_weights
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.written_weights import join_shares, write_model, write_share
 from dart.testing.tiny_families import FAMILIES
 from dart.training.weight_shares import writers_of

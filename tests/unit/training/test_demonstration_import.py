@@ -54,7 +54,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "stem_channels": (4, 4, 4, 8),
         "pointer_size": 8,
     }
-    save_policy(new_policy(GuiPolicyConfig(vocab_size=len(tokenizer), **sizes), seed=0), tokenizer, folder)
+    config = GuiPolicyConfig(vocab_size=tokenizer.get_vocab_size(), **sizes)
+    save_policy(new_policy(config, seed=0), tokenizer, folder)
     return folder
 
 

@@ -11,9 +11,10 @@ from dart.core.types import Group
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy import written_weights
 from dart.policy.adapter_files import ADAPTER_FOLDER, BASE_FILE, OtherBase
-from dart.policy.load import CheckpointError, ModelPlacement, load
+from dart.policy.load import CheckpointError, load
 from dart.policy.lora import ADAPTER_FILE
 from dart.policy.merge_adapter import merge
+from dart.policy.placement import ModelPlacement
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import (
     CheckpointState,

@@ -18,7 +18,8 @@ from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, Group, PastStep, Step
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import ModelPlacement, load
+from dart.policy.load import load
+from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt, Pixels, UnsupportedCheckpoint, screenshots_of
 from dart.policy.sampling import AnswerScores
