@@ -59,10 +59,11 @@ from dart.policy.placement import DTYPES, device_of
 from dart.preflight.gpu_memory import counted, on_gpus
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import files_of, write_checkpoint
-from dart.training.distributed import ProcessGroup, RankGroup, join_ranks
+from dart.training.distributed import ProcessGroup, join_ranks
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.learner_factory import learner_config
 from dart.training.rank_checkpoints import write_together
+from dart.training.rank_group import RankGroup
 
 OUT = Path(__file__).parent / "out" / "trainer.json"
 

@@ -23,6 +23,7 @@ from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.config.published import publishes_adapter
 from dart.core import messages as m
 from dart.core.errors import DartError
+from dart.core.malloc_trim import trim_heap
 from dart.core.record_address import parse_record_address
 from dart.core.types import Generation
 from dart.inference.engine_factory import make_engine
@@ -229,6 +230,7 @@ class RolloutActor(Actor):
                 with self._meter.during("load_s"):
                     swap = await self._work_on_version("load", lambda: self._prepare(call.version))
                 await self._take_over(swap)
+                await self._work_on_version("trim", trim_heap)  # the old version is gone
         except UNREADABLE as unreadable:
             self._held_version = None
             return str(unreadable)

@@ -74,6 +74,15 @@ SMALL_POLICY = "gui_policy"
 """The model type in the configuration of a small policy, which tells it from vision-language checkpoints."""
 
 
+def is_small_policy(folder: Path) -> bool:
+    """Return whether a folder holds a small policy. False if its configuration cannot be read."""
+    try:
+        described = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(described, dict) and described.get("model_type") == SMALL_POLICY
+
+
 class GuiPolicyConfig:
     """Configuration of the model in `dart.policy.modeling`: sizes of stem, decoder and pointer; token ids."""
 
@@ -112,6 +121,7 @@ class GuiPolicyConfig:
         """
         defaults = DEFAULTS if coordinates == "bins" else POINTER_DEFAULTS
         known = {name: values.get(name, default) for name, default in defaults.items()}
+        known["stem_channels"] = tuple(known["stem_channels"])  # a list in a file
         vars(self).update(known, coordinates=coordinates)
 
     @classmethod

@@ -14,12 +14,11 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
 from dart.inspect.formatting import size
-from dart.policy.configuration import SMALL_POLICY
+from dart.policy.configuration import is_small_policy
 from dart.preflight.memory import BYTES_OF_DTYPE, IN_MAIN_MEMORY, PolicySize, estimate, size_from_files
 from dart.telemetry.engine_names import engine_names
 
@@ -229,6 +228,4 @@ def counted(config: Config) -> tuple[PolicySize, Dimensions | None]:
     raises   OSError, ValueError or DartError if the folder of the policy does not have them
     """
     folder = config.training.policy
-    described: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    policy = size_from_files(folder)
-    return policy, None if described.get("model_type") == SMALL_POLICY else dimensions_of(folder)
+    return size_from_files(folder), None if is_small_policy(folder) else dimensions_of(folder)

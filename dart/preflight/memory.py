@@ -21,6 +21,7 @@ from dart.config.published import published_dtype, publishes_adapter
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
+from dart.policy.configuration import is_small_policy
 from dart.preflight.planned_layout import planned_layout
 
 MIB = 2**20
@@ -31,7 +32,10 @@ PYTHON_BYTES = 30 * MIB
 """Bytes of an actor without torch, apart from memory that it shares with its supervisor (measured as PSS)."""
 
 TORCH_BYTES = 220 * MIB
-"""Bytes of a process that has imported torch and transformers."""
+"""Bytes of a process that has imported torch and transformers, or torch and its optimizers."""
+
+TORCH_ALONE_BYTES = 120 * MIB
+"""Bytes of an engine that has imported torch without transformers: that of a small policy."""
 
 BROWSER_BYTES = 200 * MIB
 """Bytes of all processes of a headless Chromium, after an hour of MiniWoB++ pages (measured as PSS)."""
@@ -203,7 +207,8 @@ def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     if rollout.engine in ("simulated", "oracle"):
         yield "python", PYTHON_BYTES
         return
-    yield "libraries", TORCH_BYTES
+    is_alone = rollout.engine == "transformers" and is_small_policy(config.training.policy)
+    yield "libraries", TORCH_ALONE_BYTES if is_alone else TORCH_BYTES
     if rollout.engine == "vllm":
         yield "weights", policy.parameters * BYTES_OF_DTYPE[rollout.vllm.dtype]
         yield "keys and values where there is no GPU", int(rollout.vllm.cpu_cache_gib * 2**30)

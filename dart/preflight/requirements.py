@@ -30,7 +30,7 @@ from dart.environments.osworld.scoring_environment import EvaluatorsMissing, fin
 from dart.inference.protocol import NO_POINTER_ON_VLLM
 from dart.inference.tensor_layout import INDEX, OtherLayout, weight_files
 from dart.policy.adapter_files import base_of, why_no_policy
-from dart.policy.configuration import SMALL_POLICY
+from dart.policy.configuration import is_small_policy
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
@@ -273,11 +273,7 @@ def policy_without_hints(config: Config) -> Iterator[str]:
     pool = config.curation.experience_pool
     if not (pool.enabled and pool.self_rolled):
         return
-    try:
-        described = json.loads((config.training.policy / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # `missing_policy` says what is wrong with the checkpoint
-    if isinstance(described, dict) and described.get("model_type") == SMALL_POLICY:
+    if is_small_policy(config.training.policy):
         yield (
             f"the policy in {config.training.policy} cannot read the actions of a demonstration as a hint: "
             "set curation.experience_pool.self_rolled = false, or name a vision-language checkpoint"

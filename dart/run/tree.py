@@ -19,6 +19,7 @@ from typing import Any
 from actors.system import RootSpec
 from dart.config.config import Config
 from dart.config.sections import ChildSettings
+from dart.policy.configuration import is_small_policy
 from dart.telemetry.engine_names import engine_names as names_of_engines
 from supervision.child_spec import (
     AutoShutdown,
@@ -43,6 +44,8 @@ ENGINE_MODULES = {
 """The module of each kind of engine. The pool preloads it, so that a restarted engine need not import
 torch."""
 
+VLM_MODULE = "dart.policy.vlm_load"
+"""The module that loads vision-language policies. It imports transformers, so only their pool preloads it."""
 
 ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
 EXPLORER_POOL = "explorer_pool"
@@ -157,9 +160,12 @@ def pool_children(
     if pool == ENVIRONMENT_POOL:
         actor = EXPLORING_ENVIRONMENT_ACTOR if config.exploration.enabled else ENVIRONMENT_ACTOR
         return tuple(_worker(config, run, name, actor) for name in names)
-    preload = "dart.inference.actor", ENGINE_MODULES[config.rollout.engine]
+    preload = ["dart.inference.actor", ENGINE_MODULES[config.rollout.engine]]
+    if config.rollout.engine == "transformers" and not is_small_policy(config.training.policy):
+        preload.append(VLM_MODULE)
     return tuple(
-        _worker(config, run, name, "dart.inference.actor:RolloutActor", preload=preload) for name in names
+        _worker(config, run, name, "dart.inference.actor:RolloutActor", preload=tuple(preload))
+        for name in names
     )
 
 

@@ -27,6 +27,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
+from dart.core.malloc_trim import trim_heap
 from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
@@ -52,7 +53,6 @@ from dart.training.batch_errors import (
     can_retry,
     is_policy_at_fault,
 )
-from dart.training.malloc_trim import trim_heap
 from dart.training.staleness import staleness_figures, staleness_of
 from dart.training.update_report import UpdateSummary
 

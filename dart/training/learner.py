@@ -29,7 +29,6 @@ from dart.store.checkpoints import Checkpoint, CheckpointState, WriteCheckpoint,
 from dart.training.batch import StepSample, padded, step_samples
 from dart.training.batch_errors import SHARED_BY_RANKS, NonFiniteUpdate, NothingToLearn
 from dart.training.checkpoint_copy import CheckpointCopy, read_master
-from dart.training.distributed import RankGroup
 from dart.training.entropy import Pointing
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
 from dart.training.loss import (
@@ -41,6 +40,7 @@ from dart.training.loss import (
 )
 from dart.training.passes import Pass, micro_batches, minibatches, passes_of_rank, shares
 from dart.training.pointer_loss import pointer_loss
+from dart.training.rank_group import RankGroup
 from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateReport
 

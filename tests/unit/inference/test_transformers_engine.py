@@ -110,7 +110,8 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy(
     damaged = tmp_path / "v000001"
     shutil.copytree(folders[1], damaged)
     weights = damaged / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    written = weights.read_bytes()
+    weights.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))
     with pytest.raises(CorruptCheckpoint, match="nothing"):
         engine.load(tmp_path / "nowhere", 2)
     with pytest.raises(CorruptCheckpoint, match=r"model.safetensors.*sha256"):

@@ -106,7 +106,7 @@ def calls_that_load(file: Path) -> Iterator[tuple[str, dict[str | None, object]]
 
 def test_every_call_that_loads_a_checkpoint_says_that_it_trusts_no_code() -> None:
     found = [(file, *call) for file in (REPOSITORY / "dart").rglob("*.py") for call in calls_that_load(file)]
-    assert len(found) >= 7
+    assert len(found) >= 5
     for file, function, keywords in found:
         assert keywords.get("trust_remote_code") is False, f"{file}: {function}"
         if "Model" in function:

@@ -1,4 +1,4 @@
-"""The model, its Auto-class round trip, and sampling against teacher forcing."""
+"""The model, its files, and sampling against teacher forcing."""
 
 import random
 import subprocess

@@ -9,8 +9,8 @@ from dart.store.checkpoints import CheckpointNotWritten
 from dart.store.disk_wait import is_no_room
 from dart.testing.trajectories import step_at
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
-from dart.training.distributed import RankGroup
 from dart.training.distributed_learner import CommandFailure
+from dart.training.rank_group import RankGroup
 
 
 def test_alone_all_results_are_its_own_and_its_error_is_raised() -> None:

@@ -30,10 +30,11 @@ from dart.store.checkpoints import load_checkpoint, write_checkpoint
 from dart.testing.tiny_families import FAMILIES
 from dart.training.batch import step_samples
 from dart.training.batch_errors import blame
-from dart.training.distributed import OPTIMIZER_FILE, copied_parts, write_parts
+from dart.training.distributed import copied_parts, write_parts
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.learner_factory import learner_at, learner_config
 from dart.training.loss import TokenBatch, dart_loss
+from dart.training.rank_group import OPTIMIZER_FILE
 from tests.sampled import recorded
 
 pytestmark = pytest.mark.slow

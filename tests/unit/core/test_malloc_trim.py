@@ -6,7 +6,7 @@ import threading
 import psutil
 import pytest
 
-from dart.training.malloc_trim import trim_heap
+from dart.core.malloc_trim import trim_heap
 
 MIB = 2**20
 
