@@ -44,6 +44,7 @@ from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding
 from dart.store.run_blobs import blobs_address, remove_leftovers
+from dart.store.sqlite import undo_interrupted
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
@@ -73,8 +74,10 @@ def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
     False if the place is empty. Raises RunDirectoryError for a record with work, and for the database of
     another program; StoreUnavailable if the database cannot be read.
     """
-    if isinstance(address, Path) and not address.exists():
-        return False
+    if isinstance(address, Path):
+        if not address.exists():
+            return False
+        undo_interrupted(address)
     database = database_at(address)
     with database.errors(), closing(database.connect(read_only=True)) as connection:
         version, tables = database.found_version(connection), database.schema_of(connection)

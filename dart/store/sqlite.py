@@ -163,8 +163,9 @@ class SqliteDatabase:
 
     def clear(self) -> None:
         """Delete the record: the database file and SQLite's files beside it."""
-        for file in (self._path, _beside(self._path, "wal"), _beside(self._path, "shm")):
-            file.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        for what in ("wal", "shm", "journal"):
+            _beside(self._path, what).unlink(missing_ok=True)
 
     def references(self) -> "Checks":
         from dart.store.sqlite_checks import broken_references
@@ -180,6 +181,22 @@ class SqliteDatabase:
             "the last numbers of tables": sqlite_checks.strange_sequences,
             "the types of values": sqlite_checks.strange_types,
         }
+
+
+def undo_interrupted(path: Path) -> None:
+    """Undo a transaction that a killed process left half-written, with the journal beside the database file.
+
+    SQLite does this at the first read of a connection that may write; a connection that only reads fails. The
+    journal mode stays, because the file may be another program's. Does nothing without a journal. Raises
+    StoreUnavailable.
+    """
+    if _beside(path, "journal").exists():
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+        with (
+            SqliteDatabase(path).errors(),
+            closing(sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S)) as connection,
+        ):
+            connection.execute("SELECT 1 FROM sqlite_master")
 
 
 def fold_log(path: Path) -> None:
@@ -202,7 +219,8 @@ def shown_text(content: bytes) -> str:
 def _beside(path: Path, what: str) -> Path:
     """The path of a file of SQLite beside the database.
 
-    what   `wal` for the write-ahead log, `shm` for the log's index
+    what   `wal` for the write-ahead log, `shm` for the log's index, `journal` for the journal of a
+           transaction before the log exists
     """
     return path.with_name(f"{path.name}-{what}")
 

@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +257,50 @@ def killed_after(config: Config) -> "object":
         raise KeyboardInterrupt
 
     return make
+
+
+KILLED_IN_A_TRANSACTION = """
+import os, signal, sqlite3, sys
+record = sqlite3.connect(sys.argv[1], isolation_level=None)
+record.execute("PRAGMA cache_size = 1")
+record.execute("BEGIN IMMEDIATE")
+record.execute("CREATE TABLE steps (content)")
+record.execute("INSERT INTO steps VALUES (zeroblob(100000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""The pages do not fit into the cache, so SQLite has written some: only its journal can undo the transaction."""
+
+
+def test_a_run_begins_where_a_start_was_killed_while_sqlite_wrote_the_first_pages(config: Config) -> None:
+    config.run.dir.mkdir()
+    record = config.run.dir / "store.db"
+    subprocess.run([sys.executable, "-c", KILLED_IN_A_TRANSACTION, record], check=False)
+    assert record.stat().st_size
+    journal = record.with_name("store.db-journal")
+    assert journal.read_bytes()[:1] == b"\xd9", "the first byte of a journal that is to be played back"
+
+    with claimed(
+        config.run.dir, resume=False, config_toml="", make_record=lambda paths: begin_record(config, paths)
+    ) as directory:
+        assert newest_version(directory.paths) == 0
+        assert not journal.exists()
+
+
+def test_a_database_of_another_program_that_was_killed_in_a_transaction_keeps_what_it_had(
+    config: Config,
+) -> None:
+    config.run.dir.mkdir()
+    record = config.run.dir / "store.db"
+    with sqlite3.connect(record) as connection:
+        connection.execute("CREATE TABLE sales (amount)")
+    connection.close()
+    before = record.read_bytes()
+    subprocess.run([sys.executable, "-c", KILLED_IN_A_TRANSACTION, record], check=False)
+    assert record.read_bytes() != before
+
+    with pytest.raises(RunDirectoryError, match=r"store\.db that is the database of another program"):
+        begin_record(config, RunPaths(config.run.dir))
+    assert record.read_bytes() == before
 
 
 def test_a_record_of_work_whose_configuration_is_gone_is_not_begun_over(
