@@ -68,6 +68,7 @@ class RunPaths:
         self.crash = root / "crash"
         self.folders = (self.blobs, self.checkpoints, self.logs, self.crash)
         self.scratch = root / "scratch"
+        self.session = root / "session.json"
         self.report = root / "report.json"
         self.curve = root / "curve.png"
         self.tracking = root / "tracking"
@@ -146,6 +147,8 @@ def claimed(
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
+        if not resume:
+            paths.session.unlink(missing_ok=True)  # an interrupted takeover leaves the times of another run
         write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
         mail = make_mail_dir(paths.root)
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
@@ -192,14 +195,19 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
             f"run directory {paths.root} holds no run to resume; start one without --resume, "
             "or name the directory of a run with --run-dir"
         )
-    own = {path.name for path in (paths.lock, paths.key, *paths.folders, *paths.record_files)}
-    found = paths.root.iterdir() if paths.root.is_dir() else ()
-    foreign = sorted(path.name for path in found if path.name not in own)
+    found = set(paths.root.iterdir()) if paths.root.is_dir() else set()
+    foreign = sorted(path.name for path in found - _left_by_interrupted_start(paths))
     if foreign and not paths.config.exists():
         raise RunDirectoryError(
             f"run directory {paths.root} holds files that do not belong to a run ({', '.join(foreign[:3])}); "
             "choose an empty or a new one with --run-dir"
         )
+
+
+def _left_by_interrupted_start(paths: RunPaths) -> set[Path]:
+    """Return the files and folders that a start or a takeover may leave when it ends before config.toml."""
+    temporary = map(_temporary_of, (paths.key, paths.config))
+    return {paths.lock, paths.key, paths.session, *temporary, *paths.folders, *paths.record_files}
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
@@ -318,15 +326,27 @@ def reserve(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file atomically: after a crash it holds the old content or the new. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.new")
+    """Replace a file atomically: after a crash it holds the old content or the new.
+
+    Raises OSError; then the temporary file is gone.
+    """
+    temporary = _temporary_of(path)
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _temporary_of(path: Path) -> Path:
+    """Return the file into which `write_atomically` writes the new content of `path`."""
+    return path.with_name(f".{path.name}.new")
 
 
 def mail_dir(root: Path) -> Path:

@@ -15,7 +15,7 @@ MINUTE_S = 60.0
 
 def session_file(paths: RunPaths) -> Path:
     """Return the file in which a session keeps its times."""
-    return paths.root / "session.json"
+    return paths.session
 
 
 class TimeBudget:

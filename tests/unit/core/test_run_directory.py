@@ -1,5 +1,6 @@
 """The run directory: one run at a time, nothing of an earlier one touched, remedies in every refusal."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -138,6 +139,34 @@ def test_a_start_that_was_killed_while_sqlite_made_its_record_does_not_block_the
     )
     subprocess.run([sys.executable, "-c", making, tmp_path / "store.db"], check=False)
     assert {path.name for path in tmp_path.iterdir()} == {"store.db", "store.db-journal"}
+
+    with claimed(tmp_path, resume=False, config_toml="") as directory:
+        assert directory.paths.config.exists()
+
+
+@pytest.mark.parametrize("left", [".key.new", ".config.toml.new", "session.json"])
+def test_what_a_start_or_a_takeover_leaves_when_it_is_killed_does_not_block_the_next_start(
+    tmp_path: Path, left: str
+) -> None:
+    (tmp_path / "lock").write_text("1\n")
+    (tmp_path / left).write_text("{}")
+
+    with claimed(tmp_path, resume=False, config_toml="") as directory:
+        assert directory.paths.config.exists()
+        assert not (tmp_path / left).exists(), "a new run has used no time yet"
+
+
+def test_a_full_disk_leaves_no_half_written_file_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="No space left"), claimed(tmp_path, resume=False, config_toml=""):
+            pass
+    assert not list(tmp_path.glob(".*"))
 
     with claimed(tmp_path, resume=False, config_toml="") as directory:
         assert directory.paths.config.exists()

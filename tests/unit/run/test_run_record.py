@@ -268,7 +268,7 @@ record.execute("CREATE TABLE steps (content)")
 record.execute("INSERT INTO steps VALUES (zeroblob(100000))")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-"""The pages do not fit into the cache, so SQLite has written some: only its journal can undo the transaction."""
+"""The pages do not fit into the cache, so SQLite has written some. Only its journal undoes the transaction."""
 
 
 def test_a_run_begins_where_a_start_was_killed_while_sqlite_wrote_the_first_pages(config: Config) -> None:
