@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from dart.core.run_directory import make_private
-from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavailable
+from dart.store.errors import BlobCorrupt, BlobMissing, BlobUnreadable, StoreBusy, StoreUnavailable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -123,41 +123,44 @@ class FolderBlobs:
     def put(self, content: bytes) -> str:
         """Store a blob and return its sha256 in hex.
 
-        If its file exists with the right size, it is not written again. Only its modification time is set to
+        If its file exists with this content, it is not written again. Only its modification time is set to
         now, so that a sweep (`dart.store.steps_sweep`) takes the blob for a new one.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
-        if not self._is_renewed(path, len(content)):
+        if not self._is_renewed(path, content):
             self._make_folder(path.parent)
             write_whole(path, content, is_synced=self.kind.is_synced)
         return sha256
 
     def held(self, content: bytes) -> str:
-        """The sha256 of `content` if its file exists with the right size; else empty.
+        """The sha256 of `content` if its file exists with this content; else empty.
 
         Sets the modification time of the file to now.
         """
         sha256 = hashlib.sha256(content).hexdigest()
-        return sha256 if self._is_renewed(self.path(sha256), len(content)) else ""
+        return sha256 if self._is_renewed(self.path(sha256), content) else ""
 
     def touch(self, sha256: str) -> None:
         """Set the modification time of a blob's file to now. Errors are ignored."""
         with suppress(OSError):
             os.utime(self.path(sha256))
 
-    def _is_renewed(self, path: Path, size_bytes: int) -> bool:
-        """Whether a file exists with this size; if so, set its modification time to now.
+    def _is_renewed(self, path: Path, content: bytes) -> bool:
+        """Whether a file exists with this content; if so, set its modification time to now.
 
-        The size is compared because a crash of the machine can truncate a file. Raises StoreUnavailable.
+        The content is compared because a crash of the machine or a failing disk can damage a file. Raises
+        StoreUnavailable.
         """
         try:
-            if path.stat().st_size != size_bytes:
+            if path.read_bytes() != content:
                 return False
             os.utime(path)
         except FileNotFoundError:
             return False
         except OSError as error:
+            if error.errno == errno.EIO:
+                return False
             raise unavailable(path, error) from error
         return True
 
@@ -182,6 +185,8 @@ class FolderBlobs:
         except FileNotFoundError as error:
             raise missing(self.kind, sha256, str(path)) from error
         except OSError as error:
+            if error.errno == errno.EIO:
+                raise unreadable(self.kind, sha256, str(path), error) from error
             raise unavailable(path, error) from error
         return checked(self.kind, sha256, str(path), content)
 
@@ -226,6 +231,15 @@ def missing(kind: BlobKind, sha256: str, place: str) -> BlobMissing:
     return BlobMissing(
         sha256,
         f"{kind.name} {place} is missing: restore it from a copy of the run's blobs; "
+        f"without it {kind.without}",
+    )
+
+
+def unreadable(kind: BlobKind, sha256: str, place: str, error: OSError) -> BlobUnreadable:
+    """The error for a blob whose bytes the disk fails to read."""
+    return BlobUnreadable(
+        sha256,
+        f"{kind.name} {place} cannot be read: {error.strerror}: delete it and restore a copy; "
         f"without it {kind.without}",
     )
 

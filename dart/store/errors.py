@@ -61,6 +61,10 @@ class BlobCorrupt(BlobDamage):
     """A blob's bytes do not have the sha256 that is its name."""
 
 
+class BlobUnreadable(BlobCorrupt):
+    """The disk fails to read a blob's bytes (EIO)."""
+
+
 class StepsLost(StoreError, DiskError):
     """The steps of some episodes or demonstrations cannot be read; the attributes name their groups."""
 

@@ -22,7 +22,7 @@ from dart.store.checkpoints import (
     load_checkpoint,
     version_of,
 )
-from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
+from dart.store.errors import BlobCorrupt, BlobMissing, BlobUnreadable, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding, findings_of
 from dart.store.run_blobs import blobs_of
@@ -135,6 +135,8 @@ def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> It
             blobs.read(sha256)
         except BlobMissing:
             yield Finding("is missing", which, RESTORE)
+        except BlobUnreadable:
+            yield Finding("cannot be read from the disk", which, RESTORE)
         except BlobCorrupt:
             yield Finding("has other bytes than its name promises", which, RESTORE)
         except StoreUnavailable as unreadable:

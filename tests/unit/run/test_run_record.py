@@ -268,7 +268,7 @@ record.execute("CREATE TABLE steps (content)")
 record.execute("INSERT INTO steps VALUES (zeroblob(100000))")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-"""The pages do not fit into the cache, so SQLite has written some. Only its journal undoes the transaction."""
+"""SQLite has written pages already, because they do not fit into its cache. Its journal can undo that."""
 
 
 def test_a_run_begins_where_a_start_was_killed_while_sqlite_wrote_the_first_pages(config: Config) -> None:

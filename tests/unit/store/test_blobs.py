@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.store.blobs import STEPS, FolderBlobs
+from dart.store.blobs import SCREENSHOTS, STEPS, BlobKind, FolderBlobs
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreUnavailable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
@@ -60,6 +60,30 @@ def test_a_torn_file_is_replaced_by_who_has_its_bytes(tmp_path: Path) -> None:
         blobs.read(sha256)
     assert blobs.put(b"a whole picture") == sha256
     assert blobs.read(sha256) == b"a whole picture"
+
+
+@pytest.mark.parametrize("kind", [SCREENSHOTS, STEPS])
+def test_a_file_of_the_right_size_with_other_bytes_is_replaced_by_who_has_its_bytes(
+    tmp_path: Path, kind: BlobKind
+) -> None:
+    blobs = FolderBlobs(tmp_path, kind)
+    path = blobs.path(blobs.put(PNG))
+    path.write_bytes(PNG[:-1] + b"x")
+    assert blobs.held(PNG) == ""
+    assert blobs.read(blobs.put(PNG)) == PNG
+
+
+def test_a_file_that_the_disk_cannot_read_is_corrupt_and_replaced_by_who_has_its_bytes(
+    tmp_path: Path,
+) -> None:
+    blobs = FolderBlobs(tmp_path)
+    sha256 = blobs.put(b"")
+    blobs.path(sha256).unlink()
+    blobs.path(sha256).symlink_to("/proc/self/mem")  # of size 0, and to read its begin is an error (EIO)
+    with pytest.raises(BlobCorrupt, match=rf"{blobs.path(sha256)} cannot be read: Input/output error"):
+        blobs.read(sha256)
+    assert blobs.held(b"") == ""
+    assert blobs.read(blobs.put(b"")) == b""
 
 
 def test_steps_are_on_the_disk_with_the_names_of_all_their_folders(

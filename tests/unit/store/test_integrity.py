@@ -77,6 +77,9 @@ def test_a_screenshot_with_other_bytes_is_found(paths: RunPaths) -> None:
     path = blob_of(paths, LIVE)
     path.write_bytes(b"half of it")
     assert told(paths) == [f"screenshot {path}: has other bytes than its name promises"]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    assert told(paths) == [f"screenshot {path}: cannot be read from the disk"]
 
 
 def test_a_screenshot_of_a_trained_episode_is_missed_in_full_only(paths: RunPaths) -> None:
