@@ -18,6 +18,7 @@ not committed to the record. The trainer removes it when a version 43 is committ
 newest version and could not be verified, so the run continued from an older one. You may remove it.
 """
 
+import errno
 import hashlib
 import itertools
 import json
@@ -146,11 +147,11 @@ def remove_leftovers(parent: Path) -> None:
 def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
     """Verify every file of `folder` against its hash, except files and subfolders named in `but`.
 
-    Raises CorruptCheckpoint if a file is missing or has another hash.
+    Raises CorruptCheckpoint if a file is missing, has another hash, or cannot be read from the disk.
     """
     document = _read_state(folder)
     expected = {name: sha256 for name, sha256 in document["sha256"].items() if Path(name).parts[0] not in but}
-    for name, got in hashes_of(folder, expected).items():
+    for name, got in hashes_of(folder, expected, _hash_or_damage).items():
         if got != expected[name]:
             raise CorruptCheckpoint(folder, name, f"sha256 {expected[name]}", got)
     return Checkpoint(folder=folder, state=_state_in(document))
@@ -302,6 +303,8 @@ def _read_state(folder: Path) -> dict[str, Any]:
         raise CorruptCheckpoint(folder, STATE_FILE, "a file", "nothing") from missing
     except ValueError as broken:
         raise CorruptCheckpoint(folder, STATE_FILE, "JSON", str(broken)) from broken
+    except OSError as failed:
+        raise CorruptCheckpoint(folder, STATE_FILE, "a file", _unreadable(failed)) from failed
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         got = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise CorruptCheckpoint(folder, STATE_FILE, f"format {FORMAT}", str(got))
@@ -320,14 +323,6 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """What `sha256_of` returns for files below a folder, by name. Several files are hashed at a time."""
-    ordered = list(names)
-    with ThreadPoolExecutor(max_workers=HASHERS) as hashers:
-        found = hashers.map(sha256_of, [folder / name for name in ordered])
-        return dict(zip(ordered, found, strict=True))
-
-
 def sha256_of(path: Path) -> str:
     """The sha256 of a file in hex; for a missing file, a text that says so."""
     try:
@@ -335,6 +330,34 @@ def sha256_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return "nothing (the file is missing)"
+
+
+def hashes_of(
+    folder: Path, names: Iterable[str], hash_of: Callable[[Path], str] = sha256_of
+) -> dict[str, str]:
+    """What `sha256_of`, or another `hash_of`, returns for files below a folder, by name.
+
+    Several files are hashed at a time.
+    """
+    ordered = list(names)
+    with ThreadPoolExecutor(max_workers=HASHERS) as hashers:
+        found = hashers.map(hash_of, [folder / name for name in ordered])
+        return dict(zip(ordered, found, strict=True))
+
+
+def _hash_or_damage(path: Path) -> str:
+    """What `sha256_of` returns; for a file that the disk fails to read, a text that says so."""
+    try:
+        return sha256_of(path)
+    except OSError as failed:
+        return _unreadable(failed)
+
+
+def _unreadable(failed: OSError) -> str:
+    """Say that the disk fails to read a file (EIO). Raises other errors again: the file may be whole."""
+    if failed.errno != errno.EIO:
+        raise failed
+    return f"nothing (unreadable: {failed.strerror})"
 
 
 def _sync_tree(folder: Path) -> None:

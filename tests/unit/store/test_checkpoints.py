@@ -87,6 +87,31 @@ def test_the_newest_good_checkpoint_is_found_behind_corrupt_ones(tmp_path: Path)
     assert [corrupt.folder.name for corrupt in refused] == ["v000010", "v000002"]
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "sub/optimizer.pt", "state.json"])
+def test_the_newest_good_checkpoint_is_found_behind_one_that_the_disk_cannot_read(
+    tmp_path: Path, name: str
+) -> None:
+    publish(tmp_path, 1)
+    unreadable = publish(tmp_path, 2) / name
+    unreadable.unlink()
+    unreadable.symlink_to("/proc/self/mem")  # to read its begin is an error (EIO)
+    good, refused = latest_good(tmp_path)
+    assert good is not None
+    assert good.state.version == 1
+    assert [one.file for one in refused] == [name]
+    assert f"{name} is corrupt" in str(refused[0])
+    assert "Input/output error" in str(refused[0])
+
+
+def test_a_file_that_cannot_be_read_back_is_no_checkpoint(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "model.safetensors").symlink_to("/proc/self/mem")
+
+    with pytest.raises(CheckpointNotWritten, match="Input/output error"):
+        write_checkpoint(tmp_path, CheckpointState(version=1, learner={}), write)
+    assert list_checkpoints(tmp_path) == []
+
+
 def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
     assert latest_good(tmp_path / "nowhere") == (None, [])
 
