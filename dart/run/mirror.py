@@ -279,7 +279,7 @@ class Mirror:
         path, key = self.paths.root / file.folder / file.name, (file.folder, file.name)
         known = self._known.get(key)
         is_grown = known is not None and known.inode == file.inode and known.size_bytes <= file.size_bytes
-        offset = known.size_bytes if known is not None and is_grown else 0
+        offset = path.stat().st_size if is_grown else 0  # more than `known`, if the last fetch ended early
         new = path if is_grown else path.with_name(f".{file.name}.new")
         with new.open("ab" if is_grown else "wb") as written:
             while offset < file.size_bytes and (part := client.part(file, offset)):

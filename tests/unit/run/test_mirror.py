@@ -31,6 +31,8 @@ from dart.inspect.sidecar_status import INSPECTION, WEB, Sidecar, read_sidecar, 
 from dart.inspect.time_budget import read_session
 from dart.run import mirror as mirrors
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping
+from dart.run.inspection_client import InspectionClient, Unreachable
+from dart.run.inspection_protocol import FILE_BYTES, FileState
 from dart.run.mirror import Mirror, kept_fresh
 from dart.run.steering import request
 from dart.store.control_node import ControlNode
@@ -198,6 +200,30 @@ def test_a_log_is_fetched_when_it_is_asked_for_and_then_followed(
     mirror.refresh()
     assert events() == ["one", "two", "three"]
     assert not (mirror.paths.logs / "env-001.jsonl").exists()
+
+
+def test_a_log_is_whole_after_a_request_for_one_of_its_parts_failed(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = answering.paths.logs / "env-000.jsonl"
+    log.write_bytes(b"first\n")
+    mirror = open_mirror()
+    mirror.fetch_logs("env-000")
+    log.write_bytes(b"first\n" + bytes(range(256)) * (2 * FILE_BYTES // 256))
+
+    def fail_in_the_middle(client: InspectionClient, file: FileState, offset: int) -> bytes:
+        if offset > FILE_BYTES:
+            raise Unreachable("does not answer within 5 s")
+        return part(client, file, offset)
+
+    part = InspectionClient.part
+    with monkeypatch.context() as failing:
+        failing.setattr(InspectionClient, "part", fail_in_the_middle)
+        mirror.refresh()
+    assert "does not answer within 5 s" in mirror.trouble
+
+    mirror.refresh()
+    assert (mirror.paths.logs / log.name).read_bytes() == log.read_bytes()
 
 
 def test_a_run_that_drains_shows_its_signals(
