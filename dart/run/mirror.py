@@ -121,6 +121,17 @@ class Mirror:
             except (Unreachable, SilentError) as error:
                 self._show_record_only(node, error)
 
+    def show_stale(self, error: OSError) -> None:
+        """Make the mirror say that a refresh could not write it, so that it shows an earlier state."""
+        with self._lock:
+            self.trouble = (
+                f"the copy of the run in {self.paths.root} cannot be written ({error.strerror}), so an "
+                "earlier state is shown: free space there"
+            )
+            with suppress(OSError):
+                remove_sidecar(self.paths, INSPECTION)  # on a full disk, this is the space for the new status
+                write_sidecar(self.paths, Sidecar(name=INSPECTION, is_well=False, text=self.trouble))
+
     def control(self, call: Request) -> ControlAnswer:
         """Send a request to the control socket of the run.
 
@@ -373,8 +384,12 @@ def kept_fresh(run_dir: Path, every_s: float = REFRESH_S) -> Iterator[None]:
 
     def refresh() -> None:
         while not is_over.wait(every_s):
-            with suppress(DartError):  # the record cannot be read now, as who reads it will say
+            try:
                 mirror.refresh()
+            except DartError:
+                pass  # the record cannot be read now, as who reads it will say
+            except OSError as error:
+                mirror.show_stale(error)
 
     thread = threading.Thread(target=refresh, name="mirror", daemon=True)
     thread.start()

@@ -1,5 +1,6 @@
 """A mirror shows a run of another machine: as it is, or what the record knows of it."""
 
+import errno
 import fcntl
 import json
 import os
@@ -269,6 +270,33 @@ def test_a_followed_mirror_is_refreshed(answering: ControlMachine, open_mirror: 
         while read_sidecar(mirror.paths, WEB) is None:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
+
+
+def test_a_followed_mirror_that_cannot_be_written_says_so_and_is_refreshed_again(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, is_tried_again, is_seen = [], threading.Event(), threading.Event()
+
+    def refuse(*_: object) -> None:
+        tries.append(1)
+        if len(tries) == 2:
+            is_tried_again.set()
+            is_seen.wait(DEADLINE_S)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    mirror = open_mirror()
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(mirrors, "write_copy", refuse)
+        with kept_fresh(mirror.paths.root, every_s=0.01):
+            assert is_tried_again.wait(DEADLINE_S), "the thread has ended"
+            assert f"the copy of the run in {mirror.paths.root} cannot be written" in mirror.trouble
+            assert "No space left on device" in mirror.trouble
+            sidecar = read_sidecar(mirror.paths, INSPECTION)
+            assert sidecar == Sidecar(name=INSPECTION, is_well=False, text=mirror.trouble)
+            is_seen.set()
+
+    mirror.refresh()
+    assert mirror.trouble == ""
 
 
 # ---- a control node that does not answer ----
