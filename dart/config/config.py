@@ -36,7 +36,7 @@ from dart.config.problems import (
     shortened,
     without_refused,
 )
-from dart.config.sections import MACHINE_DEFAULTS, Section
+from dart.config.sections import MACHINE_DEFAULTS, Section, why_unfit
 from dart.config.supervision_checks import supervision_problems
 from dart.core.blob_address import check_blob_address
 from dart.core.errors import ConfigurationError
@@ -145,7 +145,14 @@ def resolve(
     ]
     if problems:
         raise ConfigError(problems)
-    return _with_files_found(config, path), origins
+    found = _with_files_found(config, path)
+    if unfit := [
+        Problem(given_by([key], origins), key, f"is wrong: {why}, got {str(place)!r}")
+        for key, place in _places_of(found)
+        if (why := why_unfit(place))
+    ]:
+        raise ConfigError(unfit)
+    return found, origins
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
@@ -167,6 +174,15 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
     """
     config, _ = resolve(path, overrides)
     return config
+
+
+def _places_of(config: Config) -> tuple[tuple[str, Path | str], ...]:
+    """Return what `_with_files_found` replaces, by key."""
+    return (
+        ("training.policy", config.training.policy),
+        ("grounding.base", config.grounding.base),
+        ("context.prompt", config.context.prompt),
+    )
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:

@@ -157,15 +157,24 @@ def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "
     return "\n".join(part for part in [head, *tables] if part)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogate: Python's stand-in for a byte that is not UTF-8, as in a name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _escaped(character: str) -> str:
-    if character.isprintable():
+    if character.isprintable() or not is_utf8(character):  # TOML has no escape for a lone surrogate
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def literal(value: Any) -> str:
-    """Return one value as TOML text."""
+    """Return one value as TOML text. A lone surrogate stays as it is, for the check of the values to find."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, str):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dart.config.environment_kinds import KindName
-from dart.config.layers import merged
+from dart.config.layers import is_utf8, merged
 from dart.core.types import SUCCESS_ABOVE
 
 MOST = 10**9
@@ -46,14 +46,17 @@ class Section(BaseModel):
     def _fits_the_system(cls, value: Any) -> Any:
         """Refuse text and paths that the operating system does not accept."""
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, str | Path) and (why := _why_unfit(one)):
+            if isinstance(one, str | Path) and (why := why_unfit(one)):
                 raise PydanticCustomError("unfit_text", "{why}", {"why": why})
         return value
 
 
-def _why_unfit(text: str | Path) -> str:
+def why_unfit(text: str | Path) -> str:
+    """Return why a configuration file or the operating system cannot have this text; empty if both can."""
     if "\0" in str(text):
         return "it contains a NUL character"
+    if not is_utf8(str(text)):
+        return "it is not UTF-8 text (choose another name)"
     if isinstance(text, Path):
         name_bytes = max((len(os.fsencode(part)) for part in text.parts), default=0)
         if len(os.fsencode(text)) > PATH_BYTES_MOST or name_bytes > NAME_BYTES_MOST:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.cli.train import training_config
 from dart.config.config import PROBLEMS_SHOWN, Config, ConfigError, load_config
 from dart.config.problems import SHOWN_CHARACTERS, dotted
 from dart.core.errors import RunDirectoryError
@@ -72,6 +73,32 @@ def test_what_is_set_on_the_command_line_is_refused_in_words_too(override: str) 
     with pytest.raises(ConfigError) as refusal:
         load_config(None, [override])
     assert len(str(refusal.value)) < SCREEN_BYTES
+
+
+@pytest.mark.parametrize("name", ["runs/\udcff", "runs/'\udcff\""])
+def test_a_run_directory_that_is_not_utf_8_is_refused_and_no_other_one_is_taken(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"run\.dir is wrong: it is not UTF-8 text .*, got .*runs/"):
+        training_config(None, (), Path(name), resume=False)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["run.dir=runs/\udcff", "training.policy=\udcff", "inspection.host=\udcff", 'tasks.train=["\udcff"]'],
+)
+def test_text_that_is_not_utf_8_is_refused_whatever_key_it_is_for(override: str) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"{key} is wrong: it is not UTF-8 text"):
+        load_config(None, [override])
+
+
+def test_a_policy_below_a_folder_that_is_not_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs-\udcff"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match=r"training\.policy is wrong: it is not UTF-8 text"):
+        load_config(None, ["training.policy='mine'"])
 
 
 def test_of_thousands_of_problems_the_first_are_shown_and_all_are_counted(tmp_path: Path) -> None:
