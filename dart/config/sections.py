@@ -996,7 +996,8 @@ class RetirementSettings(Section):
     """Largest share by which a child's max_age_s is randomly lengthened or shortened, so that the children of
     a pool are not all replaced at once."""
     warm_spare: bool = False
-    """Whether the replacement starts before the old child ends, which needs resources for both."""
+    """Whether the replacement starts before the old child ends, which needs resources for both. Environments
+    and explorers cannot have it: both processes would use one scratch folder and one machine."""
 
 
 class ChildSettings(Section):

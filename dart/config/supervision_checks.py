@@ -18,6 +18,10 @@ RESTART_LIMITS = ("max_restarts", "max_seconds")
 POOL_LIMITS = (*RESTART_LIMITS, "max_quarantined", "max_failing")
 """Keys that limit all children of a supervisor together, so that one child has none of its own."""
 
+SPARELESS = ("environment_pool", "explorer_pool")
+"""Pools whose children have what two processes of one name cannot share: the scratch folder, with the profile
+of the browser, and the machine that an environment plays on."""
+
 
 def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
     """Yield a problem for each value of `[supervision]` that is wrong or has no effect."""
@@ -26,6 +30,8 @@ def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
         if not isinstance(child, ChildSettings):
             continue
         yield from _child_problems(f"supervision.{name}", child)
+        if name in SPARELESS and child.retirement.warm_spare:
+            yield _spare_problem(f"supervision.{name}")
         yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
         if name not in POOLS.values():
             yield from _single_problems(name, child, getattr(default, name))
@@ -46,6 +52,14 @@ def _child_problems(key: str, child: ChildSettings) -> "Iterator[Contradiction]"
                 f"must be greater than 0: without a window, max_restarts = {budget.max_restarts} has "
                 "no effect",
             )
+
+
+def _spare_problem(key: str) -> "Contradiction":
+    return (
+        (f"{key}.retirement.warm_spare",),
+        "must be false: the replacement would take the scratch folder and the machine of the environment "
+        "that still plays, and its episode would be lost",
+    )
 
 
 def _restart_problems(key: str, child: ChildSettings, default: ChildSettings) -> "Iterator[Contradiction]":
@@ -110,7 +124,10 @@ def _children_problems(config: "Config") -> "Iterator[Contradiction]":
         if child != pool:
             yield from _child_problems(key, child)
             yield from _restart_problems(key, child, ChildSettings())
-        yield from _pool_limits_of_child(key, pool_name(child_id), different)
+        name, spare = pool_name(child_id), child.retirement.warm_spare
+        if name in SPARELESS and spare and not pool.retirement.warm_spare:
+            yield _spare_problem(key)
+        yield from _pool_limits_of_child(key, name, different)
 
 
 def _pool_limits_of_child(key: str, pool: str, different: Mapping[str, Any]) -> "Iterator[Contradiction]":

@@ -369,6 +369,19 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
             "supervision.store.max_failing=0.5",
             "supervision.store.max_failing has no effect: store is not a pool; remove it",
         ),
+        (
+            "supervision.environment_pool.retirement.warm_spare=true",
+            "supervision.environment_pool.retirement.warm_spare must be false: the replacement would take "
+            "the scratch folder and the machine of the environment that still plays",
+        ),
+        (
+            "supervision.explorer_pool.retirement.warm_spare=true",
+            "supervision.explorer_pool.retirement.warm_spare must be false",
+        ),
+        (
+            "supervision.children.env-001.retirement.warm_spare=true",
+            "supervision.children.env-001.retirement.warm_spare must be false",
+        ),
     ],
 )
 def test_what_is_said_of_one_child_is_checked_like_the_rest(override: str, problem: str) -> None:
@@ -382,16 +395,19 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
         "supervision.environment_pool.budgets.hang.max_restarts=2",
         "supervision.environment_pool.budgets.hang.max_seconds=60.0",
         "supervision.children.env-001.retirement.max_uses=50",
-        "supervision.children.env-001.retirement.warm_spare=true",
+        "supervision.children.rollout-0.retirement.warm_spare=true",
     ]
     supervision = load_config(None, overrides).supervision
 
-    plain, special = (limits_of(supervision.child(name)) for name in ("env-000", "env-001"))
+    plain, special, engine = (
+        limits_of(supervision.child(name)) for name in ("env-000", "env-001", "rollout-0")
+    )
 
     assert plain["budgets"] == {Failure.HANG: Budget(max_restarts=2, max_seconds=60.0)}
     assert plain["breaker"] is not None
     assert plain["retirement"] == Retirement()
-    assert special["retirement"] == Retirement(max_uses=50, warm_spare=True)
+    assert special["retirement"] == Retirement(max_uses=50)
+    assert engine["retirement"] == Retirement(warm_spare=True)
 
 
 @pytest.mark.parametrize(
