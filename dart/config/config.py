@@ -24,6 +24,7 @@ from dart.config.hub import hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import is_server_url, machine_of, parse_address
+from dart.config.osworld_evaluation import LIMIT_SHARE, PAGE_CALL_S, RESERVE_S, least_deadline_s
 from dart.config.problems import (
     Problem,
     describe,
@@ -231,6 +232,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _fault_problems(config.environments)
     yield from _replay_problems(config.environments)
     yield from _provider_problems(config.environments)
+    yield from _evaluation_problems(config.environments)
     yield from _size_problems(config)
     yield from shared_gpu_problems(config)
     yield from supervision_problems(config)
@@ -485,6 +487,18 @@ def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[
             ("environments.osworld.renew", "environments.osworld.provider"),
             "must be 'revert' or 'keep' with provider 'addresses', which cannot create machines, "
             "got 'recreate'",
+        )
+
+
+def _evaluation_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
+    """Yield a problem if an evaluation by OSWorld's evaluators ends before a getter that waits for a page."""
+    least_s, got_s = least_deadline_s(), environments.evaluate_deadline_s
+    if environments.kind == "osworld" and got_s < least_s:
+        yield (
+            ("environments.evaluate_deadline_s", "environments.kind"),
+            f"must be at least {least_s} with environments.kind = 'osworld', got {got_s:g}: a getter of an "
+            f"evaluation may wait {PAGE_CALL_S:g} s for a page, and its call gets {100 * LIMIT_SHARE:g} % of "
+            f"the deadline less {RESERVE_S:g} s",
         )
 
 

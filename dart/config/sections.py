@@ -309,7 +309,8 @@ class EnvironmentsSettings(Section):
     step_deadline_s: Seconds = 10.0
     """Deadline of one action, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
-    """Deadline of scoring an episode."""
+    """Deadline of scoring an episode. Evaluations of OSWorld need at least 172 s, because their getters wait
+    twice 60 s for a page."""
     turn_resumes: Annotated[int, Field(ge=0, le=MOST)] = 0
     """How often an attempt may go on after its environment failed; 0: never. The environment is reset, and
     the actions up to the failed step are replayed. If a screenshot then differs from the recorded one, the

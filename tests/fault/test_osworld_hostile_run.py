@@ -42,7 +42,7 @@ SAID = {
 SETTINGS = (
     *("environments.kind=osworld", f"environments.count={len(SAID)}", f'tasks.train=["{TASK}"]'),
     *('environments.osworld.provider="addresses"', 'environments.osworld.renew="keep"'),
-    *(f"environments.osworld.evaluators={EVALUATORS}", "environments.evaluate_deadline_s=60"),
+    f"environments.osworld.evaluators={EVALUATORS}",
     *('rollout.engine="simulated"', 'training.learner="simulated"', "curation.step_cap=1"),
     *("evaluation.before=false", "evaluation.after=false", "run.minutes=20"),
 )

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dart.config.osworld_evaluation import LIMIT_SHARE, child_s
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, InfrastructureFault, TaskUnsupported
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.guest_answers import CALL, FILE, LOOK, Answers, GuestAnswers, Reading
-from dart.environments.osworld.page_calls import LIMIT_SHARE, RETURNED, PageCalls
+from dart.environments.osworld.page_calls import RETURNED, PageCalls
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.scoring_environment import LEFT_OUT, RUNS_CODE, ScoringEnvironment
 from dart.environments.osworld.scoring_process import (
@@ -36,11 +37,6 @@ from dart.environments.osworld.tasks import INFEASIBLE, OSWorldTask, names
 
 BROWSER = "playwright"
 """The library through which getters read pages of the guest's browser."""
-
-RESERVE_S = 5.0
-RESERVE_SHARE = 0.2
-"""Share of the evaluation's deadline, at most `RESERVE_S` seconds, that the child does not get. In this time
-the machine is checked after the child was too late."""
 
 NAMED = ("dest", "path")
 
@@ -132,7 +128,7 @@ class ChildEvaluation:
 
         files   contents by name of the files in the evaluators' cache folder at the beginning
         """
-        within_s = left_s() - min(RESERVE_S, RESERVE_SHARE * left_s())
+        within_s = child_s(left_s())
         try:
             async with asyncio.timeout(within_s):
                 order = {"evaluator": self._task.evaluator, "files": files, "page_getters": self._readers}

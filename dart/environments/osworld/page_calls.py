@@ -4,6 +4,8 @@ Such getters work over Playwright. What they read of the browser passes the pare
 which no later evaluation could read again. So the value that a call returned is kept in place of them. The
 child asks `CALL` before each call. If a value was kept, the answer has it, and the getter is not called. Else
 the answer is None, and after the call the child says `RETURNED`.
+
+`dart.config.osworld_evaluation` has the limit, and how long such getters wait for a page.
 """
 
 import asyncio
@@ -19,12 +21,6 @@ from dart.environments.osworld.scoring_process import ChildBroke
 
 RETURNED = "returned"
 """Name of the child's message that a getter returned; it needs no answer."""
-
-LIMIT_SHARE = 0.75
-"""Share of an evaluation's time that one call may take: 131 s with the default deadline of 180 s.
-
-Getters wait 60 s for a page that never comes to rest, some of them twice, and then go on. That outcome is a
-score, and no limit may take its place."""
 
 
 class Returned(msgspec.Struct, forbid_unknown_fields=True):

@@ -553,6 +553,18 @@ def test_what_does_not_go_together_on_desktops_is_said(overrides: list[str], say
     assert any(says in problem for problem in problems_of(None, *overrides))
 
 
+def test_an_evaluation_that_cannot_wait_twice_for_a_page_is_refused() -> None:
+    pool = ["environments.kind=osworld", "environments.osworld.provider=docker", OSWORLD_TASK]
+    (found,) = problems_of(None, *pool, "environments.evaluate_deadline_s=171")
+    assert found == (
+        "--set: environments.evaluate_deadline_s must be at least 172 with environments.kind = 'osworld', "
+        "got 171: a getter of an evaluation may wait 125 s for a page, and its call gets 75 % of the "
+        "deadline less 5 s"
+    )
+    load_config(None, [*pool, "environments.evaluate_deadline_s=172"])
+    load_config(None, ["environments.evaluate_deadline_s=171"])
+
+
 @pytest.mark.parametrize("addresses", ['["a:1", "a:1"]', '["a:1", "A:1:9222"]', '["a", "a:5000"]'])
 def test_two_environments_are_not_given_the_same_machine(addresses: str) -> None:
     osworld = ["environments.kind=osworld", "environments.osworld.renew=keep", "environments.count=2"]

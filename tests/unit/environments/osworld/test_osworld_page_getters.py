@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from dart.config.machine_address import MachineAddress
+from dart.config.osworld_evaluation import RESERVE_S
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import EvaluatorFailed, WindowManagerDied
 from dart.environments.osworld import judging
@@ -22,7 +23,7 @@ from dart.environments.osworld.judgements import (
     RecordedAnswers,
     read_judgements,
 )
-from dart.environments.osworld.judging import RESERVE_S, Judgement, judge, judged
+from dart.environments.osworld.judging import Judgement, judge, judged
 from dart.environments.osworld.scoring_environment import find_evaluators
 from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.setup_steps import Setting
