@@ -339,14 +339,19 @@ class RolloutActor(Actor):
 
     async def _engine_of(self, version: int) -> Engine:
         """Make an engine of a version. If versions are adapters, it first loads the base policy."""
+        has_adapters = publishes_adapter(self._config)
+        if version == 0 and has_adapters:  # `policy(0)` would fetch the base policy a second time
+            return await self._base_engine()
         folder = await self._folder(lambda: self._checkpoints.policy(version))
-        if not publishes_adapter(self._config) and base_of(folder) is None:
+        if not has_adapters and base_of(folder) is None:
             return self._make_engine(version, folder)
-        base = await self._folder(self._checkpoints.base)
-        engine = self._make_engine(0, base, takes_adapters=True)
-        if version > 0:
-            self._load_first(engine, folder, version)
+        engine = await self._base_engine()
+        self._load_first(engine, folder, version)
         return engine
+
+    async def _base_engine(self) -> Engine:
+        base = await self._folder(self._checkpoints.base)
+        return self._make_engine(0, base, takes_adapters=True)
 
     def _load_first(self, engine: Engine, folder: Path, version: int) -> None:
         """Load the version that a new engine begins with. If that fails, close the engine."""

@@ -42,7 +42,7 @@ UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
 
 BASES = "bases"
-"""Folder for base policies, below the cache folder for other versions."""
+"""Folder for base policies, beside the cache folder for other versions, where unused folders are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +86,12 @@ class PublishedCheckpoints:
         """
         address   address of the run's blobs, `run.blobs`
         parent    folder of complete checkpoints, which the trainer of this machine writes and resumes from
-        cache     folder of the versions that engines of this machine load
+        cache     folder of the versions that engines of this machine load; base policies are in `bases`
+                  beside it
         """
         self._storage = ObjectStorage(address, request_s=PART_REQUEST_S, part_tries=PART_TRIES)
         self._parent = parent
-        self._served, self._bases = ServedFolders(cache), ServedFolders(cache / BASES)
+        self._served, self._bases = ServedFolders(cache), ServedFolders(cache.with_name(BASES))
 
     # for the trainer
 

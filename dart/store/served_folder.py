@@ -29,15 +29,22 @@ class ServedFolders:
 
         Returns the path of the folder, which stays until this process holds another one.
         """
+        folder = self._root / name
         if self._used is not None and self._used[0] == name:
-            return self._root / name
+            if folder.is_dir():
+                return folder
+            self._release()  # it was deleted from outside; this lock would keep it from being made again
         make_private(self._root)
         lock = self._locked(name, make)
-        if self._used is not None:
-            os.close(self._used[1])
+        self._release()
         self._used = (name, lock)
         self._remove_unused(but=name)
-        return self._root / name
+        return folder
+
+    def _release(self) -> None:
+        if self._used is not None:
+            os.close(self._used[1])
+            self._used = None
 
     def _locked(self, name: str, make: Callable[[Path], None]) -> int:
         """Make the folder unless it exists; returns the descriptor of its lock file, with a shared lock."""

@@ -19,6 +19,7 @@ from dart.inference.actor import HOLD_LOADS, RETRY_S, RolloutActor
 from dart.inference.protocol import Engine, Swap, Unanswerable
 from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.reader import StoreReader
+from dart.store.run_checkpoints import LocalCheckpoints
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
 
@@ -253,6 +254,18 @@ def test_an_engine_that_cannot_begin_with_the_newest_adapter_is_closed_before_an
     pool.bench.advance(3 * RETRY_S)
     assert len(made) > 2
     assert closed == made
+
+
+def test_an_engine_that_begins_with_the_base_policy_of_adapters_fetches_it_once(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    folder = Path("base")
+    monkeypatch.setattr("dart.inference.actor.publishes_adapter", lambda config: True)
+    monkeypatch.setattr(LocalCheckpoints, "policy", lambda self, version: asked.append("policy") or folder)
+    monkeypatch.setattr(LocalCheckpoints, "base", lambda self: asked.append("base") or folder)
+    pool_of().start()
+    assert asked == ["base"]
 
 
 def test_of_a_batch_only_the_request_that_cannot_be_answered_is_refused(
