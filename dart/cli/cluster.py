@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.output import Format, print_list, say
+from dart.cli.output import Format, print_list, say, say_left_out
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dart.cluster.plan import ClusterPlan
     from dart.cluster.probes import ProbeResult
     from dart.config.cluster import ClusterFile
+    from dart.config.config import Config
 
 
 def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
@@ -35,6 +36,20 @@ def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     _show_plan(plan)
     _show_gpus(found, plan, gpu_gib)
     _show_probes(results)
+    say_left_out_of_cluster(found.run)
+    say("everything that the cluster needs is there")
+
+
+def say_left_out_of_cluster(run: "Config") -> None:
+    """Say on standard error which tasks of a run give no result, and why.
+
+    Nothing is said on a control node without what environments need: it then has none, and cannot know what
+    the nodes that have some can play.
+    """
+    from dart.preflight.requirements import missing_browser
+
+    if not any(missing_browser(run)):
+        say_left_out(run)
 
 
 def _show_plan(plan: "ClusterPlan") -> None:
@@ -62,4 +77,3 @@ def _show_probes(results: "Sequence[ProbeResult]") -> None:
     failed = [result.name for result in results if not result.is_well]
     if failed:
         end(f"the cluster is not ready: {', '.join(failed)}", ExitCode.UNAVAILABLE)
-    say("everything that the cluster needs is there")

@@ -192,8 +192,10 @@ def _show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
 
 
 def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:
+    from dart.cli.cluster import say_left_out_of_cluster
     from dart.cluster.connection import require_ray
     from dart.core.run_directory import RunPaths
+    from dart.preflight.hub_fetch import fetch_if_allowed
 
     if found.cluster.engine.kubernetes.image:
         from dart.cluster.engine_start import write_job_file
@@ -204,9 +206,11 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
     require_ray()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a run on a cluster does not end with its terminal
     _begin_or_continue(found.run, resume=resume)
+    fetch_if_allowed(found.run, say)
     from dart.cluster.site import on_cluster
 
-    with on_cluster(found) as site:
+    with on_cluster(found) as site:  # probes what every node needs
+        say_left_out_of_cluster(found.run)
         _run_daemon(found.run, None, log_file, site)
 
 

@@ -20,12 +20,27 @@ from dart.preflight.requirements import (
     Check,
     missing_browser,
     missing_packages,
+    missing_policy,
+    missing_trackers,
+    pointer_on_vllm,
+    policy_without_hints,
+    unreadable_prompt,
 )
 
 REACH_S = 5.0
 """Longest time in seconds to open a connection to a server that the node needs."""
 
 OWN_PACKAGES = ("actors", "supervision", "dart")
+
+CHECKS_OF_ENGINES: tuple[Check, ...] = (missing_packages, unreadable_prompt)
+CHECKS_OF_TRAINER: tuple[Check, ...] = (
+    *CHECKS_OF_ENGINES,
+    missing_policy,
+    policy_without_hints,
+    pointer_on_vllm,
+    missing_trackers,
+)
+"""What the control node needs. It imports demonstrations, which takes the prompt, and writes to trackers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +84,8 @@ class NodeProbe:
     def facts(self, node: str, roles: Roles, folder: str) -> NodeFacts:
         """Return the facts about this node, without those about its clock.
 
+        What is missing is what a process of Ray lacks, from which the actors of a node inherit.
+
         node     name of the node
         folder   folder in which the node would keep its part of the run
         """
@@ -79,7 +96,7 @@ class NodeProbe:
             source=f"{__version__}+{source_hash()}",
             packages=dict(versions()),
             free_bytes=shutil.disk_usage(_nearest(Path(folder))).free,
-            missing=tuple(_missing(roles)),
+            missing=tuple(missing_here(roles)),
         )
 
     def unix_s(self) -> float:
@@ -92,15 +109,10 @@ def _nearest(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
-def _missing(roles: Roles) -> Iterator[str]:
-    """Yield what this node lacks for its roles, each with a remedy."""
+def missing_here(roles: Roles) -> Iterator[str]:
+    """Yield what this process lacks for the roles of its node, each with a remedy."""
     config = Config.model_validate(roles.config)
-    checks: list[Check] = []
-    if roles.has_trainer or roles.has_engines:
-        checks.append(missing_packages)
-    if roles.has_environments:
-        checks.append(missing_browser)
-    for check in checks:
+    for check in _checks_of(roles):
         yield from check(config)
     for host, port in roles.servers:
         try:
@@ -110,6 +122,15 @@ def _missing(roles: Roles) -> Iterator[str]:
                 f"{host}:{port} cannot be reached ({error.strerror or error}); allow connections from this "
                 "node, or name the server by an address that all nodes can reach"
             )
+
+
+def _checks_of(roles: Roles) -> Iterator[Check]:
+    if roles.has_trainer:
+        yield from CHECKS_OF_TRAINER
+    elif roles.has_engines:
+        yield from CHECKS_OF_ENGINES
+    if roles.has_environments:
+        yield missing_browser
 
 
 def versions() -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here
 from dart.cluster.plan import ClusterNode, ClusterPlan
 from dart.config.config import Config
 from dart.core.errors import UnavailableError
@@ -162,17 +162,25 @@ def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple
 def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:
     """Collect the facts of all nodes at the same time, and return them, those of the control node first.
 
+    What the control node lacks is looked for in this process, because `dartrl up` starts the actors there.
+
     roles    what each node carries, by its name
     folder   folder in which a node would keep its part of the run
     raises   UnavailableError with the reason for each node that does not answer
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
+    asked_roles = [Roles() if node.is_control else roles.get(node.name, Roles()) for node in ordered]
     with ThreadPoolExecutor(min(32, len(ordered))) as threads:
-        asked = [threads.submit(_facts_of, node, roles.get(node.name, Roles()), folder) for node in ordered]
+        asked = [
+            threads.submit(_facts_of, node, role, folder)
+            for node, role in zip(ordered, asked_roles, strict=True)
+        ]
     ended = [(node.name, one.exception()) for node, one in zip(ordered, asked, strict=True)]
     if failures := [f"{name}: {error}" for name, error in ended if error is not None]:
         raise UnavailableError("\n".join(failures))
-    return [one.result() for one in asked]
+    control, *others = (one.result() for one in asked)
+    missing = tuple(missing_here(roles.get(control.node, Roles())))
+    return [replace(control, missing=missing), *others]
 
 
 def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:

@@ -1,6 +1,11 @@
-"""In which form a trainer publishes policy versions for the engines of its run."""
+"""Which policy a run begins with, and in which form its trainer publishes versions for the engines."""
 
 from dart.config.config import Config
+
+
+def reads_policy(config: Config) -> bool:
+    """Return whether an engine or the trainer of a run reads `training.policy`."""
+    return config.rollout.engine not in ("simulated", "oracle") or config.training.learner == "grpo"
 
 
 def published_dtype(config: Config) -> str:

@@ -19,6 +19,7 @@ from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, shared_gpu_problems
 from dart.config.hub import NOTE, fetched_from
+from dart.config.published import reads_policy
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import ConfigurationError, UnavailableError
 from dart.environments.browser.environment import CHROMIUM
@@ -196,7 +197,7 @@ def _why_unresolved(found: "Future[Any]") -> str:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """Yield a message if the checkpoint that training starts from is missing or damaged."""
-    if config.rollout.engine in ("simulated", "oracle") and config.training.learner != "grpo":
+    if not reads_policy(config):
         return
     folder = config.training.policy
     remedy = (

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from dart.config.config import Config
-from dart.core.errors import DiskError, RunDirectoryError
+from dart.config.published import reads_policy
+from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.store.checkpoints import CheckpointExists, CorruptCheckpoint, checkpoint_name
 from dart.store.integrity import RecordDamaged
@@ -63,9 +64,11 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
     """Take an empty prefix for a new run, and publish its base policy as version 0.
 
     Returns the owner's token, which the caller writes into the record. A prefix that an interrupted start of
-    the same run has taken is taken again. Raises RunDirectoryError if the prefix belongs to another run, and
-    StoreUnavailable if the storage cannot be used.
+    the same run has taken is taken again. Raises UnavailableError if there is no base policy,
+    RunDirectoryError if the prefix belongs to another run, and StoreUnavailable if the storage cannot be
+    used.
     """
+    _refuse_without_policy(config)
     module = object_storage()
     storage = module.ObjectStorage(config.run.blobs)
     own = PrefixOwner.of(paths, secrets.token_hex(TOKEN_BYTES))
@@ -86,6 +89,16 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
         checkpoints.set_aside_uncommitted(-1)  # an interrupted start published another base policy
         checkpoints.publish(0, config.training.policy)
     return own.token
+
+
+def _refuse_without_policy(config: Config) -> None:
+    """Raise UnavailableError if version 0 would be empty, because nothing replaces a published version."""
+    folder = config.training.policy
+    if reads_policy(config) and not (folder / "config.json").is_file():
+        raise UnavailableError(
+            f"there is no policy checkpoint in {folder}, which is version 0 of the run: name another one "
+            "with --set training.policy=FOLDER; nothing was started or changed"
+        )
 
 
 def continue_storage(config: Config, paths: RunPaths) -> None:

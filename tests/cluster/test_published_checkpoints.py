@@ -290,6 +290,7 @@ def config_of(root: Path, blobs: str, policy: Path) -> Config:
 def policy(tmp_path: Path) -> Path:
     folder = tmp_path / "base"
     folder.mkdir()
+    (folder / "config.json").write_text("{}")
     (folder / WEIGHTS).write_text("base weights")
     return folder
 

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import Mock
@@ -12,12 +13,14 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dart.cli import up
+from dart.cli import cluster, up
 from dart.cli.main import app as app_of_dartrl
+from dart.cluster import connection, site
+from dart.config.cluster import ClusterConfig, ClusterFile
 from dart.config.config import load_config
 from dart.core.errors import DiskError, TemporaryError
 from dart.core.run_directory import RunPaths
-from dart.preflight import requirements
+from dart.preflight import hub_fetch, requirements
 from dart.run import app
 from scripts.show_gpu_plan import PUBLISHED
 
@@ -44,6 +47,28 @@ def test_a_hangup_ends_nothing_while_a_run_starts_or_its_data_are_checked(
 
     with pytest.raises(TemporaryError, match="it came so far"):
         up._up(config, lambda: config, None)
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_run_on_a_cluster_fetches_its_policy_first_and_names_tasks_that_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
+
+    @contextmanager
+    def on_cluster(_: object) -> Iterator[None]:
+        done.append("join")
+        yield
+
+    monkeypatch.setattr(connection, "require_ray", lambda: None)
+    monkeypatch.setattr(hub_fetch, "fetch_if_allowed", lambda *_: done.append("fetch"))
+    monkeypatch.setattr(requirements, "missing_browser", lambda _: iter(()))
+    monkeypatch.setattr(cluster, "say_left_out", lambda _: done.append("left out"))
+    monkeypatch.setattr(site, "on_cluster", on_cluster)
+    monkeypatch.setattr(up, "_run_daemon", lambda *_: done.append("run"))
+    run = load_config(None, [f"run.dir={str(tmp_path)!r}"])
+    up._up_on_cluster(ClusterFile(tmp_path, ClusterConfig(), run), None, resume=False)
+    assert done == ["fetch", "join", "left out", "run"]
 
 
 def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(

@@ -2,10 +2,16 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, source_hash, versions
-from dart.cluster.probes import ProbeResult, node_results
+from dart.cluster.plan import ClusterNode
+from dart.cluster.probes import ProbeResult, gather, node_results
 from dart.config.config import Config
+from dart.preflight.requirements import TRACKERS
 
 CONTROL = NodeFacts(
     node="a",
@@ -71,6 +77,41 @@ def test_a_node_without_a_browser_that_is_to_carry_environments_says_so() -> Non
     with_role = NodeProbe().facts("b", Roles(has_environments=True, config=config), "/")
     assert any("/no/such/browser" in text for text in with_role.missing)
     assert NodeProbe().facts("b", Roles(config=config), "/").missing == ()
+
+
+def facts_of_node(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
+    """Stands for a node's answer over Ray: what its roles lack in a process of Ray."""
+    return replace(
+        NodeProbe().facts(node.name, roles, folder), missing=("asked over Ray",) * bool(roles.config)
+    )
+
+
+def gathered(monkeypatch: pytest.MonkeyPatch, **of_control: Any) -> list[NodeFacts]:
+    """The facts of the control node `a` with these roles, and of a node `b`."""
+    monkeypatch.setattr("dart.cluster.probes._facts_of", facts_of_node)
+    nodes = [ClusterNode(name="b"), ClusterNode(name="a", is_control=True)]
+    return gather(nodes, {"a": Roles(**of_control)}, "/")
+
+
+def test_a_trainer_without_its_policy_or_tracker_is_refused_before_the_run_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(TRACKERS, "wandb", "no_such_package")
+    config = Config.model_validate(
+        {"training": {"policy": str(tmp_path)}, "tracking": {"writers": ["wandb"]}}
+    ).model_dump(mode="json")
+    control, _ = gathered(monkeypatch, has_trainer=True, config=config)
+    assert any(f"no policy checkpoint in {tmp_path}" in text for text in control.missing)
+    assert any("no_such_package" in text for text in control.missing)
+    assert "asked over Ray" not in control.missing, "its actors are started by `dartrl up`"
+
+
+def test_a_node_with_engines_needs_the_prompt_and_no_policy(tmp_path: Path) -> None:
+    config = Config.model_validate(
+        {"training": {"policy": str(tmp_path)}, "context": {"prompt": str(tmp_path / "prompt.txt")}}
+    ).model_dump(mode="json")
+    (text,) = NodeProbe().facts("b", Roles(has_engines=True, config=config), "/").missing
+    assert "prompt.txt" in text
 
 
 def test_versions_name_what_dartrl_itself_requires() -> None:
