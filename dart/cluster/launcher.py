@@ -25,6 +25,7 @@ import structlog
 from actors.log import log_to
 from actors.process import die_with_parent
 from dart.cluster.connection import connected, living_nodes
+from dart.cluster.forwarding import forwarded
 from dart.cluster.host_agent import FollowerEnd, FollowerSpec
 from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
@@ -53,9 +54,6 @@ NODES_S = 240.0
 """Longest wait in seconds until Ray runs on all machines of `engine.ssh`."""
 
 LOG_BYTES = 16 * 2**20
-
-SECRETS = ("PGPASSWORD", "PGUSER", "PGSSLMODE")
-SECRET_PREFIXES = ("AWS_",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +86,6 @@ def rows_of(run: Config, nodes: int) -> int:
     """Return the number of rows of a board that can show all actors of a run on this many nodes."""
     actors = run.rollout.count + run.environments.count + nodes
     return max(ROWS_LEAST, ROWS_PER_ACTOR * actors)
-
-
-def forwarded(run: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that are passed to every node: credentials and the like.
-
-    A node keeps its own value of a variable. The variables are passed in a Ray call and in the environment of
-    the node's actor system, never in a command line, a file or a log.
-    """
-    names = {*SECRETS, run.environments.osworld.pool.token_variable}
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in names or name.startswith(SECRET_PREFIXES)
-    }
 
 
 @dataclass(slots=True)

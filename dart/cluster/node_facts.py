@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,6 +75,8 @@ class Roles:
     has_environments: bool = False
     config: dict[str, object] = field(default_factory=dict)
     """The run's configuration as plain data."""
+    forwarded: tuple[str, ...] = ()
+    """Names of the environment variables that the control node passes to the node's actors."""
     servers: tuple[tuple[str, int], ...] = ()
     """Host and port of servers that the node must reach."""
 
@@ -130,7 +133,7 @@ def _checks_of(roles: Roles) -> Iterator[Check]:
     elif roles.has_engines:
         yield from CHECKS_OF_ENGINES
     if roles.has_environments:
-        yield missing_browser
+        yield partial(missing_browser, forwarded=roles.forwarded)
 
 
 def versions() -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from dart.cluster.forwarding import forwarded
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here
 from dart.cluster.plan import ClusterNode, ClusterPlan
 from dart.config.config import Config
@@ -133,12 +134,14 @@ def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
     """Return, by node, which parts of the run it carries and what they need."""
     plain = config.model_dump(mode="json")
     servers = tuple(servers_of(config, os.environ))
+    names = tuple(name for name, value in forwarded(config, os.environ).items() if value)
     return {
         node.node: Roles(
             has_trainer=node.is_control,
             has_engines=bool(node.engines),
             has_environments=bool(node.environments),
             config=plain,
+            forwarded=names,
             servers=servers,
         )
         for node in plan.nodes

@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,11 +86,14 @@ def missing_trackers(config: Config) -> Iterator[str]:
             )
 
 
-def missing_browser(config: Config) -> Iterator[str]:
+def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator[str]:
     """Yield a message for each missing thing that the configured kind of environment needs.
 
     Depending on the kind, this is a browser and its pages, the programs of desktops, data sets, or what the
-    provider of OSWorld's machines needs."""
+    provider of OSWorld's machines needs.
+
+    forwarded   names of environment variables that the environments get unless this process has its own value
+    """
     if config.environments.kind == "grounding":
         yield from data_problems(config)
         return
@@ -99,7 +102,7 @@ def missing_browser(config: Config) -> Iterator[str]:
             yield str(DesktopMissing(missing))
         return
     if config.environments.kind == "osworld":
-        yield from _missing_machines(config.environments.osworld)
+        yield from _missing_machines(config.environments.osworld, forwarded)
     if not KINDS[config.environments.kind].is_page:
         return
     executable = config.environments.executable or CHROMIUM
@@ -144,7 +147,7 @@ def browser_version(executable: str) -> str:
     raise BrowserMissing(executable, said)
 
 
-def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
+def _missing_machines(osworld: OSWorldSettings, forwarded: Collection[str]) -> Iterator[str]:
     """Yield messages if OSWorld's tasks, evaluators, or what the provider of machines needs are missing."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
@@ -160,7 +163,7 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
                 yield f"no program {osworld.docker.program}: install docker, or choose another provider"
             if not osworld.docker.disk.exists():
                 yield f"no disk image {osworld.docker.disk}: set environments.osworld.docker.disk"
-        case "pool" if not os.environ.get(osworld.pool.token_variable):
+        case "pool" if not _is_set(osworld.pool.token_variable, forwarded):
             yield (
                 f"the environment variable {osworld.pool.token_variable} is empty: "
                 f"set it to your token for the server {osworld.pool.server}"
@@ -168,6 +171,10 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
         case "local":
             if missing := missing_for_desktops(applications=False):
                 yield str(DesktopMissing(missing))
+
+
+def _is_set(variable: str, forwarded: Collection[str]) -> bool:
+    return bool(os.environ[variable]) if variable in os.environ else variable in forwarded
 
 
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:

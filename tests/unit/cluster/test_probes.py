@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, source_hash, versions
-from dart.cluster.plan import ClusterNode
-from dart.cluster.probes import ProbeResult, gather, node_results
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, source_hash, versions
+from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan
+from dart.cluster.probes import ProbeResult, gather, node_results, roles_of
 from dart.config.config import Config
 from dart.preflight.requirements import TRACKERS
 
@@ -104,6 +104,40 @@ def test_a_trainer_without_its_policy_or_tracker_is_refused_before_the_run_begin
     assert any(f"no policy checkpoint in {tmp_path}" in text for text in control.missing)
     assert any("no_such_package" in text for text in control.missing)
     assert "asked over Ray" not in control.missing, "its actors are started by `dartrl up`"
+
+
+def pooled(monkeypatch: pytest.MonkeyPatch, **of_control: str) -> list[Roles]:
+    """The roles of two nodes with OSWorld's environments, for a control node with these variables."""
+    for name in ("DARTRL_POOL_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in of_control.items():
+        monkeypatch.setenv(name, value)
+    config = Config.model_validate({"environments": {"kind": "osworld", "osworld": {"provider": "pool"}}})
+    nodes = [NodePlan(node=name, is_control=name == "a", environments=("env-000",)) for name in ("a", "b")]
+    roles = roles_of(ClusterPlan(nodes=tuple(nodes), shards=(), capabilities={}, trainer_gpus=()), config)
+    monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
+    return [replace(one, servers=()) for one in roles.values()]
+
+
+def lacks_token(roles: Roles) -> bool:
+    return any("DARTRL_POOL_TOKEN is empty" in text for text in missing_here(roles))
+
+
+def test_a_token_that_the_control_node_passes_on_is_not_missing_on_another_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, other = pooled(monkeypatch, DARTRL_POOL_TOKEN="secret")
+    assert not lacks_token(other)
+    assert "secret" not in repr(other), "Ray gets names, no values"
+    monkeypatch.setenv("DARTRL_POOL_TOKEN", "")
+    assert lacks_token(other), "a node keeps its own value"
+
+
+@pytest.mark.parametrize("value", [{}, {"DARTRL_POOL_TOKEN": ""}])
+def test_a_token_that_the_control_node_lacks_is_missing_everywhere(
+    monkeypatch: pytest.MonkeyPatch, value: dict[str, str]
+) -> None:
+    assert all(lacks_token(one) for one in pooled(monkeypatch, **value))
 
 
 def test_a_node_with_engines_needs_the_prompt_and_no_policy(tmp_path: Path) -> None:
