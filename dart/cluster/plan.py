@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from dart.cluster.shards import (
     ENGINES,
@@ -23,6 +24,7 @@ from dart.config.cluster import PlaceSettings
 from dart.config.config import Config
 from dart.config.gpus import gpus_of_engine
 from dart.core.errors import ConfigurationError
+from dart.core.loopback import is_loopback
 from dart.core.suggestions import did_you_mean, near
 from dart.run.tree import ROLLOUT_POOL
 from supervision.placement import PlacedSpec, place
@@ -99,7 +101,7 @@ def plan_cluster(
         *_trainer_problems(ordered[0], where, run, trainer),
         *_engine_problems(ordered, capable, where, run),
         *_environment_problems(capable, where, run),
-        *_token_problems(capable, where, run),
+        *_pool_problems(capable, where, run),
     ]
     if problems:
         raise DoesNotFit("\n".join(problems))
@@ -254,24 +256,31 @@ def _environment_problems(
         yield f"{_refusal('environments', run.environments.count, fits, capable, needs)}; {limit}"
 
 
-def _token_problems(
+def _pool_problems(
     capable: Mapping[str, Mapping[str, int]], where: PlaceSettings, run: Config
 ) -> Iterator[str]:
-    """Yield a line if environments on several nodes would stop each other's machines.
+    """Yield lines if environments on several nodes cannot share the server that lends them machines.
 
     With a token of its own the run stops machines that no environment holds, and each node knows only which
     machines its own environments hold."""
     osworld = run.environments.osworld
-    if run.environments.kind != "osworld" or osworld.provider != "pool" or not osworld.pool.own_token:
-        return
     nodes = [name for name, share in _environment_shares(capable, where, run).items() if share]
-    if len(nodes) > 1:
-        more = ", …" if len(nodes) > NODES_SHOWN else ""
+    if run.environments.kind != "osworld" or osworld.provider != "pool" or len(nodes) < 2:
+        return
+    more = ", …" if len(nodes) > NODES_SHOWN else ""
+    some = f"environments: {len(nodes)} nodes have some ({', '.join(nodes[:NODES_SHOWN])}{more})"
+    if osworld.pool.own_token:
         yield (
-            f"environments: {len(nodes)} nodes have some ({', '.join(nodes[:NODES_SHOWN])}{more}), and "
-            "environments.osworld.pool.own_token is true: each node would stop the machines of the others "
-            "when the server lends no more; set own_token = false below [set.environments.osworld.pool], or "
-            "name in place.environments.needs a resource that only one node has"
+            f"{some}, and environments.osworld.pool.own_token is true: each node would stop the machines of "
+            "the others when the server lends no more; set own_token = false below "
+            "[set.environments.osworld.pool], or name in place.environments.needs a resource that only one "
+            "node has"
+        )
+    if is_loopback(urlsplit(osworld.pool.server).hostname or ""):
+        yield (
+            f"{some}, and environments.osworld.pool.server is {osworld.pool.server}, where each node would "
+            "find only itself; name the server by an address that all of them reach, below "
+            "[set.environments.osworld.pool]"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dart.cluster.forwarding import forwarded
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here
@@ -133,7 +133,7 @@ def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
 def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
     """Return, by node, which parts of the run it carries and what they need."""
     plain = config.model_dump(mode="json")
-    servers = tuple(servers_of(config, os.environ))
+    servers, machines = tuple(servers_of(config, os.environ)), tuple(machine_servers_of(config))
     names = tuple(name for name, value in forwarded(config, os.environ).items() if value)
     return {
         node.node: Roles(
@@ -142,7 +142,7 @@ def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
             has_environments=bool(node.environments),
             config=plain,
             forwarded=names,
-            servers=servers,
+            servers=(*servers, *machines) if node.environments else servers,
         )
         for node in plan.nodes
     }
@@ -158,8 +158,20 @@ def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple
     record, endpoint = urlsplit(config.run.record), urlsplit(environment.get("AWS_ENDPOINT_URL", ""))
     if record.hostname:
         yield record.hostname, record.port or POSTGRESQL_PORT
-    if config.run.blobs.startswith("s3://") and endpoint.hostname:
-        yield endpoint.hostname, endpoint.port or (HTTPS_PORT if endpoint.scheme == "https" else HTTP_PORT)
+    if config.run.blobs.startswith("s3://"):
+        yield from _web_server(endpoint)
+
+
+def machine_servers_of(config: Config) -> Iterator[tuple[str, int]]:
+    """Yield host and port of the server that lends OSWorld's machines to environments, if there is one."""
+    osworld = config.environments.osworld
+    if config.environments.kind == "osworld" and osworld.provider == "pool":
+        yield from _web_server(urlsplit(osworld.pool.server))
+
+
+def _web_server(url: SplitResult) -> Iterator[tuple[str, int]]:
+    if url.hostname:
+        yield url.hostname, url.port or (HTTPS_PORT if url.scheme == "https" else HTTP_PORT)
 
 
 def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:

@@ -27,6 +27,7 @@ from ipaddress import ip_address
 
 from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
+from dart.core.loopback import is_loopback
 
 COOKIE = "dartrl_session"
 """Name of the session cookie, without the port, which `cookie_name` appends. Browsers send a cookie to every
@@ -132,16 +133,6 @@ PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_
 def is_open_here(web: WebSettings) -> bool:
     """Whether every user of this machine can read the page of a run with these settings."""
     return web.enabled and not web.token_file and is_loopback(web.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is loopback, which only this machine can reach."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def refusal(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:

@@ -20,8 +20,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dart.core.errors import DiskError, UnavailableError, UsageError
+from dart.core.loopback import is_loopback
 from dart.core.run_directory import write_atomically
-from dart.web.auth import is_loopback
 
 HEAD_S = 5.0
 """Seconds after which a connection is closed if no whole request head (first line and headers) has

@@ -77,7 +77,8 @@ def test_environments_go_to_the_hosts_of_virtual_machines_alone() -> None:
     assert [len(plan.environments) for plan in plans] == [0, 4, 4]
 
 
-def pooled(**pool: Any) -> Config:
+def pooled(server: str = "http://pool.example:50003", **pool: Any) -> Config:
+    pool["server"] = server
     environments = {"kind": "osworld", "count": 4, "osworld": {"provider": "pool", "pool": pool}}
     return Config.model_validate({"environments": environments})
 
@@ -93,6 +94,19 @@ def test_a_token_whose_lost_machines_are_stopped_is_refused_for_environments_on_
     assert len(planned(nodes, place(), pooled())) == 2
     one_host = place(environments={"needs": {"vm_host": 0}})
     assert [len(plan.environments) for plan in planned(nodes, one_host, pooled(own_token=True))] == [0, 4]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_server_of_machines_on_loopback_is_refused_for_environments_on_several_nodes(host: str) -> None:
+    nodes = [node("a", 2, is_control=True), node("b", vm_host=1)]
+    server = f"http://{host}:50003"
+    assert refusal(nodes, place(), pooled(server)) == (
+        f"environments: 2 nodes have some (a, b), and environments.osworld.pool.server is {server}, where "
+        "each node would find only itself; name the server by an address that all of them reach, below "
+        "[set.environments.osworld.pool]"
+    )
+    one_host = place(environments={"needs": {"vm_host": 0}})
+    assert len(planned(nodes, one_host, pooled(server))) == 2
 
 
 def test_a_resource_that_each_environment_takes_limits_their_number() -> None:

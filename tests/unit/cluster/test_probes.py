@@ -119,6 +119,18 @@ def pooled(monkeypatch: pytest.MonkeyPatch, **of_control: str) -> list[Roles]:
     return [replace(one, servers=()) for one in roles.values()]
 
 
+def test_only_nodes_with_environments_must_reach_the_server_of_their_machines() -> None:
+    environments = {
+        "kind": "osworld",
+        "osworld": {"provider": "pool", "pool": {"server": "http://pool.example"}},
+    }
+    nodes = (NodePlan(node="a", is_control=True), NodePlan(node="b", is_control=False, environments=("e",)))
+    plan = ClusterPlan(nodes=nodes, shards=(), capabilities={}, trainer_gpus=())
+    roles = roles_of(plan, Config.model_validate({"environments": environments}))
+    assert ("pool.example", 80) in roles["b"].servers
+    assert ("pool.example", 80) not in roles["a"].servers
+
+
 def lacks_token(roles: Roles) -> bool:
     return any("DARTRL_POOL_TOKEN is empty" in text for text in missing_here(roles))
 

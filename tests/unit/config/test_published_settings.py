@@ -49,7 +49,7 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
     assert different == {
         *("run.record", "run.blobs", "environments.count", "rollout.count", "rollout.gpus"),
         *("training.ranks", "training.gpus", "training.minibatches"),
-        "environments.osworld.pool.own_token",
+        *("environments.osworld.pool.own_token", "environments.osworld.pool.server"),
     }
 
 
