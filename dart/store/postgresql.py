@@ -46,7 +46,15 @@ CONNECTING: Mapping[str, object] = {
 }
 """Defaults for libpq parameters that the address does not give. With them a lost host is noticed in 11 s."""
 
-SESSION = "SET extra_float_digits = 3"  # floats keep all 64 bits, whatever the server's default is
+SESSION = """
+    SET extra_float_digits = 3;
+    SELECT set_config(name, '0', false)
+    FROM (VALUES ('statement_timeout'), ('transaction_timeout'), ('idle_session_timeout')) AS limits (name)
+    WHERE current_setting(name, true) IS NOT NULL
+"""
+"""SQL that sets the parameters of every connection, whatever the defaults of server, database and user are:
+floats keep all 64 bits, and no time limit ends a check of a large record or the session of an idle actor.
+Versions of PostgreSQL before 17 and 14 lack some of the limits."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -63,6 +71,9 @@ PASSING = {
     "57P01": "its server is being stopped, or this connection was ended there",
     "57P02": "its server crashed and is recovering",
     "57P03": GONE,
+    "57P05": "its connection was idle for longer than idle_session_timeout, and was ended there",
+    "57014": "a statement was cancelled there",
+    "25P04": "a transaction took longer than transaction_timeout, and was ended there",
     "53100": "the server's disk is full: free space there, then the run continues",
     "53200": "the server has no memory left: give it more, or end other programs there",
     "53300": "the server has no connection left: raise its max_connections, or end other clients",

@@ -147,17 +147,17 @@ class Announcement:
     def keep(self) -> None:
         """Announce the node, then renew the announcement until the process ends. Call this in a thread.
 
-        While the record takes no writes, the announcement gets older, but the endpoint continues to answer.
+        After an error, such as a record that takes no writes, the announcement gets older, but the endpoint
+        continues to answer.
         """
         log = structlog.get_logger(actor=INSPECTION)
         is_announced, says = False, ""
         while True:
-            node = self._now()
             try:
-                (keep_announced if is_announced else announce)(self.record, node)
+                (keep_announced if is_announced else announce)(self.record, self._now())
                 is_announced, trouble = True, ""
-            except StoreUnavailable as error:
-                trouble = str(error)
+            except Exception as error:  # nothing else announces the node, and the next try may succeed
+                trouble = str(error) or repr(error)
             if trouble != says:
                 says = trouble
                 log.warning("control_node_not_announced", reason=trouble) if trouble else log.info(

@@ -95,6 +95,30 @@ def test_numbers_keep_all_bits_and_commits_are_synced_whatever_the_server_was_to
     assert kept == "on"
 
 
+def test_no_time_limit_of_the_database_ends_a_session_or_a_statement(
+    store: Store, address: ServerAddress
+) -> None:
+    limits = ("statement_timeout", "idle_session_timeout")
+    with psycopg.connect(str(address), autocommit=True) as admin:
+        ((name,),) = admin.execute("SELECT current_database()").fetchall()
+        for limit in limits:
+            admin.execute(f"ALTER DATABASE \"{name}\" SET {limit} = '20min'")
+    with Store(address) as again, StoreReader(address) as reader:
+        assert reader.latest_version() is not None
+        with reader._reading() as reading:
+            for connection in (again._bare, reading):
+                found = [connection.execute(f"SHOW {limit}").fetchone() for limit in limits]
+                assert found == [("0",), ("0",)]
+
+
+def test_a_statement_that_was_cancelled_elsewhere_is_tried_again_later(store: Store) -> None:
+    store._bare.execute("SET statement_timeout = 50")
+    with pytest.raises(StoreBusy, match="a statement was cancelled there"):
+        store._bare.execute("SELECT pg_sleep(60)")
+    store._bare.execute("SET statement_timeout = 0")
+    assert store.record_event("restart", "env-000") > 0
+
+
 # ---- one writer ----
 
 

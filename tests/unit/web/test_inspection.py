@@ -4,15 +4,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from dart.core.errors import SilentError
 from dart.core.run_directory import RunPaths
 from dart.inspect.signals import note
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
 from dart.run.inspection_protocol import decode_state
+from dart.store.control_node import ControlNode
 from dart.web import inspection
 from dart.web.inspection import inspection_app
 
@@ -104,3 +107,24 @@ def test_the_end_of_the_run_is_a_signal_to_its_main_process(recorded: RunPaths, 
         assert client.post(f"/end?now={now:d}", headers=HEADERS).status_code == 200
     assert sleeper.wait(60) == -signal.SIGTERM
     (recorded.root / "signals").unlink()
+
+
+def test_an_announcement_goes_on_after_an_error_that_nobody_foresaw(
+    recorded: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(BaseException):
+        """Ends the loop, which has no end."""
+
+    renewals = Mock(side_effect=[RuntimeError("an error of the driver"), None, Ended])
+    for name in ("announce", "keep_announced"):
+        monkeypatch.setattr(inspection, name, renewals)
+    monkeypatch.setattr("dart.web.inspection.time.sleep", lambda _: None)
+    node = ControlNode(
+        address="", token="", version="", pid=1, config="", session="", began_unix_s=0.0, seen_unix_s=0.0
+    )
+    with pytest.raises(Ended), capture_logs() as said:
+        inspection.Announcement(recorded, recorded.record, node).keep()
+    assert [(one["event"], one.get("reason")) for one in said] == [
+        ("control_node_not_announced", "an error of the driver"),
+        ("announced", None),
+    ]
