@@ -99,6 +99,7 @@ needs = {{ {resource} = 0 }}
 needs = {{ {resource} = 0 }}
 
 [set.run]
+cache_bytes = 1_000_000_000 # of each node, all on one disk
 minutes = 0.0
 
 [set.web]

@@ -37,6 +37,9 @@ needs = {{ browser_host = 0 }} # the nodes beside the control node
 
 [place.rollout]
 needs = {{ browser_host = 0 }}
+
+[set.run]
+cache_bytes = 1_000_000_000 # of each node, all on one disk
 """
 
 

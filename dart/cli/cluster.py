@@ -35,6 +35,7 @@ def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     plan, results = probe_cluster(found, head_address(engine))
     _show_plan(plan)
     _show_gpus(found, plan, gpu_gib)
+    _show_disk(found.run)
     _show_probes(results)
     say_left_out_of_cluster(found.run)
     say("everything that the cluster needs is there")
@@ -69,6 +70,14 @@ def _show_gpus(found: "ClusterFile", plan: "ClusterPlan", gpu_gib: float | None)
 
     for line in lines_of_nodes(found.run, plan.nodes, gpu_gib):
         say(line)
+
+
+def _show_disk(run: "Config") -> None:
+    """Say what checkpoints take on this machine, the control node; the probes sum up what each node needs."""
+    from dart.preflight.disk_need import disk_lines, disk_need
+
+    if (need := disk_need(run, run.run.dir)) is not None:
+        say("\n".join(disk_lines(need)))
 
 
 def _show_probes(results: "Sequence[ProbeResult]") -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dart.cluster.connection import connected
+from dart.cluster.node_folder import node_folder
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan, plan_cluster
 from dart.cluster.probes import ProbeResult, gather, node_results, roles_of
 from dart.cluster.storage_probes import probe_blobs, probe_record
@@ -28,8 +29,9 @@ def probe_cluster(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[P
     """
     with connected(address, trusted_network=found.cluster.trusted_network) as nodes:
         plan = plan_cluster(nodes, found.cluster.place, found.run)
-        folder = str(found.cluster.engine.node_dir)
-        facts = gather(nodes, roles_of(plan, found.run), folder)
+        run_dir, node_dir = found.run.run.dir.resolve(), found.cluster.engine.node_dir
+        folders = {node.name: str(node_folder(node, run_dir, node_dir)) for node in nodes}
+        facts = gather(nodes, roles_of(plan, found.run), folders)
     paths = RunPaths(found.run.run.dir)
     return plan, [*node_results(facts), probe_record(found.run, paths), probe_blobs(found.run)]
 

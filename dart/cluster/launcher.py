@@ -29,6 +29,7 @@ from dart.cluster.forwarding import forwarded
 from dart.cluster.host_agent import FollowerEnd, FollowerSpec
 from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
+from dart.cluster.node_folder import node_folder
 from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, plan_cluster
 from dart.cluster.probes import gather, node_results, roles_of
 from dart.cluster.ray_agents import Agent, introduce, start_agents
@@ -118,11 +119,11 @@ class Launcher:
         raises   DoesNotFit, UnavailableError or TemporaryError
         """
         self.plan = plan_cluster(nodes, self.cluster.place, self.run)
-        folder = str(self.cluster.engine.node_dir)
-        results = node_results(gather(nodes, roles_of(self.plan, self.run), folder))
+        folders = {node.name: self._folder(node) for node in nodes}
+        results = node_results(gather(nodes, roles_of(self.plan, self.run), folders))
         if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
             raise UnavailableError("\n".join(failed))
-        started = start_agents(nodes, self.job.run_id, {node.name: self._folder(node) for node in nodes}, 1)
+        started = start_agents(nodes, self.job.run_id, folders, 1)
         self.agents = {agent.node.name: agent for agent in started}
         self.control = next(agent for agent in started if agent.node.is_control)
         introduce(started)
@@ -184,10 +185,7 @@ class Launcher:
             )
 
     def _folder(self, node: ClusterNode) -> str:
-        """Return the folder on a node for its part of the run; on the control node, the run directory."""
-        if node.is_control:
-            return self.job.run_dir
-        return str(self.cluster.engine.node_dir / self.job.run_id / node.name)
+        return str(node_folder(node, Path(self.job.run_dir), self.cluster.engine.node_dir))
 
     def _follow(self, agent: Agent, number: int) -> None:
         """Have an agent run its node's actor system."""

@@ -16,6 +16,7 @@ from re import split
 
 from dart import __version__
 from dart.config.config import Config
+from dart.preflight.disk_need import bytes_below, existing_part
 from dart.preflight.requirements import (
     TRAIN_PACKAGES,
     Check,
@@ -27,6 +28,7 @@ from dart.preflight.requirements import (
     policy_without_hints,
     unreadable_prompt,
 )
+from dart.store.run_blobs import CACHE
 
 REACH_S = 5.0
 """Longest time in seconds to open a connection to a server that the node needs."""
@@ -58,6 +60,8 @@ class NodeFacts:
     """Versions of the installed packages that dartrl uses, by name."""
     free_bytes: int
     """Free bytes on the disk of the folder for the node's part of the run."""
+    lacking_bytes: int = 0
+    """Bytes that the node's part of the run needs beside what is free and what it has already."""
     missing: tuple[str, ...] = ()
     """What the node lacks for its roles, each with a remedy."""
     clock_offset_s: float = 0.0
@@ -77,6 +81,8 @@ class Roles:
     """The run's configuration as plain data."""
     forwarded: tuple[str, ...] = ()
     """Names of the environment variables that the control node passes to the node's actors."""
+    disk_bytes: int = 0
+    """Room that the node's part of the run needs on its disk."""
     servers: tuple[tuple[str, int], ...] = ()
     """Host and port of servers that the node must reach."""
 
@@ -92,13 +98,15 @@ class NodeProbe:
         node     name of the node
         folder   folder in which the node would keep its part of the run
         """
+        free_bytes, lacking_bytes = room_in(Path(folder), roles.disk_bytes)
         return NodeFacts(
             node=node,
             user=os.getuid(),
             python=platform.python_version(),
             source=f"{__version__}+{source_hash()}",
             packages=dict(versions()),
-            free_bytes=shutil.disk_usage(_nearest(Path(folder))).free,
+            free_bytes=free_bytes,
+            lacking_bytes=lacking_bytes,
             missing=tuple(missing_here(roles)),
         )
 
@@ -107,9 +115,14 @@ class NodeProbe:
         return time.time()
 
 
-def _nearest(folder: Path) -> Path:
-    """Return the folder if it exists, or else its nearest parent that exists."""
-    return next(one for one in (folder, *folder.parents) if one.exists())
+def room_in(folder: Path, needed_bytes: int) -> tuple[int, int]:
+    """Return the free bytes on the disk of a folder, and how many are lacking there for `needed_bytes`.
+
+    What a run has in the folder already, its checkpoints and its caches, takes no more room.
+    """
+    free_bytes = shutil.disk_usage(existing_part(folder)).free
+    present_bytes = sum(bytes_below(folder / part) for part in (CACHE, "checkpoints"))
+    return free_bytes, max(0, needed_bytes - present_bytes - free_bytes)
 
 
 def missing_here(roles: Roles) -> Iterator[str]:

@@ -5,21 +5,23 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from dart.cluster.forwarding import forwarded
-from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in
 from dart.cluster.plan import ClusterNode, ClusterPlan
 from dart.config.config import Config
 from dart.core.errors import UnavailableError
 from dart.inspect.formatting import size
+from dart.preflight.disk_need import node_bytes
 
 CLOCK_MOST_S = 1.0
 """Largest allowed difference in seconds between two clocks, because leases end at a Unix time."""
 
-FREE_BYTES_LEAST = 2 * 2**30
-"""Free bytes that a node needs for logs and its cache."""
+NODE_LOG_BYTES = 2 * 2**30
+"""Room that a node needs for logs and reports."""
 
 NODE_DEADLINE_S = 120.0
 """Longest wait in seconds for a node to start a Ray worker and to return its facts."""
@@ -114,14 +116,17 @@ def _users(facts: Sequence[NodeFacts]) -> ProbeResult:
 
 
 def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
-    full = [one for one in facts if one.free_bytes < FREE_BYTES_LEAST]
+    full = [one for one in facts if one.lacking_bytes]
     if full:
-        named = ", ".join(f"{one.node} {size(one.free_bytes)}" for one in full[:NAMED_MOST])
+        named = ", ".join(
+            f"{one.node} lacks {size(one.lacking_bytes)} beside the {size(one.free_bytes)} that are free"
+            for one in full[:NAMED_MOST]
+        )
         return ProbeResult(
             "disk space",
             False,
-            f"less than {size(FREE_BYTES_LEAST)} are free on {named}; make room, or name another folder with "
-            "engine.node_dir",
+            f"{named}; make room, lower run.cache_bytes, or name another folder: engine.node_dir, or on the "
+            "control node --run-dir (there training.checkpoints_kept counts, too)",
         )
     least = min(one.free_bytes for one in facts)
     return ProbeResult("disk space", True, f"at least {size(least)} free on every node")
@@ -142,6 +147,8 @@ def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
             has_environments=bool(node.environments),
             config=plain,
             forwarded=names,
+            disk_bytes=NODE_LOG_BYTES
+            + node_bytes(config, has_trainer=node.is_control, has_engines=bool(node.engines)),
             servers=(*servers, *machines) if node.environments else servers,
         )
         for node in plan.nodes
@@ -174,28 +181,33 @@ def _web_server(url: SplitResult) -> Iterator[tuple[str, int]]:
         yield url.hostname, url.port or (HTTPS_PORT if url.scheme == "https" else HTTP_PORT)
 
 
-def gather(nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folder: str) -> list[NodeFacts]:
+def gather(
+    nodes: Iterable[ClusterNode], roles: Mapping[str, Roles], folders: Mapping[str, str]
+) -> list[NodeFacts]:
     """Collect the facts of all nodes at the same time, and return them, those of the control node first.
 
     What the control node lacks is looked for in this process, because `dartrl up` starts the actors there.
 
-    roles    what each node carries, by its name
-    folder   folder in which a node would keep its part of the run
-    raises   UnavailableError with the reason for each node that does not answer
+    roles     what each node carries, by its name
+    folders   the folder in which each node keeps its part of the run, by its name
+    raises    UnavailableError with the reason for each node that does not answer
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
-    asked_roles = [Roles() if node.is_control else roles.get(node.name, Roles()) for node in ordered]
     with ThreadPoolExecutor(min(32, len(ordered))) as threads:
         asked = [
-            threads.submit(_facts_of, node, role, folder)
-            for node, role in zip(ordered, asked_roles, strict=True)
+            threads.submit(_facts_of, node, Roles(), "/")
+            if node.is_control
+            else threads.submit(_facts_of, node, roles.get(node.name, Roles()), folders[node.name])
+            for node in ordered
         ]
     ended = [(node.name, one.exception()) for node, one in zip(ordered, asked, strict=True)]
     if failures := [f"{name}: {error}" for name, error in ended if error is not None]:
         raise UnavailableError("\n".join(failures))
     control, *others = (one.result() for one in asked)
-    missing = tuple(missing_here(roles.get(control.node, Roles())))
-    return [replace(control, missing=missing), *others]
+    role = roles.get(control.node, Roles())
+    free, lacking = room_in(Path(folders[control.node]), role.disk_bytes)
+    missing = tuple(missing_here(role))
+    return [replace(control, missing=missing, free_bytes=free, lacking_bytes=lacking), *others]
 
 
 def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:

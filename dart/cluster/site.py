@@ -11,11 +11,9 @@ root                     rest_for_one, as on one machine
 The shards of both pools (`dart.cluster.pool_shard`) are placed on nodes by `hosts` below `machine-HOST`.
 """
 
-import hashlib
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -30,6 +28,7 @@ from actors.errors import ActorDied
 from actors.system import ActorSystem, RootSpec
 from dart.cluster.engine_start import start_by_ssh
 from dart.cluster.launcher import STOP_S, Joined, LaunchJob, rows_of
+from dart.cluster.node_folder import run_id_of
 from dart.cluster.plan import ClusterNode, plan_cluster, trainer_gpus
 from dart.cluster.shards import engine_gpus
 from dart.config.cluster import ClusterFile
@@ -172,7 +171,7 @@ def _job(found: ClusterFile, paths: RunPaths) -> LaunchJob:
         cluster=found.cluster.model_dump(mode="json"),
         run=found.run.model_dump(mode="json"),
         run_dir=str(paths.root),
-        run_id=hashlib.sha256(f"{socket.gethostname()}{paths.root}".encode()).hexdigest()[:12],
+        run_id=run_id_of(paths.root),
         parent_pid=os.getpid(),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dart.config.config import Config
-from dart.config.published import published_dtype, publishes_adapter
+from dart.config.published import published_dtype, publishes_adapter, reads_policy
 from dart.core.errors import DartError
 from dart.inspect.formatting import size
 from dart.preflight.memory import ADAM_MOMENTS, BYTES_OF_DTYPE, PolicySize, could_adapt, size_from_files
@@ -60,12 +60,10 @@ def checkpoint_bytes(config: Config, policy: PolicySize) -> int:
     training = config.training
     if training.learner != "grpo":
         return 0
-    engines = BYTES_OF_DTYPE[published_dtype(config)]
-    published = 0 if publishes_adapter(config) else engines * policy.parameters
+    published = 0 if publishes_adapter(config) else _published_bytes(config, policy)
     if training.lora.rank > 0:
-        adapter = BYTES_OF_DTYPE["float32"] * training.lora.rank * policy.adapter_parameters_per_rank
-        return published + (1 + ADAM_MOMENTS) * adapter
-    own = BYTES_OF_DTYPE[training.weight_precision]
+        return published + (1 + ADAM_MOMENTS) * _adapter_bytes(config, policy)
+    engines, own = BYTES_OF_DTYPE[published_dtype(config)], BYTES_OF_DTYPE[training.weight_precision]
     master = own * policy.parameters if engines < own else 0
     return published + master + ADAM_MOMENTS * own * policy.parameters
 
@@ -75,21 +73,51 @@ def disk_need(config: Config, root: Path) -> DiskNeed | None:
 
     The requirements say what is wrong with a policy that cannot be read.
     """
-    if config.training.learner != "grpo":
-        return None
-    try:
-        policy = size_from_files(config.training.policy)
-    except (OSError, ValueError, DartError):
+    policy = _policy_of(config)
+    if config.training.learner != "grpo" or policy is None:
         return None
     folder = existing_part(root)
     return DiskNeed(
         count=config.training.checkpoints_kept + 1,
         checkpoint_bytes=checkpoint_bytes(config, policy),
-        present_bytes=_bytes_below(root / "checkpoints"),
+        present_bytes=bytes_below(root / "checkpoints"),
         free_bytes=shutil.disk_usage(folder).free,
         folder=folder,
         could_adapt=could_adapt(config, policy),
     )
+
+
+def node_bytes(config: Config, *, has_trainer: bool, has_engines: bool) -> int:
+    """Return the room that one node of a cluster needs for its part of a run, logs left out.
+
+    That is the cache of blobs; with engines, also the version that they serve, the next one and, if versions
+    are adapters, the base policy; with the trainer, its checkpoints. A policy whose size is unknown counts
+    nothing.
+    """
+    policy = _policy_of(config) or PolicySize()
+    versions = 2 * _published_bytes(config, policy) if has_engines else 0
+    base = bytes_below(config.training.policy) if has_engines and publishes_adapter(config) else 0
+    count = config.training.checkpoints_kept + 1 if has_trainer else 0
+    return config.run.cache_bytes + versions + base + count * checkpoint_bytes(config, policy)
+
+
+def _policy_of(config: Config) -> PolicySize | None:
+    """Return the size of the policy that a run begins with; None if it reads none, or none can be read."""
+    try:
+        return size_from_files(config.training.policy) if reads_policy(config) else None
+    except (OSError, ValueError, DartError):
+        return None
+
+
+def _published_bytes(config: Config, policy: PolicySize) -> int:
+    """Return the size of what engines load of one version."""
+    if publishes_adapter(config):
+        return _adapter_bytes(config, policy)
+    return BYTES_OF_DTYPE[published_dtype(config)] * policy.parameters
+
+
+def _adapter_bytes(config: Config, policy: PolicySize) -> int:
+    return BYTES_OF_DTYPE["float32"] * config.training.lora.rank * policy.adapter_parameters_per_rank
 
 
 def existing_part(root: Path) -> Path:
@@ -98,7 +126,7 @@ def existing_part(root: Path) -> Path:
     return next(place for place in (absolute, *absolute.parents) if place.exists())
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     """Return the size of all files below a folder. Files that a running trainer deletes meanwhile count 0."""
     total = 0
     for file in folder.rglob("*"):

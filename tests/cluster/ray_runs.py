@@ -33,6 +33,9 @@ needs = {{ player = 0 }}
 [place.rollout]
 needs = {{ player = 0 }}
 
+[set.run]
+cache_bytes = 1_000_000_000 # of each node, all on one disk
+
 [set.web]
 enabled = false
 

@@ -3,13 +3,16 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, source_hash, versions
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in, source_hash, versions
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan
-from dart.cluster.probes import ProbeResult, gather, node_results, roles_of
+from dart.cluster.probes import NODE_LOG_BYTES, ProbeResult, gather, node_results, roles_of
 from dart.config.config import Config
 from dart.preflight.requirements import TRACKERS
 
@@ -51,8 +54,10 @@ def test_other_versions_fail_with_both_versions() -> None:
 
 
 def test_too_little_space_and_missing_things_are_named_with_their_node() -> None:
-    other = replace(CONTROL, node="b", free_bytes=2**20, missing=("no browser: install it",))
-    assert "are free on b 1.0 MiB; make room" in result("disk space", CONTROL, other).text
+    other = replace(CONTROL, node="b", lacking_bytes=2**30, missing=("no browser: install it",))
+    assert "b lacks 1.0 GiB beside the 10.0 GiB that are free; make room" in (
+        result("disk space", CONTROL, other).text
+    )
     found = result("requirements", CONTROL, other)
     assert (found.is_well, found.text) == (False, "b: no browser: install it")
 
@@ -90,7 +95,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch, **of_control: Any) -> list[NodeFac
     """The facts of the control node `a` with these roles, and of a node `b`."""
     monkeypatch.setattr("dart.cluster.probes._facts_of", facts_of_node)
     nodes = [ClusterNode(name="b"), ClusterNode(name="a", is_control=True)]
-    return gather(nodes, {"a": Roles(**of_control)}, "/")
+    return gather(nodes, {"a": Roles(**of_control)}, {"a": "/no/such/folder", "b": "/"})
 
 
 def test_a_trainer_without_its_policy_or_tracker_is_refused_before_the_run_begins(
@@ -117,6 +122,40 @@ def pooled(monkeypatch: pytest.MonkeyPatch, **of_control: str) -> list[Roles]:
     roles = roles_of(ClusterPlan(nodes=tuple(nodes), shards=(), capabilities={}, trainer_gpus=()), config)
     monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
     return [replace(one, servers=()) for one in roles.values()]
+
+
+def test_a_node_needs_room_for_logs_its_cache_and_what_its_engines_and_trainer_store(tmp_path: Path) -> None:
+    layout = {"weight": np.zeros((1000, 1000), dtype=np.float32)}
+    save_file(layout, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    config = Config.model_validate(
+        {"run": {"cache_bytes": 10**6}, "training": {"policy": str(tmp_path), "checkpoints_kept": 2}}
+    )
+    nodes = (
+        NodePlan(node="a", is_control=True),
+        NodePlan(node="b", is_control=False, engines={"rollout-0": ("0",)}),
+        NodePlan(node="c", is_control=False, environments=("env-000",)),
+    )
+    roles = roles_of(ClusterPlan(nodes=nodes, shards=(), capabilities={}, trainer_gpus=()), config)
+    least, weights = NODE_LOG_BYTES + 10**6, 4 * 10**6
+    assert {name: role.disk_bytes - least for name, role in roles.items()} == {
+        "a": 3 * 3 * weights,
+        "b": 2 * weights,
+        "c": 0,
+    }
+
+
+def test_what_a_run_has_in_its_folder_already_takes_no_more_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    run = tmp_path / "run"
+    assert room_in(run, 1000) == (100, 900)
+    for part in ("cache/blobs", "checkpoints", "logs"):
+        (run / part).mkdir(parents=True)
+        (run / part / "file").write_bytes(b"x" * 300)
+    assert room_in(run, 1000) == (100, 300)
+    assert room_in(run, 500) == (100, 0)
 
 
 def test_only_nodes_with_environments_must_reach_the_server_of_their_machines() -> None:

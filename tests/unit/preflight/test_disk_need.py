@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from dart.config.config import load_config
-from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need
+from dart.preflight import disk_need as disk_need_module
+from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need, node_bytes
 from dart.preflight.memory import PolicySize
 
 WEIGHTS, PER_RANK = 8_290_000_000, 2_500_000
@@ -31,6 +32,22 @@ def test_a_checkpoint_of_an_adapter_is_small_unless_it_is_merged() -> None:
     assert size_with(*ON_VLLM, "training.lora.rank=64", "training.lora.publish=merged") == (
         2 * WEIGHTS + adapter
     )
+
+
+def test_a_node_with_engines_keeps_two_versions_and_of_adapters_the_base_policy_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 1000)
+    monkeypatch.setattr(disk_need_module, "size_from_files", lambda _: SEVEN_BILLION)
+
+    def of_engines(*overrides: str) -> int:
+        words = ("run.cache_bytes=1000000", f"training.policy={tmp_path}", *ON_VLLM, *overrides)
+        config = load_config(None, words)
+        return node_bytes(config, has_trainer=False, has_engines=True) - 1_000_000
+
+    assert of_engines() == 2 * 2 * WEIGHTS
+    assert of_engines("training.lora.rank=64") == 2 * 4 * 64 * PER_RANK + 1000
+    assert of_engines("training.lora.rank=64", "training.lora.publish=merged") == 2 * 2 * WEIGHTS
 
 
 def test_a_learner_that_trains_nothing_writes_nothing_large(tmp_path: Path) -> None:
