@@ -23,8 +23,6 @@ NICENESS = "RAY_worker_niceness"
 """Environment variable for the nice value of Ray's workers, which their actor systems inherit. Ray's default
 of 15 would starve them, so 0 is set."""
 
-START = f"ulimit -c unlimited; {NICENESS}=0 RAY_AUTH_MODE=token ray start"
-
 
 def head_address(engine: EngineSettings) -> str:
     """Return the address, `host:port` or "auto", at which `dartrl up` joins the cluster."""
@@ -36,7 +34,7 @@ def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str
 
     The first machine becomes the head. Unless `trusted_network` is true, clients need a token.
     """
-    start = "ulimit -c unlimited; ray start" if trusted_network else START
+    start = _start(trusted_network=trusted_network)
     head, *workers = engine.ssh
     auth = {"ssh_user": engine.ssh_user, "ssh_private_key": engine.ssh_key}
     cluster: dict[str, Any] = {
@@ -59,6 +57,16 @@ def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str
         ],
     }
     return json.dumps(cluster, indent=2) + "\n"
+
+
+def _start(*, trusted_network: bool) -> str:
+    """Return the shell command that starts Ray, for the end of a line of setup commands.
+
+    A machine may refuse the limit of core files. After a setup command that failed, `&&` keeps Ray from being
+    started outside of the environment of dartrl.
+    """
+    token = "" if trusted_network else "RAY_AUTH_MODE=token "
+    return f"{{ ulimit -c unlimited || true; }} && {NICENESS}=0 {token}ray start"
 
 
 def _each(setup: tuple[str, ...], command: str) -> list[str]:

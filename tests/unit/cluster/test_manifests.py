@@ -1,6 +1,10 @@
 """The files that start a Ray cluster."""
 
 import json
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
 from dart.config.cluster import ClusterConfig, EngineSettings
@@ -33,6 +37,27 @@ def test_ray_starts_with_token_authentication_unless_the_network_is_trusted() ->
 def test_setup_commands_run_in_the_shell_that_starts_ray() -> None:
     found = json.loads(local_provider_yaml(engine(ssh=["a"], setup=["source x"]), trusted_network=True))
     assert all(line.startswith("source x && ") for line in found["head_start_ray_commands"])
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed(
+    tmp_path: Path, is_trusted: bool
+) -> None:
+    (tmp_path / "ray").write_text(f'#!/bin/sh\necho "$1, $RAY_worker_niceness" >> {tmp_path}/started\n')
+    (tmp_path / "ray").chmod(0o700)
+
+    def started(setup: str) -> str:
+        machines = engine(ssh=["a"], setup=[setup])
+        found = json.loads(local_provider_yaml(machines, trusted_network=is_trusted))
+        line = found["head_start_ray_commands"][-1]
+        (tmp_path / "started").write_text("")
+        in_shell = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        shell = ["bash", "-c", f"ulimit -H -c 0; {line}"]
+        subprocess.run(shell, env=in_shell, capture_output=True, check=False)
+        return (tmp_path / "started").read_text()
+
+    assert started("true") == "start, 0\n", "a machine may refuse the limit of core files"
+    assert started("false") == ""
 
 
 def test_user_and_key_are_written_when_they_are_given() -> None:
