@@ -10,6 +10,7 @@ An `InstallationIncomplete` is not a fault of an episode: no task can be played 
 """
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from dart.core.errors import UnavailableError
@@ -157,6 +158,16 @@ class NoMachineFree(InfrastructureFault):
 
     def __init__(self, provider: str, why: str, deadline_s: float) -> None:
         super().__init__(f"{provider} gave no machine within {deadline_s:g} s: {why}")
+
+
+class FileUnreachable(InfrastructureFault):
+    """The network or the server of ``url`` failed; the file can also be put at the path ``place``."""
+
+    def __init__(self, url: str, why: str, place: Path) -> None:
+        super().__init__(
+            f"{url} cannot be downloaded now ({why}); look at the network of this computer, or put the file "
+            f"at {place}"
+        )
 
 
 class EvaluatorFailed(EnvironmentFault):

@@ -25,8 +25,21 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
+REQUEST_TIMEOUT, TOO_MANY_REQUESTS, SERVER_ERROR = 408, 429, 500
+
+UNKNOWN_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
+"""Errors of a resolver that did answer: the name has no address."""
+
+
 class DownloadFailed(Exception):
-    """A file cannot be downloaded; the message says why."""
+    """A file cannot be downloaded; the message says why.
+
+    ``is_transient`` says whether the network or the server failed, so that the same download may succeed
+    later."""
+
+    def __init__(self, why: str, *, is_transient: bool = False) -> None:
+        super().__init__(why)
+        self.is_transient = is_transient
 
 
 async def download(
@@ -43,9 +56,19 @@ async def download(
         ):
             return await _followed(client, url, most_bytes)
     except TimeoutError as error:
-        raise DownloadFailed(f"the download did not end within {deadline_s:.0f} s") from error
+        why = f"the download did not end within {deadline_s:.1f} s"
+        raise DownloadFailed(why, is_transient=True) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, BodyRefused) as error:
-        raise DownloadFailed(f"{type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise DownloadFailed(why, is_transient=_is_transient(error)) from error
+
+
+def _is_transient(error: Exception) -> bool:
+    """Whether an error of a download is one of the network or of a busy or broken server."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        status = error.response.status_code
+        return status in (REQUEST_TIMEOUT, TOO_MANY_REQUESTS) or status >= SERVER_ERROR
+    return isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.UnsupportedProtocol)
 
 
 async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> bytes:
@@ -103,7 +126,10 @@ class PublicTransport(httpx2.AsyncBaseTransport):
             ) from error
         except OSError as error:
             if proxy is None:
-                raise httpx2.ConnectError(f"{host} has no address: {error}") from error
+                why = f"{host} has no address: {error}"
+                if error.errno in UNKNOWN_NAME:
+                    raise DownloadFailed(why) from error
+                raise httpx2.ConnectError(why) from error
             addresses = []
         for address in addresses:
             if not is_public(address):

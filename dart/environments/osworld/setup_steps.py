@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import CallFailed, MachineNotReady, TaskUnsupported
+from dart.environments.faults import CallFailed, FileUnreachable, MachineNotReady, TaskUnsupported
 from dart.environments.osworld.addresses_of_pages import as_query, same_page
 from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
@@ -326,8 +326,8 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
     """Return a file of the task from its cache folder, or download it into the folder.
 
     In the folder the file is called ``name``, or ``<uuid of the URL>_<name>``: OSWorld's client and this
-    function give this name to a download. Raises TaskUnsupported when the file is not there and cannot be
-    downloaded.
+    function give this name to a download. When the file is not there, raises FileUnreachable if a download
+    may succeed later, and TaskUnsupported if it cannot.
     """
     known = setting.cached(name)
     kept = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
@@ -337,6 +337,8 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
     try:
         content = await download(url, most_bytes=DOWNLOAD_MOST_BYTES, deadline_s=left_s())
     except DownloadFailed as error:
+        if error.is_transient:
+            raise FileUnreachable(url, str(error), known) from error
         why = f"{url} cannot be downloaded ({error}), and {known} does not exist; put the file there"
         raise TaskUnsupported(setting.task_id, why) from error
     _keep(kept, content)

@@ -1,6 +1,8 @@
 """A task's file gets at nothing of this computer: no path outside its folders, no address of its networks."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import httpx2
 import pytest
 
 from dart.config.machine_address import MachineAddress
-from dart.environments.faults import TaskUnsupported
+from dart.environments.faults import FileUnreachable, TaskUnsupported
 from dart.environments.osworld import downloads, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
 from dart.environments.osworld.guest import Guest
@@ -286,3 +288,84 @@ async def test_what_a_task_downloads_is_kept_and_what_it_may_not_says_where_to_p
     assert [path.name.partition("_")[2] for path in setting.cache.iterdir()] == ["a.txt"]
     with pytest.raises(TaskUnsupported, match=r"public network\), and .*cache/y/b.txt does not exist"):
         await take(setting, "download", files=[{"url": "http://inner/b", "path": "/home/user/b.txt"}])
+
+
+# ---- whom a failed download blames ----
+
+Handler = Callable[[httpx2.Request], Any]
+
+
+@pytest.fixture
+def served_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
+    """Let a function answer the requests of downloads."""
+
+    def replace(handler: Handler) -> None:
+        async def downloaded(url: str, *, most_bytes: int, deadline_s: float) -> bytes:
+            transport = httpx2.MockTransport(handler)
+            return await download(url, most_bytes=most_bytes, deadline_s=deadline_s, transport=transport)
+
+        monkeypatch.setattr(setup_steps, "download", downloaded)
+
+    return replace
+
+
+def _raises(error: Exception) -> Handler:
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        raise error
+
+    return handler
+
+
+async def _never(request: httpx2.Request) -> httpx2.Response:
+    await asyncio.Event().wait()
+    raise AssertionError("the event is never set")
+
+
+LEFT_S = 0.1
+A_FILE = [{"url": "https://x.test/a", "path": "/home/user/a.txt"}]
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        *((lambda _, status=status: httpx2.Response(status), str(status)) for status in (408, 429, 500, 503)),
+        (_raises(httpx2.ConnectError("x.test has no address")), "ConnectError: x.test has no address"),
+        (_raises(httpx2.ReadError("the connection was reset")), "ReadError"),
+        (_never, "the download did not end within"),
+    ],
+)
+async def test_a_download_that_may_succeed_later_is_no_fault_of_the_task(
+    setting: Setting, served_by: Callable[[Handler], None], handler: Handler, says: str
+) -> None:
+    served_by(handler)
+    step = SetupStep("download", {"files": A_FILE})
+    with pytest.raises(FileUnreachable, match=f"(?s)https://x.test/a cannot be downloaded now.*{says}"):
+        await take_steps((step,), setting, lambda: LEFT_S)
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        *((lambda _, status=status: httpx2.Response(status), str(status)) for status in (401, 403, 404, 410)),
+        (_raises(httpx2.UnsupportedProtocol("ftp")), "UnsupportedProtocol"),
+    ],
+)
+async def test_a_download_that_cannot_succeed_makes_its_task_unsupported(
+    setting: Setting, served_by: Callable[[Handler], None], handler: Handler, says: str
+) -> None:
+    served_by(handler)
+    with pytest.raises(TaskUnsupported, match=f"(?s)cannot be downloaded.*{says}.*put the file there"):
+        await take(setting, "download", files=A_FILE)
+
+
+@pytest.mark.parametrize(("number", "is_transient"), [(socket.EAI_AGAIN, True), (socket.EAI_NONAME, False)])
+async def test_a_name_that_does_not_exist_is_told_from_a_resolver_that_does_not_answer(
+    number: int, is_transient: bool
+) -> None:
+    async def resolved(host: str, port: int) -> list[str]:
+        raise socket.gaierror(number, "no address")
+
+    transport = PublicTransport(resolve=resolved, direct=Web({}), proxies={})
+    with pytest.raises(DownloadFailed, match=r"public\.test has no address") as failed:
+        await download("http://public.test/a", most_bytes=9, deadline_s=5.0, transport=transport)
+    assert failed.value.is_transient is is_transient
