@@ -349,6 +349,25 @@ def _temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.new")
 
 
+def append_line(path: Path, line: bytes) -> None:
+    """Append ``line`` and a newline to a file: all of it, or nothing when the disk refuses. Raises OSError.
+
+    A last line without a newline, which a killed writer leaves, stays a line of its own.
+    """
+    with path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+        begins_a_line = size == 0 or file.read(1) == b"\n"
+        rest = (b"" if begins_a_line else b"\n") + line + b"\n"
+        try:
+            while rest:  # a disk that gets full takes a part first, and refuses the next write
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(size)
+            raise
+
+
 def mail_dir(root: Path) -> Path:
     """Return the mail folder: the folder for the sockets of the run in `root`.
 

@@ -25,7 +25,7 @@ from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey,
 from dart.environments.scoring import reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import newest_history, newest_past
-from dart.store.disk_wait import put_blob
+from dart.store.disk_wait import await_room, put_blob
 from dart.store.run_blobs import run_blobs
 from dart.telemetry.load_meter import LoadMeter
 
@@ -301,6 +301,8 @@ class Player:
         The evaluation runs even if the outcome alone decides the reward, because it detects faults."""
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
         score = await self._timed_in_environment(evaluate)
+        keep = self._environment.keep_judgement
+        await await_room(self._actor, "a judgement", lambda: self._actor.in_loop(keep()))
         return reward_of(outcome, score, self._environment.is_infeasible(task.task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:

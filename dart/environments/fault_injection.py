@@ -22,6 +22,7 @@ import msgspec
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action
+from dart.core.run_directory import append_line
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
 from dart.environments.screen_io import Breakable, ScreenIO
@@ -99,13 +100,8 @@ class InjectionLog:
             number=number,
             **asdict(episode),
         )
-        line = msgspec.json.encode(injection) + b"\n"
         try:
-            with self._path.open("ab", buffering=0) as file:
-                size = file.tell()
-                if file.write(line) < len(line):
-                    file.truncate(size)
-                    return False
+            append_line(self._path, msgspec.json.encode(injection))
         except OSError:
             return False
         return True

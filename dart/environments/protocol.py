@@ -93,6 +93,14 @@ class Environment(Protocol):
         """
         ...
 
+    async def keep_judgement(self) -> None:
+        """Write what the last evaluation was based on to the run directory; by default do nothing.
+
+        The caller repeats this method while the disk is full, and uses the score only afterwards. Raises
+        OSError or StoreUnavailable when the disk refuses.
+        """
+        return
+
     def is_infeasible(self, task_id: str) -> bool:
         """Whether the task cannot be done, so that the policy should say so; False by default."""
         return False
@@ -174,6 +182,9 @@ class WrappedEnvironment:
 
     async def evaluate(self, *, deadline_s: float) -> float:
         return await self._inner.evaluate(deadline_s=deadline_s)
+
+    async def keep_judgement(self) -> None:
+        await self._inner.keep_judgement()
 
     def is_infeasible(self, task_id: str) -> bool:
         return self._inner.is_infeasible(task_id)

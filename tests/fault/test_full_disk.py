@@ -10,6 +10,10 @@ import torch
 
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
+from dart.environments.osworld.guest_answers import Reading
+from dart.environments.osworld.judgements import FOLDER, Judged, JudgementLog, read_judgements
+from dart.environments.osworld.judging import Judgement
+from dart.environments.protocol import NO_ROLLOUT
 from dart.store.blobs import FolderBlobs
 from dart.store.disk_wait import is_no_room
 from dart.store.errors import StoreUnavailable
@@ -64,6 +68,35 @@ def test_a_screenshot_that_does_not_fit_leaves_nothing_behind(disk: Path) -> Non
         blobs.put(b"0" * DISK_BYTES)
     assert [path for path in blobs.root.rglob("*") if path.is_file()] == []
     assert blobs.read(blobs.put(b"a small one")) == b"a small one"
+
+
+def judged(seed: int) -> Judged:
+    """A judgement whose answer is the same for all seeds, so that its blob is written once."""
+    read = Reading(question="file", arguments={"path": "/a" * 200}, answer=b"done")
+    judgement = Judgement(score=1.0, evaluator="desktop-env 0", task_sha256="x", readings=(read,))
+    return Judged(judgement, "osworld/x/y", seed, NO_ROLLOUT)
+
+
+def add_many(log: JudgementLog) -> None:
+    for seed in range(1, 100):
+        log.add(judged(seed))
+
+
+def test_a_judgement_that_does_not_fit_leaves_no_part_of_its_line(disk: Path) -> None:
+    log = JudgementLog(disk, "env-000")
+    log.add(judged(0))
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "rest").write_bytes(b"0" * DISK_BYTES)
+    with pytest.raises(OSError, match="No space left") as full:
+        add_many(log)
+    assert is_no_room(full.value)
+    assert (disk / FOLDER / "env-000.jsonl").read_bytes().endswith(b"}\n")
+    seeds = [kept.seed for kept in read_judgements(disk)]
+    assert seeds == list(range(len(seeds)))
+
+    (disk / "ballast").unlink()
+    log.add(judged(len(seeds)))
+    assert [kept.seed for kept in read_judgements(disk)] == [*seeds, len(seeds)]
 
 
 def test_a_new_record_on_a_full_disk_says_so(disk: Path) -> None:

@@ -110,7 +110,7 @@ class OSWorldEnvironment(Breakable):
 
         cache     folder with the files that tasks download, one folder for each task; environments share it
         scratch   folder of this environment alone, emptied before each episode
-        keep      called with each judgement, before its score is returned
+        keep      called with each judgement by `keep_judgement`
         """
         self.screen_io = ScreenIO()
         self._settings = settings
@@ -121,6 +121,8 @@ class OSWorldEnvironment(Breakable):
         self._keep = keep
         self._guest: Guest | None = None
         self._episode: _Episode | None = None
+        self._judged: Judged | None = None
+        """The last judgement, until `keep_judgement` has written it."""
         self._clean: GuestState | None = None
         """State of a clean machine, for comparison at each reset; None before the first reset.
 
@@ -188,8 +190,13 @@ class OSWorldEnvironment(Breakable):
             judgement = await judge(episode.task, episode.setting, self._scoring(), left_s)
         raw = self.screen_io.filter_score(judgement.score)
         score = clamped_score(episode.task.task_id, raw)
-        self._keep(Judged(judgement, episode.task.task_id, episode.seed, episode.key))
+        self._judged = Judged(judgement, episode.task.task_id, episode.seed, episode.key)
         return score
+
+    async def keep_judgement(self) -> None:
+        if self._judged is not None:
+            self._keep(self._judged)
+            self._judged = None
 
     def is_infeasible(self, task_id: str) -> bool:
         return load_task(task_id, self._settings.tasks).is_infeasible

@@ -17,6 +17,7 @@ from typing import Any
 import msgpack
 import msgspec
 
+from dart.core.run_directory import append_line
 from dart.environments.faults import EvaluatorFailed
 from dart.environments.osworld.guest_answers import CALL, FILE, LOOK
 from dart.environments.osworld.judging import Judgement
@@ -84,7 +85,7 @@ class JudgementLog:
     def add(self, judged: Judged) -> None:
         """Write the answers that a judgement is based on, then its line.
 
-        Raises StoreUnavailable or OSError when the disk refuses."""
+        Raises StoreUnavailable or OSError when the disk refuses; then no part of the line is written."""
         judgement = judged.judgement
         kept = KeptJudgement(
             unix_s=self._unix_s(),
@@ -105,18 +106,20 @@ class JudgementLog:
             **asdict(judged.key),
         )
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / f"{self._environment}.jsonl").open("ab") as file:
-            file.write(_json(kept) + b"\n")
+        append_line(self._folder / f"{self._environment}.jsonl", _json(kept))
 
 
 def read_judgements(run_dir: Path) -> Iterator[KeptJudgement]:
     """Yield the judgements of a run, by environment and in the order in which they were given.
 
-    The last line of a file whose writer was killed may be cut off; it is left out."""
+    A line that was cut off when its writer was killed is left out."""
     for path in sorted((run_dir / FOLDER).glob("*.jsonl")):
-        for line in path.read_bytes().splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                yield msgspec.convert(json.loads(line), KeptJudgement)
+        for line in path.read_bytes().splitlines():
+            try:
+                read = json.loads(line)
+            except ValueError:
+                continue
+            yield msgspec.convert(read, KeptJudgement)
 
 
 class RecordedAnswers:

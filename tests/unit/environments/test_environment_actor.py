@@ -1,6 +1,8 @@
 """The environment actor among a real record and made-up engines: what it stores, parks and takes up."""
 
+import errno
 import hashlib
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +28,7 @@ from dart.store.run_blobs import local_blobs
 from dart.store.serialization import unpack_steps
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
+from dart.telemetry.events import PAUSED
 from dart.telemetry.load_meter import LOAD
 
 TASK, SEED = "simulated/0", 3
@@ -135,6 +138,8 @@ class Watched(WrappedEnvironment):
     """Whether screens are other ones after the first death."""
     looks = 0
     pays = False
+    full: deque[OSError]
+    """Errors with which the disk refuses the next judgements."""
 
     async def park(self, *, deadline_s: float) -> None:
         self.calls.append("park")
@@ -161,6 +166,10 @@ class Watched(WrappedEnvironment):
             self.calls.append("died")
             raise BrowserDied(during, -9)
 
+    async def keep_judgement(self) -> None:
+        if self.full:
+            raise self.full.popleft()
+
     def is_infeasible(self, task_id: str) -> bool:
         return self.pays
 
@@ -176,6 +185,7 @@ class System:
     config: dict[str, Any]
     calls: list[str] = field(default_factory=list)
     deaths: set[tuple[str, int]] = field(default_factory=set)
+    full: deque[OSError] = field(default_factory=deque)
 
     @property
     def curator(self) -> Curator:
@@ -261,7 +271,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
 
         def make(config: Config, *_: Any) -> Watched:
             watched = Watched(SimulatedEnvironment(config.simulation, 0))
-            watched.calls, watched.deaths = system.calls, system.deaths
+            watched.calls, watched.deaths, watched.full = system.calls, system.deaths, system.full
             return watched
 
         monkeypatch.setattr(environment_module, "make_environment", make)
@@ -283,6 +293,19 @@ def test_a_leased_episode_is_played_and_stored_once_with_all_its_steps(system: S
     assert [step.box for step in trajectory.steps] == [(0.0, 1.0, 2.0, float(n)) for n in (1, 2, 3, 4)]
     assert [len(asked.request.history) for asked in system.engine().asked] == [0, 1, 2, 3]
     assert system.calls == ["step"] * NUM_STEPS
+
+
+def test_a_score_counts_when_there_was_room_for_its_judgement(system: System) -> None:
+    system.full.extend(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(3))
+    system.give(system.lease())
+    system.start()
+    system.let(2.5)
+    assert system.bench.is_alive(ENV)
+    assert system.curator.told == []
+    system.until_told(m.RolloutStored)
+    assert (system.trajectory().reward, len(system.full)) == (1.0, 0)
+    (paused,) = [event for event in system.reader.events() if event.kind == PAUSED]
+    assert (paused.subject, paused.data["reason"]) == (ENV, "no room on the disk for a judgement")
 
 
 def test_the_step_cap_ends_an_episode_with_its_own_outcome(system: System) -> None:

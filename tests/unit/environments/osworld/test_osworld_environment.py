@@ -330,6 +330,9 @@ async def test_each_score_is_kept_with_its_evaluators_and_the_hash_of_its_task(
     await environment.reset("osworld/os/report", 5, deadline_s=DEADLINE_S, episode=key)
     (provider.desktop.home / "report.txt").write_text("done")
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    assert kept == []
+    await environment.keep_judgement()
+    await environment.keep_judgement()
     (one,) = kept
     file = (tmp_path / "examples" / "os" / "report.json").read_bytes()
     assert (one.task_id, one.seed, one.key) == ("osworld/os/report", 5, key)

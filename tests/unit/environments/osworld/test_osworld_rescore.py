@@ -163,6 +163,18 @@ def test_an_evaluation_says_which_evaluators_judged_and_which_task_files_they_re
     }
 
 
+def test_a_line_that_a_killed_environment_cut_costs_no_other_judgement(run: Path) -> None:
+    for name in "abc":
+        write_task(run, name)
+    for name in "ab":
+        keep_judgement(run, name, "done")
+    (file,) = (run / FOLDER).glob("*.jsonl")
+    file.write_bytes(file.read_bytes()[:-40])
+    keep_judgement(run, "c", "done")
+    assert [kept.task_id for kept in read_judgements(run)] == ["osworld/x/a", "osworld/x/c"]
+    assert sorted(judges_of(run).task_sha256) == ["osworld/x/a", "osworld/x/c"]
+
+
 def test_people_get_a_table_and_one_line_that_sums_it_up(run: Path) -> None:
     write_task(run, "a")
     write_task(run, "b")
