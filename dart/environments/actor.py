@@ -5,7 +5,8 @@ Asks       the curator for work and to record the result of an evaluation, an en
 Tells      weight_sync which engine did not reply, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
 Dies when  the environment fails several times in a row: the supervisor backs off and starts the actor again
-On stop    finishes the episode if it ends soon enough; else parks it, that is, stores its steps in the record
+On stop    finishes the episode if it ends soon enough; else parks it, that is, stores its steps in the
+           record; cancels a reset or an evaluation that takes too long, and closes the environment
 On restart the curator revokes the lease of the dead incarnation and the rollout is played again from its
            start; a parked rollout is continued by the environment that receives its lease next
 """
@@ -61,6 +62,14 @@ FINISH_SHARE = 0.6
 
 The rest of the time is for parking the episode and closing the environment."""
 
+CANCEL_SHARE = 0.8
+"""Share of ``shutdown_s`` after which a stopping actor cancels a call of its environment, such as a reset.
+
+A machine that is not closed before the process is killed would run on after the run."""
+
+PARK_SHARE = 0.1
+"""Share of ``shutdown_s`` for which the actor waits until an episode that it has cancelled is parked."""
+
 
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
@@ -89,12 +98,20 @@ class EnvironmentActor(Actor):
 
     async def on_stop(self) -> None:
         self._stopping.set()
-        if self._runs("store"):  # without the store no episode can be kept, however it ends
-            shutdown_s = self.config.supervision.child(self.identity.name).shutdown_s
+        shutdown_s = self.config.supervision.child(self.identity.name).shutdown_s
+        can_keep = self._runs("store")  # without the store no episode can be kept, however it ends
+        if can_keep:
             self.after(FINISH_SHARE * shutdown_s, self._player.stop_event.set)
-            await self._over
+            await self._over_within(CANCEL_SHARE * shutdown_s)
             self._record_load()
+        await self.in_loop(self._player.cancel())
         await self.in_loop(self.environment.close())
+        if can_keep:
+            await self._over_within(PARK_SHARE * shutdown_s)
+
+    async def _over_within(self, seconds: float) -> None:
+        """Wait until no episode is played any more, at most this long."""
+        await StopEvent().wait_first(self._over, self.sleep(seconds))
 
     async def on_probe(self) -> bool:
         """Return whether the environment can take a screenshot.

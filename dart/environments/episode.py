@@ -6,9 +6,10 @@ An episode whose environment failed is continued in the same way, if `environmen
 While an answer takes longer than `environments.park_after_s`, the screen is parked: its clock stands still.
 """
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -149,6 +150,18 @@ class Player:
         self._policy = PolicyClient(actor, config)
         self._screenshots = run_blobs(config.run, actor.identity.run_dir).screenshots
         self._meter = meter
+        self._call: asyncio.Task[Any] | None = None
+        """The call of the environment in progress; None between two calls."""
+        self._is_cancelled = False
+
+    async def cancel(self) -> None:
+        """Cancel the call of the environment that is in progress, and refuse further ones.
+
+        `play` then raises Interrupted. Runs in the environment's loop."""
+        self._is_cancelled = True
+        if self._call is not None:
+            self._call.cancel()
+            await asyncio.wait([self._call])
 
     async def play(self, task: EpisodeTask) -> PlayedEpisode:
         """Play an episode to its end.
@@ -164,6 +177,8 @@ class Player:
             while progress.outcome is None:
                 try:
                     await self._step(progress)
+                except Interrupted as cancelled:
+                    raise Interrupted(progress.steps) from cancelled
                 except EnvironmentFault as fault:
                     limit = self._limits.turn_resumes
                     if not may_resume(fault, steps=len(progress.steps), resumed=resumed, limit=limit):
@@ -181,13 +196,18 @@ class Player:
         )
 
     async def _begin(self, task: EpisodeTask) -> _Progress:
-        """Reset the environment and replay the steps of a parked episode."""
-        observation, observe_ms = await self._reset(task)
-        progress = _Progress(task, observation, observe_ms)
-        for step in task.parked:
-            if self.stop_event.is_set:
-                raise Interrupted(task.parked)
-            await self._replay(progress, step)
+        """Reset the environment and replay the steps of a parked episode.
+
+        Raises Interrupted with these steps."""
+        try:
+            observation, observe_ms = await self._reset(task)
+            progress = _Progress(task, observation, observe_ms)
+            for step in task.parked:
+                if self.stop_event.is_set:
+                    raise Interrupted(())
+                await self._replay(progress, step)
+        except Interrupted as interrupted:
+            raise Interrupted(task.parked) from interrupted
         return progress
 
     async def _resume(self, failed: _Progress, fault: EnvironmentFault) -> _Progress:
@@ -324,11 +344,24 @@ class Player:
 
         return await reset()
 
-    async def _timed_in_environment(self, work: Any) -> Any:
+    async def _timed_in_environment(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in the environment's loop, and count its time in `strict_s` of the load meter: time
         that the environment takes, without waiting for an engine."""
         with self._meter.during("strict_s"):
-            return await self._actor.in_loop(work)
+            return await self._actor.in_loop(self._cancellable(work))
+
+    async def _cancellable(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a call of the environment. Raises Interrupted when `cancel` ends it."""
+        self._call = asyncio.current_task()
+        try:
+            if self._is_cancelled:
+                work.close()
+                raise Interrupted(())
+            return await work
+        except asyncio.CancelledError:
+            raise Interrupted(()) from None
+        finally:
+            self._call = None
 
 
 async def _timed(work: Awaitable[T]) -> tuple[T, float]:

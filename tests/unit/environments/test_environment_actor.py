@@ -1,5 +1,6 @@
 """The environment actor among a real record and made-up engines: what it stores, parks and takes up."""
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -499,6 +500,33 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     steps = system.trajectory().steps
     assert steps[: len(before)] == before
     assert len(steps) == NUM_STEPS
+
+
+@pytest.mark.parametrize("operation", ["reset", "step", "evaluate"])
+def test_told_to_stop_while_its_screen_takes_longer_it_closes_the_screen_and_gives_the_episode_back(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    async def never_ends(*_: Any, **__: Any) -> Any:
+        system.calls.append(f"{operation} begins")
+        await asyncio.Event().wait()
+
+    async def close(self: Watched) -> None:
+        system.calls.append("close")
+
+    monkeypatch.setattr(Watched, operation, never_ends)
+    monkeypatch.setattr(Watched, "close", close)
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    system.let(2.0)
+    system.bench.tell(ENV, Stop())
+    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+
+    assert not system.bench.is_alive(ENV)
+    assert [call for call in system.calls if call != "step"] == [f"{operation} begins", "close"]
+    assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
+    record = system.reader.rollout(lease.rollout_id)
+    assert (record.environment, record.attempt) == (None, 1)
 
 
 def test_told_to_stop_without_a_store_it_waits_for_nothing(system: System) -> None:

@@ -750,6 +750,27 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
     assert [injection.kind for injection in read_injections(tmp_path / "faults")] == [kind]
 
 
+async def test_a_machine_that_was_still_being_started_is_given_back_when_the_environment_closes(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = asyncio.Event()
+
+    async def starting(*, deadline_s: float) -> MachineLease:
+        starts.set()
+        await asyncio.Event().wait()
+        raise AssertionError("the event is never set")
+
+    monkeypatch.setattr(provider, "acquire", starting)
+    environment = make()
+    resetting = asyncio.create_task(reset(environment))
+    await starts.wait()
+    resetting.cancel()
+    await asyncio.wait([resetting])
+    for _ in range(2):
+        await environment.close()
+    assert provider.released == 1
+
+
 async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:
     guest = Guest("vm 9", MachineAddress(host="127.0.0.1", server=1))
     with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nothing answers at 127.0.0.1:1"):
