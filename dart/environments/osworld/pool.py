@@ -2,14 +2,15 @@
 
 The server may take minutes to start a machine. After a request for a machine has timed out, the machine may
 still start, unknown to the run, and use up the quota. Every environment therefore writes the machine that it
-holds to a file. If only this run uses the token, machines of the token that are in no such file and older
-than `LEAKED_AFTER_MINUTES` are stopped.
+holds to a file, and removes it from there when the server confirms that it is stopped. If only this run uses
+the token, machines of the token that are in no such file and older than `LEAKED_AFTER_MINUTES` are stopped.
 """
 
 import asyncio
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,7 +52,8 @@ class PoolProvider(Provider):
     ) -> None:
         """Create the provider of the environment ``name``.
 
-        ledger   folder with a file for each environment of the run, which names the machine that it holds
+        ledger   folder with a file for each environment of the run, which names the machine that it holds,
+                 and those whose stop the server has not confirmed
         """
         self._name = name
         self._settings = settings
@@ -78,6 +80,7 @@ class PoolProvider(Provider):
         while (response := await self._ask("POST", "/start_emulator", left_s())).status_code == TOO_MANY:
             if left_s() <= QUOTA_RETRY_S:
                 raise NoMachineFree(self._settings.server, _message(response), deadline_s)
+            await self._stop_own()
             await self._stop_leaked()
             await self._sleep(QUOTA_RETRY_S)
         return self._lease(response)
@@ -103,14 +106,16 @@ class PoolProvider(Provider):
         except (ValueError, KeyError, TypeError) as error:
             why = f"its response does not follow the protocol: {error!r}"
             raise CallFailed(server, "a start", why) from error
-        self._write_ledger(emulator)
+        self._write_ledger([*_held(self._own), emulator])
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
-        """Stop the machine that the file of this environment names; the file may be from before a restart."""
-        emulator = _held(self._own)
-        if emulator and await self._stop(emulator):
-            self._own.unlink(missing_ok=True)
+        """Stop the machines that this environment's file names; the file may be from before a restart."""
+        held = _held(self._own)
+        left = [emulator for emulator in held if not await self._stop(emulator)]
+        if left != held:
+            with contextlib.suppress(OSError):  # a machine that stays in the file is stopped once more
+                self._write_ledger(left)
 
     async def _stop_leaked(self) -> None:
         """Stop leaked machines of the run's own token; with a shared token, do nothing."""
@@ -119,7 +124,7 @@ class PoolProvider(Provider):
         response = await self._quietly("GET", f"/emulators?token={self._token}")
         if response is None or response.status_code != 200:
             return
-        held = {_held(path) for path in self._ledger.glob("*.json")}
+        held = {emulator for path in self._ledger.glob("*.json") for emulator in _held(path)}
         for one in response.json():
             is_old = int(one.get("duration_minutes", 0)) >= LEAKED_AFTER_MINUTES
             if is_old and one["emulator_id"] not in held:
@@ -130,10 +135,14 @@ class PoolProvider(Provider):
         response = await self._quietly("POST", "/stop_emulator", json={"emulator_id": emulator})
         return response is not None and response.status_code in (200, NOT_FOUND)
 
-    def _write_ledger(self, emulator: str) -> None:
+    def _write_ledger(self, emulators: Sequence[str]) -> None:
+        """Replace the names in the file of this environment; without names there is no file."""
+        if not emulators:
+            self._own.unlink(missing_ok=True)
+            return
         self._ledger.mkdir(parents=True, exist_ok=True)
         written = self._own.with_suffix(".new")
-        written.write_text(json.dumps({"emulator_id": emulator}))
+        written.write_text(json.dumps({"emulator_ids": list(emulators)}))
         written.replace(self._own)
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
@@ -154,12 +163,12 @@ class PoolProvider(Provider):
             raise MachineDied(self._settings.server, route, f"{type(error).__name__}: {error}") from error
 
 
-def _held(path: Path) -> str:
-    """Return the id of the machine that a file of the ledger names; empty if the file names none."""
+def _held(path: Path) -> list[str]:
+    """Return the ids of the machines that a file of the ledger names."""
     try:
-        return str(json.loads(path.read_text())["emulator_id"])
-    except (OSError, ValueError, KeyError):
-        return ""
+        return [str(emulator) for emulator in json.loads(path.read_text())["emulator_ids"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _message(response: httpx2.Response) -> str:

@@ -198,6 +198,8 @@ class FakePool:
         self.running: dict[str, int] = {}
         """Age in minutes by id."""
         self.hangs = False
+        self.refused_stops = 0
+        """How many of the next stops are refused."""
         self.calls: list[str] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
@@ -208,6 +210,9 @@ class FakePool:
                 200, json=[{"emulator_id": id_, "duration_minutes": age} for id_, age in self.running.items()]
             )
         if request.url.path == "/stop_emulator":
+            if self.refused_stops:
+                self.refused_stops -= 1
+                return httpx2.Response(503, json={"message": "busy"})
             gone = self.running.pop(json.loads(request.content)["emulator_id"], None)
             return httpx2.Response(200 if gone is not None else 404, json={"message": ""})
         if token != "secret":
@@ -255,6 +260,35 @@ async def test_a_machine_of_the_incarnation_before_is_given_back_first(tmp_path:
     pool = FakePool()
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
+    assert len(pool.running) == 1
+
+
+async def test_a_machine_whose_stop_was_refused_is_stopped_later(tmp_path: Path) -> None:
+    pool = FakePool(limit=3)
+    pool.refused_stops = 3
+    provider = pool_provider(pool, tmp_path)
+    await provider.acquire(deadline_s=30.0)
+    await provider.release()
+    await provider.acquire(deadline_s=30.0)
+    assert len(pool.running) == 2
+    await provider.release()  # refuses one machine, and stops the other
+    assert len(pool.running) == 1
+    await pool_provider(pool, tmp_path).release()  # of the next incarnation
+    assert pool.running == {}
+    assert list((tmp_path / "machines").iterdir()) == []
+
+
+async def test_a_machine_whose_stop_was_refused_is_stopped_while_the_quota_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool(limit=1)
+    pool.refused_stops = 2
+    provider = pool_provider(pool, tmp_path)
+    await provider.acquire(deadline_s=30.0)
+    (first,) = pool.running
+    await provider.release()
+    await provider.acquire(deadline_s=30.0)
+    assert first not in pool.running
     assert len(pool.running) == 1
 
 
