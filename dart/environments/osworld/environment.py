@@ -18,7 +18,7 @@ from dart.config.config import Config
 from dart.config.injected_faults import InjectedFault
 from dart.config.machine_address import MachineAddress
 from dart.config.sections import OSWorldSettings
-from dart.core.actions import Action, Wait, format_action
+from dart.core.actions import Action, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import (
@@ -32,7 +32,7 @@ from dart.environments.faults import (
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import Judged, JudgementLog
 from dart.environments.osworld.judging import judge, refuse_unscorable
-from dart.environments.osworld.keyboard import keyboard_lines, lines_done, program
+from dart.environments.osworld.keyboard import keyboard_lines, lines_done, parts_of, program, seconds_of
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.pool import PoolProvider
 from dart.environments.osworld.providers import (
@@ -163,9 +163,10 @@ class OSWorldEnvironment(Breakable):
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         episode = require_episode(self._episode, "step")
-        async with self._operation(deadline_s) as left_s:
-            if not isinstance(action, Wait):
-                await self._act(episode, action, left_s)
+        lines = list(keyboard_lines(action))
+        # The policy chooses the length of a text, so the time of its keys comes on top of the deadline.
+        async with self._operation(deadline_s + sum(map(seconds_of, lines))) as left_s:
+            await self._act(episode, action, lines, left_s)
             await asyncio.sleep(min(self._settings.pause_s, left_s()))
         episode.frames.acted()
         return StepResult(terminated=False)
@@ -352,19 +353,21 @@ class OSWorldEnvironment(Breakable):
 
     # ---- an episode ----
 
-    async def _act(self, episode: _Episode, action: Action, left_s: LeftS) -> None:
-        """Send an action once. Raises ActionNotConfirmed unless the guest confirms all lines of its
-        program."""
-        lines = list(keyboard_lines(action))
-        sent = program(self.screen_io.filter_input(lines), uuid.uuid4().hex)
-        ended = await episode.setting.guest.python(sent, deadline_s=left_s())
-        done = lines_done(ended.output)
-        if done is None:
-            said = (ended.error or ended.output).strip()[-200:]
-            how = f"its program ended with code {ended.returncode}: {said!r}"
+    async def _act(self, episode: _Episode, action: Action, lines: list[str], left_s: LeftS) -> None:
+        """Send the lines of an action once. Raises ActionNotConfirmed unless the guest confirms all of
+        them."""
+        confirmed = 0
+        for part in parts_of(self.screen_io.filter_input(lines)):
+            ended = await episode.setting.guest.python(program(part, uuid.uuid4().hex), deadline_s=left_s())
+            done = lines_done(ended.output)
+            if done is None:
+                said = (ended.error or ended.output).strip()[-200:]
+                how = f"its program ended with code {ended.returncode}: {said!r}"
+                raise ActionNotConfirmed(format_action(action), how)
+            confirmed += done
+        if confirmed != len(lines):
+            how = f"{confirmed} of {len(lines)} input calls arrived"
             raise ActionNotConfirmed(format_action(action), how)
-        if done != len(lines):
-            raise ActionNotConfirmed(format_action(action), f"{done} of {len(lines)} input calls arrived")
 
     async def _observation(self, episode: _Episode, left_s: LeftS) -> Observation:
         png = await self._capture(episode, left_s)

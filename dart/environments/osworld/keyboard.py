@@ -1,8 +1,8 @@
 """Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
-The lines of one action are sent as one program. Before it does anything, the program creates a file whose
-name is the number of the action; a program that arrives a second time finds the file and ends. The last line
-that the program prints is the number of executed lines.
+The lines of one action are sent as one program, those of a long text as several. Before it does anything, a
+program creates a file whose name is its number; a program that arrives a second time finds the file and ends.
+The last line that a program prints is the number of executed lines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,6 +36,15 @@ PASTE_PAUSE_S = 0.3
 OWNED_WITHIN_S = 10.0
 """Longest wait until a copied text is in the clipboard. The function that copies returns earlier, and an
 immediate paste would paste the old text."""
+
+KEY_MOST_S, PASTE_MOST_S, CALL_MOST_S = 0.04, 1.0, 0.2
+"""How long a typed character, a pasted text and any other call of pyautogui may take, in seconds."""
+
+PROGRAM_MOST_S = 60.0
+"""How long one program may take. The guest's server kills a command after 120 s."""
+
+TYPED_MOST = 1000
+"""Number of characters that one line types at most."""
 
 KEY_NAMES = {"meta": "win"}
 """pyautogui's names of keys, where they differ from the names in the action grammar."""
@@ -76,11 +85,12 @@ program. This process must not inherit the program's output, or the guest would 
 end of this process."""
 
 CLAIMS = "~/.cache/dartrl-actions"
-"""Folder in the guest with one empty file for each action that arrived."""
+"""Folder in the guest with one empty file for each program that arrived."""
 
 
 def program(lines: Iterable[str], number: str) -> str:
-    """Return the program that executes these lines once; ``number`` is unique among the machine's actions."""
+    """Return the program that executes these lines once; no other program of the machine has its
+    ``number``."""
     return PROGRAM.format(
         folder=CLAIMS,
         number=number,
@@ -89,6 +99,26 @@ def program(lines: Iterable[str], number: str) -> str:
         pause=PASTE_PAUSE_S,
         owned_within=OWNED_WITHIN_S,
     )
+
+
+def seconds_of(line: str) -> float:
+    """Return how long a line of `keyboard_lines` may take in the guest."""
+    if line.startswith("pyautogui.write("):
+        return CALL_MOST_S + KEY_MOST_S * len(line)
+    return PASTE_MOST_S if line.startswith("paste(") else CALL_MOST_S
+
+
+def parts_of(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Divide lines, in their order, among programs that take at most about `PROGRAM_MOST_S`."""
+    part, part_s = list[str](), 0.0
+    for line in lines:
+        if part and part_s + seconds_of(line) > PROGRAM_MOST_S:
+            yield part
+            part, part_s = [], 0.0
+        part.append(line)
+        part_s += seconds_of(line)
+    if part:
+        yield part
 
 
 def copying_line(text: str) -> str:
@@ -150,7 +180,9 @@ def _typed(content: str) -> Iterator[str]:
     A newline and '<', which pyautogui types as '>', have lines of their own."""
     for kind, run in groupby(content, _kind):
         if kind == "typed":
-            yield f"pyautogui.write({''.join(run)!r}, interval={KEY_PAUSE_S})"
+            text = "".join(run)
+            for start in range(0, len(text), TYPED_MOST):
+                yield f"pyautogui.write({text[start : start + TYPED_MOST]!r}, interval={KEY_PAUSE_S})"
         elif kind == "pasted":
             yield f"paste({''.join(run)!r})"
         else:

@@ -50,13 +50,17 @@ from dart.environments.faults import (
     WindowManagerDied,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
-from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.guest import Executed, Guest
 from dart.environments.osworld.judgements import Judged
+from dart.environments.osworld.keyboard import KEY_PAUSE_S, PASTE_PAUSE_S
 from dart.environments.osworld.providers import MachineLease
 from dart.environments.osworld.tasks import SetupStep
 from dart.environments.protocol import EpisodeKey
 from dart.environments.scoring import reward_of
-from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+from tests.unit.environments.osworld.guest_server import COMMAND_SECONDS, FakeDesktop, guest_server
+
+PYAUTOGUI_PAUSE_S = 0.1
+"""How long pyautogui waits after each of its calls."""
 
 pytestmark = pytest.mark.slow
 
@@ -235,6 +239,52 @@ async def test_an_action_arrives_once_as_mouse_and_keyboard(
     await reset(environment)
     await environment.step(action, deadline_s=DEADLINE_S)
     assert provider.desktop.done == done
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s"),
+    [
+        ("x" * 5000, 5000 * KEY_PAUSE_S),
+        ("äx" * 400, 400 * (PASTE_PAUSE_S + KEY_PAUSE_S)),
+        ("x\n" * 1000, 1000 * (KEY_PAUSE_S + PYAUTOGUI_PAUSE_S)),
+    ],
+)
+async def test_a_long_text_has_the_time_that_it_takes_and_is_typed_once_by_programs_that_the_guest_lets_end(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    text: str,
+    least_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dart.environments.osworld.keyboard.PASTE_PAUSE_S", 0.0)
+    deadlines: list[float] = []
+    python = Guest.python
+
+    async def noted(self: Guest, code: str, *, deadline_s: float) -> Executed:
+        deadlines.append(deadline_s)
+        return await python(self, code, deadline_s=deadline_s)
+
+    await reset(environment)
+    monkeypatch.setattr(Guest, "python", noted)
+    await environment.step(Type(text), deadline_s=DEADLINE_S)
+
+    assert deadlines[0] >= least_s
+    assert len(deadlines) > least_s / COMMAND_SECONDS
+    assert typed(provider.desktop.done) == text
+
+
+def typed(done: list[str]) -> str:
+    """The text that these input calls entered."""
+    entered = ""
+    for call in done:
+        kind, _, rest = call.partition("(")
+        if kind == "write":
+            entered += rest.split("'")[1]
+        elif kind == "press":
+            entered += "\n"
+        elif call.startswith("pasted"):
+            entered += call.split("'")[1]
+    return entered
 
 
 async def test_nothing_is_pasted_before_the_clipboard_has_what_was_copied(
