@@ -53,7 +53,7 @@ DETAIL_CHARACTERS = 4000
 whole reason."""
 
 MAX_FAULTS_IN_ROW = 3
-"""Number of faults in a row after which the actor ends. Faults of a task do not count.
+"""Number of faults in a row after which the actor ends. Faults of a task or an evaluator do not count.
 
 After fewer faults, the next reset repairs the environment."""
 
@@ -160,8 +160,9 @@ class EnvironmentActor(Actor):
         except EnvironmentFault as fault:
             self._has_screen = False
             self._report(work, fault.kind, str(fault))
-            if fault.kind is not FaultKind.TASK:  # a task that cannot be played anywhere has broken nothing
-                self._faults_in_row += 1
+            if fault.kind in (FaultKind.TASK, FaultKind.EVALUATOR):  # it would occur in any environment
+                return
+            self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
         except (AskError, MailboxFull, NoEngineAnswered, BlobDamage) as error:  # not the task

@@ -1,6 +1,7 @@
 """The environment actor among a real record and made-up engines: what it stores, parks and takes up."""
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -18,8 +19,8 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
-from dart.environments.actor import DETAIL_CHARACTERS, EnvironmentActor
-from dart.environments.faults import BrowserDied
+from dart.environments.actor import DETAIL_CHARACTERS, MAX_FAULTS_IN_ROW, EnvironmentActor
+from dart.environments.faults import BrowserDied, EnvironmentFault, EvaluatorFailed, TaskUnsupported
 from dart.environments.protocol import Observation, WrappedEnvironment
 from dart.environments.scoring import clamped_score
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
@@ -766,6 +767,29 @@ def test_a_fault_with_a_very_long_reason_is_reported_with_its_beginning(
     assert "expected the raw score to be a finite number, got 'xxx" in failed.detail
     assert len(failed.detail) == DETAIL_CHARACTERS
     assert system.bench.is_alive(ENV)
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (EvaluatorFailed(TASK, "its evaluator broke"), False),
+        (TaskUnsupported(TASK, "its evaluation needs a Google account"), False),
+        (BrowserDied("evaluate", -9), True),
+    ],
+)
+def test_faults_in_a_row_end_the_environment_only_if_they_are_its_own(
+    system: System, monkeypatch: pytest.MonkeyPatch, fault: EnvironmentFault, ends: bool
+) -> None:
+    async def evaluate(self: Watched, *, deadline_s: float) -> float:
+        raise fault
+
+    monkeypatch.setattr(Watched, "evaluate", evaluate)
+    system.give(*(EVALUATION for _ in range(MAX_FAULTS_IN_ROW)))
+    system.start()
+    with pytest.raises(BrowserDied) if ends else contextlib.nullcontext():
+        system.let(10.0)
+    assert system.bench.is_alive(ENV) is not ends
+    assert {one.kind for one in system.curator.told} == {fault.kind}
 
 
 # ---- load ----
