@@ -62,18 +62,31 @@ class ChildProcesses:
 
     # ---- names ----
 
-    def known(self, id_: str) -> Known:
-        """Return what the board shows of earlier processes of a name, so that new incarnations are higher.
+    def claim(self, id_: str) -> None:
+        """Get the row of a name, on which the child's state is published.
 
-        The name gets a row if it has none. Raises ActorError when the board is full.
+        Raises NameTaken when another supervisor has the name, ActorError when the board is full.
         """
-        row, beside = self._row(id_), self._board.find(second_row(id_))
-        slots = [row] if beside is None else [row, beside]
+        self._row(id_)
+
+    def known(self, id_: str) -> Known:
+        """Return what the board shows of earlier processes of a name, so that new incarnations are higher."""
+        slots = self._rows_of(id_)
         return Known(
-            issued=max(self._first_number(), *(int(self._board.get(slot, "incarnation")) for slot in slots)),
-            restarts=max(int(self._board.get(slot, "restarts")) for slot in slots),
-            last_reason=str(self._board.get(row, "last_reason")),
+            issued=max(
+                [self._first_number(), *(int(self._board.get(slot, "incarnation")) for slot in slots)]
+            ),
+            restarts=max((int(self._board.get(slot, "restarts")) for slot in slots), default=0),
+            last_reason=str(self._board.get(slots[0], "last_reason")) if slots else "",
         )
+
+    def _rows_of(self, id_: str) -> list[int]:
+        """The rows under a child's name and beside it, whoever has them."""
+        names = id_, second_row(id_)
+        return [slot for name in names if (slot := self._board.find(name)) is not None]
+
+    def _is_mine(self, slot: int) -> bool:
+        return str(self._board.get(slot, "parent")) == self._identity.name
 
     def _first_number(self) -> int:
         """The lowest incarnation of a child; below a placed actor it is that of the actor's placement."""
@@ -82,14 +95,14 @@ class ChildProcesses:
 
     def orphans(self, id_: str) -> set[tuple[int, int]]:
         """The (pid, start in ticks) of processes that an earlier supervisor may have left."""
-        slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
+        slots = filter(self._is_mine, self._rows_of(id_))
         found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
         return {(pid, ticks) for pid, ticks in found if pid}
 
     def refuse_taken(self, id_: str) -> None:
         """Raise NameTaken when another supervisor has the name; names are unique in the whole tree."""
         slot = self._board.find(id_)
-        if slot is not None and self._board.get(slot, "parent") != self._identity.name:
+        if slot is not None and not self._is_mine(slot):
             self._refuse_bearer(slot)
 
     def _refuse_bearer(self, slot: int) -> None:
@@ -116,7 +129,10 @@ class ChildProcesses:
     # ---- processes ----
 
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
-        """Start a process for a child. Raises ActorError or OSError if no process or row can be had."""
+        """Start a process for a child.
+
+        Raises ActorError, NameTaken or OSError if no process or row can be had.
+        """
         spec = child.spec
         for module in spec.preload:
             _preload(module)
@@ -212,10 +228,15 @@ class ChildProcesses:
         )
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
-        """Write a child's state to the board, where any process can read it."""
+        """Write a child's state to the board, where any process can read it.
+
+        The row of a child that is down may belong to another supervisor by now; it is left as it is.
+        """
         slot = self.slot(child.spec.id, child.incarnation)
         if slot is None:
-            slot = self._row(child.spec.id)
+            slot = self._own_row(child.spec.id)
+        if slot is None:
+            return
         self._board.set_state(
             slot,
             state,
@@ -224,15 +245,24 @@ class ChildProcesses:
             retry_unix_s=retry_unix_s,
         )
 
+    def forget(self, id_: str) -> None:
+        """Free the row of a child, unless another supervisor has the name by now."""
+        slot = self._own_row(id_)
+        if slot is not None:
+            self._board.set_state(slot, ActorState.FREE, ready=0)
+
     # ---- inside ----
 
     def _row(self, name: str) -> int:
         """Return the row of a name; if there is none, claim one under a lock."""
-        slot = self._board.find(name)
-        is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
-        if slot is not None and is_mine:
+        slot = self._own_row(name)
+        if slot is not None:
             return slot
         return self._board.claim(name, self._identity.name, check=self._refuse_bearer)
+
+    def _own_row(self, name: str) -> int | None:
+        slot = self._board.find(name)
+        return slot if slot is not None and self._is_mine(slot) else None
 
     def _exited(self, id_: str, incarnation: int) -> None:
         held = self._held[id_, incarnation]

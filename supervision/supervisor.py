@@ -10,6 +10,7 @@ On restart the kernel has killed its children, and it starts them anew. As in OT
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from actors.actor import Actor, Sender, receives
@@ -40,7 +41,7 @@ from supervision.actions import (
 from supervision.child_processes import ChildProcesses, state_of
 from supervision.child_spec import LONGEST_S, ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
-from supervision.errors import SupervisionError
+from supervision.errors import NameTaken, SupervisionError
 from supervision.messages import (
     ChildCounts,
     ChildInfo,
@@ -141,6 +142,8 @@ class Supervisor(Actor):
         self._all_up: Future[None] = Future()
         self._all_down: Future[None] = Future()
         for id_, child in self._core.children.items():
+            with suppress(NameTaken):  # then its start fails, for this reason
+                self._processes.claim(id_)
             # Continue the numbers of an earlier supervisor, so that no two processes share an incarnation.
             known = self._processes.known(id_)
             child.issued, child.restarts, child.last_reason = known.issued, known.restarts, known.last_reason
@@ -221,16 +224,26 @@ class Supervisor(Actor):
             spec = parse(call.spec, ChildSpec)
             self._processes.refuse_taken(spec.id)
             return management.start_child(
-                self._core, spec, self._now_s(), issued=lambda: self._processes.known(spec.id).issued
+                self._core, spec, self._now_s(), issued=lambda: self._claimed(spec.id)
             )
 
         return await self._manage(str(call.spec.get("id", "")), act, self._when_started)
 
+    def _claimed(self, id_: str) -> int:
+        """Claim the row of a new child; returns the highest incarnation of the name so far."""
+        self._processes.claim(id_)
+        return self._processes.known(id_).issued
+
     @receives(RestartChild)
     async def restart_child(self, call: RestartChild, _: Sender) -> Managed:
-        return await self._manage(
-            call.id, lambda: management.restart_child(self._core, call.id, self._now_s()), self._when_started
-        )
+        def act() -> management.Outcome:
+            child = self._core.children.get(call.id)
+            if child is not None:
+                self._processes.refuse_taken(call.id)
+                self._continue_numbers(child)
+            return management.restart_child(self._core, call.id, self._now_s())
+
+        return await self._manage(call.id, act, self._when_started)
 
     @receives(TerminateChild)
     async def terminate_child(self, call: TerminateChild, _: Sender) -> Managed:
@@ -363,20 +376,24 @@ class Supervisor(Actor):
         """Start a process. If it cannot be forked, or the board is full, the start counts as failed."""
         self._deaths.pop(id_, None)
         self.still_working()  # hundreds of starts in one turn are work, not a hang
+        child = self._core.children[id_]
         try:
-            self._processes.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
-        except (ActorError, OSError) as error:
+            self._processes.spawn(child, incarnation, is_spare=is_spare)
+        except (ActorError, NameTaken, OSError) as error:
+            self._continue_numbers(child)
             ended = Ended(f"could not be started: {error}")
             self.after(0.0, lambda: self._exited(id_, incarnation, ended, Death()))
+
+    def _continue_numbers(self, child: Child) -> None:
+        """Have the next process of a child get a higher incarnation than any that had its name elsewhere."""
+        child.issued = max(child.issued, self._processes.known(child.spec.id).issued)
 
     def _answer_start(self, id_: str, ok: bool, reason: str) -> None:
         if id_ in self._starts:
             self._starts.pop(id_).succeed(self._managed(id_, ok=ok, reason=reason))
 
     def _forgotten(self, id_: str) -> None:
-        slot = self.board.find(id_)
-        if slot is not None:
-            self.board.set_state(slot, ActorState.FREE, ready=0)
+        self._processes.forget(id_)
         self._deaths.pop(id_, None)
 
     def _schedule_check(self) -> None:

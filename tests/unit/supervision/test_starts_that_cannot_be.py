@@ -9,8 +9,8 @@ import pytest
 from actors.board import SLOTS, ActorState
 from actors.errors import ChildNotStarted
 from supervision.child_spec import Retirement
-from supervision.messages import start_child
-from tests.conformance.world import BenchWorld, Ping, child
+from supervision.messages import DeleteChild, RestartChild, TerminateChild, start_child
+from tests.conformance.world import BenchWorld, Ping, below, child
 
 
 @pytest.fixture
@@ -79,3 +79,48 @@ def test_the_name_of_an_actor_that_lives_on_another_host_is_not_taken_from_it(wo
     assert "already_started: the name 'b' belongs to a child of 'machine-elsewhere'" in refused.reason
     board.set_state(slot, ActorState.STOPPED)
     assert world.call(start_child(child("b"))).incarnation == 8, "its host was lost"
+
+
+def take_over(world: BenchWorld, **left: Any) -> None:
+    """Two supervisors, `left` and `right`; `x` is terminated under the one and started under the other."""
+    world.grow(below("left", child("x"), child("y"), **left), below("right"))
+    assert world.call(TerminateChild(id="x"), "left").ok
+    assert world.call(start_child(child("x")), "right").ok
+
+
+def test_a_name_that_another_supervisor_has_now_costs_the_first_one_nothing(world: BenchWorld) -> None:
+    take_over(world)
+    world.end_and_await_next("y", "kill")
+    assert world.lives("left", "right", "x") == (1, 1, 2)
+    assert world.row("x").parent == "right"
+    assert world.is_up("x")
+    assert world.which("left")["x"].state == "undefined"
+
+
+def test_a_supervisor_that_forgets_a_name_leaves_the_row_of_the_one_that_has_it(world: BenchWorld) -> None:
+    take_over(world)
+    assert world.call(DeleteChild(id="x"), "left").ok
+    assert world.call(Ping(), "x") == Ping()
+    assert world.is_up("x")
+
+
+def test_a_name_is_started_again_only_where_it_runs(world: BenchWorld) -> None:
+    take_over(world)
+    refused = world.call(RestartChild(id="x"), "left")
+    assert not refused.ok
+    assert "already_started: the name 'x' belongs to a child of 'right'" in refused.reason
+    assert world.call(TerminateChild(id="x"), "right").ok
+    assert world.call(RestartChild(id="x"), "left").incarnation == 3, "no two processes share a number"
+    refused = world.call(RestartChild(id="x"), "right")
+    assert "already_started: the name 'x' belongs to a child of 'left'" in refused.reason
+    assert world.is_up("x")
+
+
+def test_a_restarted_supervisor_does_not_take_a_name_from_another(world: BenchWorld) -> None:
+    take_over(world, ordered=False)
+    world.kill("left")
+    world.until(lambda: bool(world.reported("child_terminated", "left")), "left has tried to start x")
+    _, why = world.reported("child_terminated", "left")[0]
+    assert why.startswith("could not be started: already_started: the name 'x' belongs to a child of 'right'")
+    assert world.lives("x", "left", "right") == (2, 2, 1)
+    assert world.call(Ping(), "x") == Ping()
