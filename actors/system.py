@@ -29,6 +29,7 @@ from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.last_words import last_words
+from actors.lateness import Lateness
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_process
 from actors.system_messages import Stop
@@ -128,6 +129,7 @@ class ActorSystem:
         self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
         self._pidfd = -1
         self._admin_pidfd = -1
+        self._lateness = Lateness()
         self._thespian: Any = None
         try:
             self._start(mail_dir, start_deadline_s)
@@ -180,7 +182,9 @@ class ActorSystem:
         """Wait at most `timeout_s` for the root's process to end; True once it has, with all processes
         below.
         """
+        due_s = time.monotonic() + timeout_s
         is_over = self._pidfd < 0 or has_ended(self._pidfd, timeout_s)
+        self._lateness.note(due_s, time.monotonic())
         if is_over and not self._is_killed:
             self._mark_ended()
         return is_over
@@ -206,8 +210,13 @@ class ActorSystem:
                 raise NotReady(f"not ready within {deadline_s:g} s: {states}")
 
     def root_beat_age_s(self) -> float:
-        """Seconds since the root's last beat. No supervisor watches the root, so its launcher must."""
-        return self.board.vitals(self._slot).beat_age_s or 0.0
+        """Seconds since the root's last beat. No supervisor watches the root, so its launcher must.
+
+        If this process woke late from `wait`, it was suspended, and the root probably with it: then the
+        seconds count from that moment.
+        """
+        age_s = self.board.vitals(self._slot).beat_age_s or 0.0
+        return min(age_s, self._lateness.since_s(time.monotonic()))
 
     def verdict(self) -> str:
         """Why the root ended, as the board says; empty when it ended normally."""

@@ -18,6 +18,7 @@ from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
 from actors.future import Future
+from actors.lateness import Lateness
 from actors.process import EXIT_SHUTDOWN, is_running, kill_process
 from actors.system_messages import ChildReady, Preempted, Stop, UsedUp
 from actors.thespian_host import leave_last_words
@@ -42,6 +43,7 @@ from supervision.child_processes import ChildProcesses, state_of
 from supervision.child_spec import LONGEST_S, ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
 from supervision.errors import NameTaken, SupervisionError
+from supervision.hang import HangCheck
 from supervision.messages import (
     ChildCounts,
     ChildInfo,
@@ -66,6 +68,10 @@ STARTING_CHECK_S = 0.25
 USES_CHECK_S = 1.0
 """How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the
 limit may have been changed since its start."""
+
+CHECKS_PER_DEADLINE = 4
+"""How often at least a running child is checked within its hang deadline. A supervisor that was suspended
+notices it by a check that comes late, so one must be due before a healthy child counts as hung."""
 
 SOONEST_CHECK_S = 0.005
 
@@ -139,6 +145,7 @@ class Supervisor(Actor):
         self._starts: dict[str, Future[Managed]] = {}
         self._ends: dict[str, list[Future[Managed]]] = {}
         self._check_at_s = math.inf
+        self._lateness = Lateness()
         self._all_up: Future[None] = Future()
         self._all_down: Future[None] = Future()
         for id_, child in self._core.children.items():
@@ -209,12 +216,15 @@ class Supervisor(Actor):
         self._carry_out(self._core.tick(self._now_s()))
 
     def _check_running(self, id_: str, child: Child) -> None:
-        why = self._processes.check_hang(child).why
+        why = self._check_hang(child).why
         if why:
             self._carry_out(self._core.hung(id_, child.incarnation, why))
         if child.spec.retirement.max_uses or self._core.outage.is_on:
             uses = self._processes.uses(id_, child.incarnation)
             self._carry_out(self._core.used(id_, child.incarnation, uses, self._now_s()))
+
+    def _check_hang(self, child: Child) -> HangCheck:
+        return self._processes.check_hang(child, self._lateness.since_s(self._now_s()))
 
     # ---- management ----
 
@@ -415,6 +425,7 @@ class Supervisor(Actor):
             self.after(check_at_s - now_s, lambda: self._check_if_due(check_at_s))
 
     def _check_if_due(self, check_at_s: float) -> None:
+        self._lateness.note(check_at_s, self._now_s())
         if check_at_s == self._check_at_s:  # else an event has set another moment meanwhile
             self._check()
 
@@ -425,7 +436,8 @@ class Supervisor(Actor):
             if child.status is Status.STARTING or child.spare is not None:
                 moments.append(now_s + STARTING_CHECK_S)
             elif child.status is Status.RUNNING and not child.is_killed:
-                moments.append(now_s + self._processes.check_hang(child).again_in_s)
+                often_s = child.spec.hang_deadline_s / CHECKS_PER_DEADLINE
+                moments.append(now_s + min(often_s, self._check_hang(child).again_in_s))
                 if child.spec.retirement.max_uses or self._core.outage.is_on:
                     moments.append(now_s + USES_CHECK_S)
         return min(moments)

@@ -13,6 +13,7 @@ import pytest
 from actors.actor import Stop
 from actors.board import ActorState
 from actors.errors import ActorDied
+from actors.lateness import LATE_S
 from actors.process import is_alive
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
 from tests.fault.actors_under_test import (
@@ -195,6 +196,34 @@ def test_a_hung_actor_is_killed_and_back_within_its_hang_deadline_and_a_second(
     took_s = time.monotonic() - started
     assert f"killed: hung: {words}" in new.last_reason
     assert HANG_S - 0.3 < took_s < HANG_S + 1.0 + scheduling_slack_s()
+
+
+def test_a_run_that_was_suspended_goes_on_with_the_same_processes(tree: Running) -> None:
+    before = [row for row in tree.system.board.rows() if row.pid]
+    for row in before:
+        os.kill(row.pid, signal.SIGSTOP)
+    time.sleep(HANG_S + 2.0)
+    for row in before:
+        os.kill(row.pid, signal.SIGCONT)
+        if row.name == "root":
+            time.sleep(0.5)  # it finds every child silent
+    time.sleep(HANG_S)
+    after = [row for row in tree.system.board.rows() if row.pid]
+    assert [(row.name, row.pid) for row in after] == [(row.name, row.pid) for row in before]
+    assert tree.probe.ask("crowd-9", Echo(text="here")) == Echo(text="here")
+
+
+def test_a_launcher_that_was_suspended_itself_does_not_take_the_root_for_hung(
+    tree: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tree.row("root")
+    os.kill(root.pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    assert tree.system.root_beat_age_s() >= 0.5
+    monkeypatch.setattr("actors.system.has_ended", lambda _, timeout_s: time.sleep(timeout_s + 2 * LATE_S))
+    tree.system.wait(0.0)
+    assert tree.system.root_beat_age_s() < 0.5, "the silence counts from here"
+    os.kill(root.pid, signal.SIGCONT)
 
 
 def scheduling_slack_s() -> float:

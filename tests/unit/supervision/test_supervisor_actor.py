@@ -4,7 +4,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from actors.actor import Stop
 from actors.board import ActorState, Vitals
 from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
+from actors.system_messages import Preempted
 from actors.testing import InMemoryChild, InMemorySystem
 from supervision import reports, supervisor
 from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, Retirement, SupervisorFlags
@@ -69,7 +69,7 @@ class Tree:
         for name in names:
             slot = self.bench.board.find(name)
             assert slot is not None
-            self.bench.board.set(slot, ready=1, beat_ns=time.monotonic_ns())
+            self.bench.board.set(slot, ready=1, beat_ns=self.bench.board.now_ns())
             self.bench.advance(0.5)
 
 
@@ -240,6 +240,41 @@ def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: InMe
     assert why.startswith("killed: hung: in Work for 10.")
     for word in ("hang_deadline_s=10", "in_thread", "still_working()"):
         assert word in why
+
+
+def test_a_run_that_was_frozen_kills_no_healthy_child_when_it_goes_on(bench: InMemorySystem) -> None:
+    tree = Tree(bench, child("a"), child("busy"))
+    tree.get_ready("a", "busy")
+    busy = bench.board.find("busy")
+    assert busy is not None
+    bench.board.set(busy, busy_since_ns=bench.board.now_ns(), handler="Work")
+    bench.clock.advance(3600.0)  # nobody had a turn
+    bench.tell("sup", Preempted(incarnation=0))  # what is read first in that turn does not hide the lateness
+    bench.turn("sup")
+    tree.get_ready("a", "busy")
+    bench.advance(1.0)
+    assert not any(process.was_killed for process in tree.runtime.spawned)
+
+
+def test_a_child_that_hangs_after_a_freeze_is_found_within_its_deadline(bench: InMemorySystem) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    bench.clock.advance(3600.0)
+    bench.advance(9.0)
+    assert not tree.process("a").was_killed
+    bench.advance(2.0)
+    assert tree.process("a").was_killed
+
+
+@pytest.mark.parametrize("frozen_s", [6.0, 9.0, 9.9])
+def test_a_freeze_that_ends_right_before_a_check_is_noticed_as_well(
+    bench: InMemorySystem, frozen_s: float
+) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    bench.clock.advance(frozen_s)
+    bench.advance(4.9)  # the child beats after half its deadline
+    assert not tree.process("a").was_killed
 
 
 BROKEN_MODULES = {
