@@ -74,15 +74,18 @@ def preempt(child: Child) -> bool:
 
 
 def promote(child: Child, now_s: float, draw: float) -> list[Action]:
-    """Make the ready spare the child's process, and have the old process retire."""
+    """Make the ready spare the child's process, and have the old process retire, unless it was killed."""
     if child.spare is None or child.spare.is_killed:
         return []
-    old, child.incarnation = child.incarnation, child.spare.incarnation
-    child.spare, child.uses = None, 0
-    child.retiring = SideProcess(old, now_s + child.spec.shutdown_s)
+    old = SideProcess(child.incarnation, now_s + child.spec.shutdown_s, is_killed=child.is_killed)
+    child.incarnation, child.spare, child.retiring = child.spare.incarnation, None, old
+    child.uses, child.is_killed, child.is_hung = 0, False, False
     child.since_s = now_s
     child.retire_at_s = retire_at_s(child.spec.retirement, now_s, draw)
-    return [Promote(child.spec.id, child.incarnation), AskToStop(child.spec.id, old, finish=True)]
+    taken_over = Promote(child.spec.id, child.incarnation)
+    if old.is_killed:
+        return [taken_over]
+    return [taken_over, AskToStop(child.spec.id, old.incarnation, finish=True)]
 
 
 def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:

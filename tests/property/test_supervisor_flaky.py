@@ -88,6 +88,7 @@ class FlakyPool(RuleBasedStateMachine):
         self.now_s = 1000.0
         self.alive: dict[tuple[str, int], bool] = {}
         """Whether each process was told or killed."""
+        self.killed: set[tuple[str, int]] = set()
         self.issued: dict[str, int] = {}
         self.waiting: set[str] = set()
         self.finish: Finish | None = None
@@ -116,6 +117,16 @@ class FlakyPool(RuleBasedStateMachine):
     def a_process_hangs(self, data: st.DataObject) -> None:
         id_, incarnation = data.draw(st.sampled_from(sorted(self.alive)))
         self.take(self.core.hung(id_, incarnation, "no beat"))
+
+    @precondition(lambda self: hasattr(self, "core") and self.spared())
+    @rule(data=st.data())
+    def a_spare_is_ready_after_its_child_hung(self, data: st.DataObject) -> None:
+        id_ = data.draw(st.sampled_from(self.spared()))
+        child = self.core.children[id_]
+        assert child.spare is not None
+        spare = child.spare.incarnation
+        self.take(self.core.hung(id_, child.incarnation, "no beat"))
+        self.take(self.core.ready(id_, spare, self.now_s))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), uses=st.integers(0, 5))
@@ -186,6 +197,11 @@ class FlakyPool(RuleBasedStateMachine):
         assert believed == set(self.alive)
 
     @invariant()
+    def what_counts_as_killed_was_killed(self) -> None:
+        for id_, child in self.core.children.items():
+            assert not child.is_killed or (id_, child.incarnation) in self.killed
+
+    @invariant()
     def no_death_here_is_the_supervisors(self) -> None:
         assert self.core.restarts == ()
         assert self.core.finishing is None or self.core.finishing.normal
@@ -200,6 +216,8 @@ class FlakyPool(RuleBasedStateMachine):
                 case AskToStop(id_, incarnation) | Kill(id_, incarnation):
                     assert (id_, incarnation) in self.alive
                     self.alive[id_, incarnation] = True
+                    if isinstance(action, Kill):
+                        self.killed.add((id_, incarnation))
                 case Promote(id_, incarnation):
                     assert self.core.children[id_].incarnation == incarnation
                 case Answer(id_):
@@ -221,6 +239,10 @@ class FlakyPool(RuleBasedStateMachine):
     def end(self, process: tuple[str, int], ended: Ended) -> None:
         del self.alive[process]
         self.take(self.core.exited(*process, ended, self.now_s))
+
+    def spared(self) -> list[str]:
+        """The children whose spares start."""
+        return [id_ for id_, child in self.core.children.items() if child.spare is not None]
 
     def called(self, id_: str, outcome: management.Outcome) -> None:
         actions, refusal = outcome

@@ -327,6 +327,15 @@ def test_a_spare_that_is_ready_takes_over_and_the_old_one_gets_its_time_to_stop(
     assert pool["a"].restarts == 0
 
 
+def test_a_spare_that_takes_over_from_a_hung_process_is_supervised_like_any_other() -> None:
+    pool = spared()
+    assert pool.core.hung("a", 1, "no beat") == [Kill("a", 1, "no beat")]
+    assert pool.ready(incarnation=2) == [Promote("a", 2)], "nothing is said to the killed process"
+    assert pool.pass_(5.0) == [], "nor is it killed again"
+    assert pool.exit(incarnation=1, ended=SIGKILL) == []
+    assert pool.core.hung("a", 2, "no beat") == [Kill("a", 2, "no beat")]
+
+
 def test_a_spare_that_fails_costs_nothing_and_is_tried_again_later() -> None:
     pool = spared()
     actions = pool.exit(incarnation=2, ended=CRASH)
