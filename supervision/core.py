@@ -43,7 +43,7 @@ from supervision.child_spec import (
     check_fits,
     check_unique_ids,
 )
-from supervision.circuit_breaker import Circuit, CircuitState
+from supervision.circuit_breaker import CircuitState
 from supervision.outage import Outage
 
 
@@ -239,7 +239,7 @@ class SupervisorCore:
         if self.flags.max_failing >= 1:
             return False
         self.outage.note(child.spec.id, child.last_reason, now_s)
-        return self.outage.is_on or self.outage.begins(len(self.children), self.flags.max_failing)
+        return self.outage.is_on or self.outage.begins(self.children, self.flags.max_failing, now_s)
 
     def _failed_in_outage(self, child: Child, report: Report, now_s: float) -> list[Action]:
         """Have the canary tried again and the others wait. Reports only the beginning of the outage."""
@@ -247,22 +247,25 @@ class SupervisorCore:
         reports: list[Action] = []
         if not self.outage.is_on:
             reports = [report, self.outage.begin(child.spec.id, len(self.children), now_s)]
-            self.restarts = ()
             for other in self._down_by_outage():
-                other.circuit, other.start_at_s = Circuit(), math.inf
+                other.start_at_s = math.inf
         is_canary = child.spec.id == self.outage.canary
         wait_s = backoff_s(child.spec.backoff, child.failures_in_row, self.draw()) if is_canary else math.inf
         child.start_at_s = now_s + wait_s
         return reports
 
     def _outage_over(self, now_s: float) -> list[Action]:
+        is_switched_off = self.outage.is_on and self.flags.max_failing >= 1
         survivor = self.outage.survivor(self.children, now_s)
-        if not survivor:
+        if not survivor and not is_switched_off:
             self._replace_canary(now_s)
             return []
         for other in self._down_by_outage():
             other.failures_in_row = 1
-            other.start_at_s = now_s + backoff_s(other.spec.backoff, 1, self.draw())
+            start_at_s = now_s + backoff_s(other.spec.backoff, 1, self.draw())
+            other.start_at_s = (
+                max(start_at_s, other.circuit.open_until_s) if other.is_quarantined else start_at_s
+            )
         return [self.outage.end(survivor, now_s)]
 
     def _replace_canary(self, now_s: float) -> None:

@@ -8,6 +8,9 @@ quarantined.
 
 A child may be ready at once although the machine that it uses takes minutes to come up. So a child counts as
 staying up when it has been used, or has run for `healthy_s` of its breaker.
+
+Children that fail one after the other, each after some work, are not an outage: a child that stays up again
+does not count as failed, and what ran before an outage does not end it. Failures before an outage stay spent.
 """
 
 import math
@@ -50,9 +53,19 @@ class Outage:
                 child: (at_s, why) for child, (at_s, why) in self.failed.items() if now_s - at_s <= WITHIN_S
             }
 
-    def begins(self, num_children: int, share: float) -> bool:
-        """Whether an outage begins: none lasts now, and more than ``share`` of the children have failed."""
-        return not self.is_on and len(self.failed) >= FEWEST and len(self.failed) > share * num_children
+    def begins(self, children: Mapping[str, Child], share: float, now_s: float) -> bool:
+        """Whether an outage begins: none lasts now, and more than ``share`` of the children are failing.
+
+        Those that are gone, or stay up again, are no longer counted.
+        """
+        if self.is_on:
+            return False
+        self.failed = {
+            id_: noted
+            for id_, noted in self.failed.items()
+            if id_ in children and now_s < _stays_up_at_s(children[id_], -math.inf)
+        }
+        return len(self.failed) >= FEWEST and len(self.failed) > share * len(children)
 
     def begin(self, canary: str, num_children: int, now_s: float) -> Report:
         """Begin the outage: from now on ``canary`` is tried for the others. Returns the report."""
@@ -65,20 +78,23 @@ class Outage:
 
     def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
         """The id of a child that has failed in the outage and has stayed up since; empty if there is none."""
-        if not self.is_on:
-            return ""
-        return next((id_ for id_ in self.failed if now_s >= _stays_up_at_s(children.get(id_))), "")
+        return next((id_ for id_, at_s in self._stay_up_at_s(children).items() if now_s >= at_s), "")
 
     def wake_s(self, children: Mapping[str, Child]) -> float:
         """The moment at which `survivor` may find a child, even if nothing happens."""
-        if not self.is_on:
-            return math.inf
-        return min((_stays_up_at_s(children.get(id_)) for id_ in self.failed), default=math.inf)
+        return min(self._stay_up_at_s(children).values(), default=math.inf)
+
+    def _stay_up_at_s(self, children: Mapping[str, Child]) -> dict[str, float]:
+        """The moments from which the children that failed show that the outage is over; empty without one."""
+        failed = (id_ for id_ in self.failed if self.is_on and id_ in children)
+        return {id_: _stays_up_at_s(children[id_], self.began_s) for id_ in failed}
 
     def end(self, survivor: str, now_s: float) -> Report:
-        """End the outage: every child is tried again."""
-        lasted_s = now_s - self.began_s
+        """End the outage: every child is tried again. Without a survivor, outages have been switched off."""
+        lasted_s, canary = now_s - self.began_s, self.canary
         self.failed, self.canary = {}, ""
+        if not survivor:
+            return Report("outage_over", f"after {lasted_s:.0f} s, because max_failing was set to 1", canary)
         return Report("outage_over", f"{survivor} stays up again after {lasted_s:.0f} s", survivor)
 
 
@@ -94,11 +110,14 @@ def _without_numbers(reason: str) -> str:
     return re.sub(r"\d+", "#", reason)
 
 
-def _stays_up_at_s(child: Child | None) -> float:
-    """The moment from which a child counts as staying up; infinity for a child that does not run."""
-    if child is None or child.status is not Status.RUNNING:
+def _stays_up_at_s(child: Child, from_s: float) -> float:
+    """The moment from which a child counts as staying up; infinity for a child that does not run.
+
+    from_s   what a process did before this moment does not count
+    """
+    if child.status is not Status.RUNNING:
         return math.inf
-    if child.uses:
+    if child.uses and child.since_s >= from_s:
         return child.since_s
     breaker = child.spec.breaker
-    return child.since_s + (STAYS_UP_S if breaker is None else breaker.healthy_s)
+    return max(child.since_s, from_s) + (STAYS_UP_S if breaker is None else breaker.healthy_s)

@@ -1,6 +1,7 @@
 """Most of a pool fails at once: one event with one cause, one child that is tried for all the others."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,6 +164,103 @@ def test_failures_that_are_not_close_together_are_each_childs_own() -> None:
         pool.pass_(WITHIN_S / 2)
     assert pool.reports("outage") == []
     assert len(pool.reports("child_terminated")) == 5
+
+
+def restart_and_use(pool: Pool, *names: str) -> None:
+    """Each of them is restarted, and used once."""
+    for name in names:
+        pool.pass_(max(0.0, pool[name].start_at_s - pool.now_s))
+        incarnation = pool[name].incarnation
+        pool.log += pool.core.ready(name, incarnation, pool.now_s)
+        pool.log += pool.core.used(name, incarnation, 1, pool.now_s)
+
+
+def test_children_that_work_between_their_failures_are_no_outage_and_spend_their_budgets() -> None:
+    pool = Pool()
+    for _ in range(2):
+        for name in "abcde":
+            pool.fail(name)
+            restart_and_use(pool, name)
+    assert pool.reports("outage") == []
+    assert [len(pool[name].circuit.failures) for name in "abcde"] == [2] * 5
+
+
+def test_outages_that_come_and_go_do_not_keep_broken_children_alive_for_ever() -> None:
+    pool = Pool()
+    for _ in range(20):
+        pool.fail(*(name for name in NAMES if pool[name].status is Status.RUNNING))
+        canary = pool.core.outage.canary
+        restart_and_use(pool, *([canary] if canary else []))
+        waiting = [name for name in NAMES if pool[name].status is Status.DOWN]
+        restart_and_use(pool, *(name for name in waiting if not pool[name].is_quarantined))
+        if pool.core.finishing is not None:
+            return
+    raise AssertionError("the pool has not given up")
+
+
+def test_what_a_process_did_before_the_outage_does_not_end_it() -> None:
+    pool = Pool()
+    pool.fail("a")
+    pool.pass_(1.0)
+    pool.core.ready("a", 2, pool.now_s)
+    pool.pass_(1.0)
+    pool.fail(*"bcde")
+    pool.log += pool.core.used("a", 2, 1, pool.now_s)
+    assert pool.reports("outage_over") == []
+    pool.pass_(HEALTHY_S - 0.1)
+    assert pool.reports("outage_over") == []
+    pool.pass_(0.2)
+    assert [over.offender for over in pool.reports("outage_over")] == ["a"], "it has run all the time"
+
+
+def test_failures_from_before_an_outage_stay_spent() -> None:
+    pool = Pool()
+    pool.fail("a")
+    pool.pass_(1.0)
+    pool.core.ready("a", 2, pool.now_s)
+    pool.pass_(WITHIN_S)
+    pool.fail("a", *"bcde")
+    assert len(pool.reports("outage")) == 1
+    assert len(pool["a"].circuit.failures) == 2
+
+
+def test_a_child_that_is_gone_counts_as_none_that_failed() -> None:
+    flags = SupervisorFlags(dynamic=True, ordered=False, max_failing=0.5, max_restarts=100)
+    core = SupervisorCore(flags, (), draw=lambda: 0.5)
+    for name in "abcde":
+        management.start_child(core, ChildSpec(id=name, actor="module:Class"), 0.0)
+        core.ready(name, 1, 0.0)
+    for name in "ab":
+        core.exited(name, 1, GONE, 1.0)
+        management.terminate_child(core, name, 1.0)
+        core.exited(name, 2, GONE, 1.0)
+    core.exited("c", 1, GONE, 2.0)
+    assert not core.outage.is_on
+
+
+def test_an_outage_ends_when_outages_are_switched_off() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    actions, _ = management.update_flags(pool.core, replace(pool.core.flags, max_failing=1.0), pool.now_s)
+    pool.log += actions
+    (over,) = pool.reports("outage_over")
+    assert over.reason == "after 0 s, because max_failing was set to 1"
+    pool.pass_(1.0)
+    assert [pool[name].status for name in "abcde"] == [Status.STARTING] * 5
+
+
+def test_a_quarantine_from_before_an_outage_is_kept_after_it() -> None:
+    pool = Pool()
+    for _ in range(2):
+        pool.fail("a")
+        restart_and_use(pool, "a")
+    pool.fail("a")
+    until_s = pool["a"].start_at_s
+    assert pool["a"].is_quarantined
+    pool.fail(*"bcde")
+    assert pool["a"].start_at_s == math.inf
+    restart_and_use(pool, pool.core.outage.canary)
+    assert pool["a"].start_at_s == until_s
 
 
 def test_two_children_have_nothing_to_say_of_a_pool() -> None:
