@@ -506,8 +506,8 @@ class Supervisor(Actor):
     def _finish(self, finish: Finish) -> None:
         self._write_reports()
         self._publish()
-        self._all_down.succeed(None)
-        if self.is_stopping:
+        if self.is_stopping and finish.normal:
+            self._all_down.succeed(None)
             return  # on_stop has waited for this; the actor ends normally
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
         verdict = "done" if finish.normal else "gave up"

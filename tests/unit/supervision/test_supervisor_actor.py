@@ -201,6 +201,23 @@ def test_giving_up_it_says_why_and_exits_as_shutdown(bench: InMemorySystem, tmp_
     assert last_words(tmp_path, "sup", 1).startswith("gave up: child 'a' failed once more (SIGKILL)")
 
 
+def test_giving_up_is_no_success_though_it_is_told_to_stop_meanwhile(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    tree = Tree(bench, child("slow"), child("a"), flags=SupervisorFlags(max_restarts=0))
+    tree.get_ready("slow", "a")
+    tree.process("a").end(-9)
+    bench.settle()
+    bench.tell("sup", Stop())
+    bench.settle()
+    assert tree.runtime.exit_code is None, "it waits for its other child"
+    tree.process("slow").end(0)
+    bench.settle()
+    assert tree.runtime.exit_code == EXIT_SHUTDOWN
+    assert tree.row("sup").last_reason.startswith("gave up: child 'a' failed once more (SIGKILL)")
+    assert last_words(tmp_path, "sup", 1).startswith("gave up: child 'a' failed once more (SIGKILL)")
+
+
 def test_done_it_exits_normally_and_leaves_no_crash_file(bench: InMemorySystem, tmp_path: Path) -> None:
     job = ChildSpec(id="job", actor="module:Class", restart=Restart.TRANSIENT, significant=True)
     tree = Tree(bench, job, flags=SupervisorFlags(auto_shutdown=AutoShutdown.ANY_SIGNIFICANT))
