@@ -446,14 +446,23 @@ class SupervisorCore:
     def _stops(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for child in reversed(self.children.values()):
-            if self.flags.ordered and child.status is Status.STOPPING:
+            is_waited_for = self.flags.ordered and not self._stops_alone(child)
+            if is_waited_for and child.status is Status.STOPPING:
                 break  # one after the other
             if child.target is Target.UP or child.status not in (Status.STARTING, Status.RUNNING):
                 continue
             actions.append(self._stop_one(child, now_s))
-            if self.flags.ordered:
+            if is_waited_for:
                 break
         return actions
+
+    def _stops_alone(self, child: Child) -> bool:
+        """Whether no sibling waits for the end of this child.
+
+        An independent child may take long to stop, and may need a sibling for it that has just failed.
+        """
+        is_joint = self.flags.strategy is Strategy.ONE_FOR_ALL and child.target is Target.RESTART
+        return child.spec.independent and self.finishing is None and not is_joint
 
     def _stop_one(self, child: Child, now_s: float) -> Action:
         may_end_by_itself = child.status is Status.RUNNING and child.spec.shutdown_s > 0
@@ -482,9 +491,12 @@ class SupervisorCore:
         if self.finishing is not None:
             return
         is_joint = self.flags.strategy is not Strategy.ONE_FOR_ONE
-        if is_joint and any(c.status is Status.STOPPING for c in self.children.values()):
+        stopping = (c for c in self.children.values() if c.status is Status.STOPPING)
+        if is_joint and not all(self._stops_alone(c) for c in stopping):
             return  # siblings that are restarted together are all down before the first starts
         for child in self.children.values():
+            if is_joint and child.target is Target.RESTART:
+                return  # it stops alone, and those after it start after it
             if child.target is not Target.UP:
                 continue
             if child.status is Status.DOWN:

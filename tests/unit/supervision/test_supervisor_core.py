@@ -311,6 +311,55 @@ def test_an_independent_child_that_ends_meanwhile_starts_in_its_turn() -> None:
     assert tree.ready("a") == ["start b"]
 
 
+def store_curator_and(last: ChildSpec, strategy: Strategy = Strategy.REST_FOR_ONE) -> Tree:
+    return Tree("store", "curator", last, strategy=strategy, max_restarts=10).up()
+
+
+def test_an_independent_child_that_is_preempted_does_not_hold_up_the_sibling_it_needs() -> None:
+    tree = store_curator_and(child("trainer", independent=True, shutdown_s=20.0))
+    tree.take(tree.core.preempted("trainer", 1, tree.now_s))
+    assert tree.look() == ["stop trainer"]
+    assert tree.exit("store") == ["stop curator"]
+    assert tree.exit("curator", normal=True) == ["start store"]
+    assert tree.ready("store") == ["start curator"]
+    assert tree.ready("curator") == []
+    assert tree.exit("trainer", normal=True) == ["start trainer"]
+
+
+def test_an_independent_child_that_is_terminated_does_not_hold_up_its_siblings() -> None:
+    tree = store_curator_and(child("pool", independent=True, shutdown_s=60.0))
+    tree.take(management.terminate_child(tree.core, "pool", tree.now_s)[0])
+    assert tree.look() == ["stop pool"]
+    assert tree.exit("store") == ["stop curator"]
+    assert tree.exit("curator", normal=True) == ["start store"]
+
+
+def test_those_after_an_independent_child_that_is_preempted_start_after_it() -> None:
+    tree = Tree("a", child("b", independent=True), "c", strategy=Strategy.REST_FOR_ONE, max_restarts=10).up()
+    tree.take(tree.core.preempted("b", 1, tree.now_s))
+    assert tree.look() == ["stop c"]
+    assert tree.exit("c", normal=True) == ["stop b"]
+    assert tree.exit("a") == ["start a"]
+    assert tree.ready("a") == []
+    assert tree.exit("b", normal=True) == ["start b"]
+    assert tree.ready("b") == ["start c"]
+
+
+def test_with_one_for_all_an_independent_child_that_is_preempted_is_waited_for() -> None:
+    tree = store_curator_and(child("trainer", independent=True), Strategy.ONE_FOR_ALL)
+    tree.take(tree.core.preempted("trainer", 1, tree.now_s))
+    assert tree.look() == ["stop trainer"]
+    assert tree.exit("trainer", normal=True) == ["stop curator"]
+    assert tree.exit("curator", normal=True) == ["stop store"]
+    assert tree.exit("store", normal=True) == ["start store"]
+
+
+def test_at_the_end_an_independent_child_is_stopped_in_its_turn() -> None:
+    tree = store_curator_and(child("trainer", independent=True))
+    assert tree.stop() == ["stop trainer"]
+    assert tree.exit("trainer", normal=True) == ["stop curator"]
+
+
 def test_the_failure_of_an_independent_child_takes_along_those_that_depend_on_it() -> None:
     tree = Tree("a", child("b", independent=True), "c", strategy=Strategy.REST_FOR_ONE).up()
     assert tree.exit("b") == ["stop c"]
