@@ -135,7 +135,9 @@ class Retirement:
     jitter: float = 0.1
     """Share of max_age_s that is drawn at random, so that a pool does not retire all at once."""
     warm_spare: bool = False
-    """Start the replacement first, and end the old process when the new one is ready. Needs room for both."""
+    """Start the replacement first, and end the old process when the new one is ready. Needs room for both.
+
+    A supervisor cannot have one: the names of its children exist only once."""
 
     def __post_init__(self) -> None:
         _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
@@ -205,6 +207,14 @@ class ChildSpec:
         _check_time(f"{who}hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
         most = f"at least 0 and at most {LONGEST_S:g}"
         _check(f"{who}probe_every_s", self.probe_every_s, 0 <= self.probe_every_s <= LONGEST_S, most)
+        self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        if self.type is ChildType.SUPERVISOR and self.retirement.warm_spare:
+            raise InvalidChildSpec(
+                f"child {self.id!r}: a supervisor has no warm spare, because each of its children "
+                "has one name for one process; set retirement.warm_spare of the children, or leave it out"
+            )
         if self.restart is Restart.TEMPORARY and self.retirement != Retirement():
             raise InvalidChildSpec(
                 f"child {self.id!r}: a temporary child is never started again, so it cannot be replaced; "
