@@ -187,6 +187,7 @@ class Supervisor(Actor):
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)
         self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
+        self._answer_ends()  # before another call of this turn starts the child again
 
     def _start_after(self, orphans: set[tuple[int, int]], give_up_s: float) -> None:
         """Start the children when those of an earlier supervisor have ended, so that no child runs twice.

@@ -21,6 +21,7 @@ from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, 
 from supervision.messages import (
     ANSWER_ROOM_S,
     MANAGEMENT_DEADLINE_S,
+    RestartChild,
     StartChild,
     TerminateChild,
     start_child,
@@ -339,6 +340,21 @@ def test_a_child_that_starts_slowly_is_waited_for(bench: InMemorySystem) -> None
     bench.advance(20.0)
     tree.get_ready("b")
     assert asked.result().ok
+
+
+def test_a_termination_is_answered_though_the_child_is_started_again_in_the_same_turn(
+    bench: InMemorySystem,
+) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    terminated = bench.ask("sup", TerminateChild(id="a"))
+    bench.settle()
+    tree.process("a").end(0)
+    restarted = bench.ask("sup", RestartChild(id="a"))
+    bench.settle()
+    tree.get_ready("a")
+    assert terminated.result().ok
+    assert restarted.result().incarnation == 2
 
 
 def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
