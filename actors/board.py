@@ -574,16 +574,17 @@ class Board:
             if slot is None:
                 slot = self._unused_slot()
             if slot is None:
-                slot = self._emptied_slot()
+                slot = self._emptied_slot(parent)
             if slot is None:
                 raise ActorError(
                     f"the board holds {self.slots} actors and is full, so {name!r} cannot start; "
                     "start fewer, or start the system with more rows"
                 )
             is_known = self.get(slot, "name") == name
-            if is_known and self.get(slot, "parent") != parent:
+            is_same = is_known and self.get(slot, "parent") == parent
+            if is_known and not is_same:
                 check(slot)
-            if not is_known or self.get(slot, "parent") != parent:
+            if not is_same or self.state(slot) is ActorState.FREE:  # a free row may go to another name
                 state = STATES.index(ActorState.STARTING)
                 self._set(slot, {"state": state, "name": name, "parent": parent, "pid": 0})
                 self._note_name(slot)
@@ -597,16 +598,18 @@ class Board:
             used = 0
         return next((slot for slot in range(used, self.slots) if not self._name_at(slot)[0]), None)
 
-    def _emptied_slot(self) -> int | None:
+    def _emptied_slot(self, parent: str) -> int | None:
         """A slot whose actor ended and was forgotten, cleared except for its incarnation.
 
-        Each search begins after the slot that the last one found, so that a full board is not searched from
+        Rows of clients, which have no parent, go to clients only: their incarnations are random numbers, and
+        an actor's would go on from there. Each search begins after the slot that the last one found, so that a full board is not searched from
         its first row for every name.
         """
         first = self.whole[self._header + _NEXT_EMPTIED]
         for step in range(self.slots):
             slot = (first + step) % self.slots
-            if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
+            is_free = self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation")
+            if is_free and bool(self.get(slot, "parent")) == bool(parent):
                 blank = {"q": 0, "d": 0.0, "s": ""}
                 wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}
                 self._set(slot, wiped)

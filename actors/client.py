@@ -132,8 +132,11 @@ class Client:
             self._loop.run_once(self._actor)
 
     def close(self) -> None:
-        """Close the inbox; the row stays on the board as stopped."""
-        self._board.set_state(self._slot, ActorState.STOPPED, ready=0)
+        """Close the inbox, and free the row for another client; the launcher keeps its row, as stopped."""
+        identity = self._actor.identity
+        state = ActorState.STOPPED if identity.name == LAUNCHER else ActorState.FREE
+        self._board.note_end(self._slot, max(identity.incarnation, 1), "normal")
+        self._board.set_state(self._slot, state, ready=0)
         self._actor.let_go()
         self._mail.close()
 

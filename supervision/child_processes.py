@@ -249,9 +249,11 @@ class ChildProcesses:
         )
 
     def forget(self, id_: str) -> None:
-        """Free the row of a child, unless another supervisor has the name by now."""
-        slot = self._own_row(id_)
-        if slot is not None:
+        """Free the rows of a child, unless another supervisor has the name by now."""
+        for slot in filter(self._is_mine, self._rows_of(id_)):
+            if not self._board.get(slot, "ended_incarnation"):  # it never had a process
+                self._board.set(slot, incarnation=1)
+                self._board.note_end(slot, 1, "it was never started")
             self._board.set_state(slot, ActorState.FREE, ready=0)
 
     # ---- inside ----
@@ -259,7 +261,7 @@ class ChildProcesses:
     def _row(self, name: str) -> int:
         """Return the row of a name; if there is none, claim one under a lock."""
         slot = self._own_row(name)
-        if slot is not None:
+        if slot is not None and self._board.state(slot) is not ActorState.FREE:
             return slot
         return self._board.claim(name, self._identity.name, check=self._refuse_bearer)
 

@@ -294,6 +294,26 @@ def test_names_that_come_and_go_on_a_full_board_are_found_and_earlier_ones_are_n
         one.close()
 
 
+def test_a_free_row_is_taken_again_under_its_own_name_before_another_can_have_it(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 1)
+    slot = board.claim("a", "root")
+    board.set_state(slot, ActorState.FREE, incarnation=1, ended_incarnation=1)
+    assert board.claim("a", "root") == slot
+    with pytest.raises(ActorError, match="is full"):
+        board.claim("b", "root")
+    board.close()
+
+
+def test_a_row_of_a_client_goes_to_no_actor_because_its_incarnation_is_random(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 2)
+    for name, parent, incarnation in (("client", "", 2**61), ("a", "root", 1)):
+        slot = board.claim(name, parent)
+        board.set_state(slot, ActorState.FREE, incarnation=incarnation, ended_incarnation=incarnation)
+    assert board.get(board.claim("b", "root"), "incarnation") == 1
+    assert board.get(board.claim("another-client", ""), "incarnation") == 2**61
+    board.close()
+
+
 def test_an_index_whose_writer_was_killed_half_way_hides_no_name(board: Board) -> None:
     slots = {name: board.claim(name, "root") for name in ("a", "b", "c")}
     state = board._header + 1

@@ -60,6 +60,15 @@ def test_a_replacement_that_gets_no_process_costs_the_old_one_nothing(world: Ben
     assert [who for who, _ in world.reported("start_error")] == ["a"]
 
 
+def test_starts_without_a_process_fill_no_board(world: BenchWorld) -> None:
+    world.grow(child("a"))
+    fail_next(world, SLOTS)
+    for number in range(SLOTS):
+        refused = world.call(start_child(child(f"b-{number}")))
+        assert refused.reason == "could not be started: no process could be forked"
+    assert world.call(start_child(child("c"))).ok
+
+
 def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: BenchWorld) -> None:
     world.grow(child("a"))
     for number in range(SLOTS - len(world.bench.board.rows())):

@@ -1,0 +1,40 @@
+"""Clients come and go, and leave no row behind."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from actors.board import LAUNCHER, ActorState, Board
+from actors.client import Client
+from actors.scratch import scratch_folder
+from actors.testing import KEY
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    """A board of four rows, in a folder whose path is short enough for sockets."""
+    with scratch_folder(40) as folder, closing(Board.create(folder / "board", 4)) as board:
+        yield board
+
+
+def client(board: Board, name: str, incarnation: int | None = None) -> Client:
+    return Client(board, board.path.parent, KEY, name=name, incarnation=incarnation)
+
+
+def test_more_clients_than_the_board_has_rows_come_and_go(board: Board) -> None:
+    for number in range(10):
+        client(board, f"request-{number}").close()
+    assert {row.state for row in board.rows()} == {ActorState.FREE}
+
+
+def test_a_client_ends_normally_for_those_who_monitor_it(board: Board) -> None:
+    client(board, "request", 7).close()
+    slot = board.find("request")
+    assert slot is not None
+    assert (board.get(slot, "ended_incarnation"), board.get(slot, "ended_reason")) == (7, "normal")
+
+
+def test_the_launcher_keeps_its_row(board: Board) -> None:
+    client(board, LAUNCHER).close()
+    assert [(row.name, row.state) for row in board.rows()] == [(LAUNCHER, ActorState.STOPPED)]
