@@ -602,8 +602,8 @@ class Board:
         """A slot whose actor ended and was forgotten, cleared except for its incarnation.
 
         Rows of clients, which have no parent, go to clients only: their incarnations are random numbers, and
-        an actor's would go on from there. Each search begins after the slot that the last one found, so that a full board is not searched from
-        its first row for every name.
+        an actor's would go on from there. Each search begins after the slot that the last one found, so that
+        a full board is not searched from its first row for every name.
         """
         first = self.whole[self._header + _NEXT_EMPTIED]
         for step in range(self.slots):

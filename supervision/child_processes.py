@@ -171,9 +171,14 @@ class ChildProcesses:
                 "prints_reports": self._identity.prints_reports,
             }
         )
+        try:
+            self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
+            self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
+        except OSError:  # it runs, and cannot be watched; the next start must not get a second one beside it
+            process.kill()
+            process.close()
+            raise
         self._held[spec.id, incarnation] = _Held(process, slot, spec.type, every_s)
-        self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
-        self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
 
     def asked_to_stop(self, id_: str, incarnation: int) -> None:
         held = self._held.get((id_, incarnation))

@@ -8,6 +8,8 @@ import pytest
 
 from actors.board import SLOTS, ActorState
 from actors.errors import ChildNotStarted
+from actors.process import start_ticks
+from supervision import child_processes
 from supervision.child_spec import Retirement
 from supervision.messages import DeleteChild, RestartChild, TerminateChild, start_child
 from tests.conformance.world import BenchWorld, Ping, below, child
@@ -58,6 +60,28 @@ def test_a_replacement_that_gets_no_process_costs_the_old_one_nothing(world: Ben
     fail_next(world, 1)
     world.until(lambda: world.lives("a") == (3,) and world.is_up("a"), "the second replacement took over")
     assert [who for who, _ in world.reported("start_error")] == ["a"]
+
+
+def test_a_process_that_cannot_be_watched_does_not_run_on_beside_the_next_one(
+    world: BenchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.grow(child("a"))
+    failures = [OSError(12, "Cannot allocate memory")]
+
+    def start_ticks_or_not(pid: int) -> int:
+        if failures:
+            raise failures.pop()
+        return start_ticks(pid)
+
+    monkeypatch.setattr(child_processes, "start_ticks", start_ticks_or_not)
+    world.end_and_await_next("a", "kill")
+    spawned = world.bench.runtimes["root"].spawned
+    assert [process.was_killed for process in spawned] == [False, True, False]
+    assert world.lives("a") == (3,)
+    assert [why for _, why in world.reported("child_terminated")] == [
+        "SIGKILL",
+        "could not be started: [Errno 12] Cannot allocate memory",
+    ]
 
 
 def test_starts_without_a_process_fill_no_board(world: BenchWorld) -> None:
