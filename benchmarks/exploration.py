@@ -180,6 +180,9 @@ class LocalRunAccess:
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def still_working(self) -> None:
+        """Do nothing: no supervisor looks for hangs here."""
+
 
 async def walk(task_id: str, arm: str, seed: int, actions: int, folder: Path) -> Walk:
     """Explore a task once, by one arm."""

@@ -69,6 +69,10 @@ class RunAccess(Protocol):
         """Wait for a number of seconds."""
         ...
 
+    def still_working(self) -> None:
+        """Show that a long computation makes progress, so that it does not count as a hang."""
+        ...
+
 
 @dataclass(slots=True)
 class _Site:
@@ -354,12 +358,16 @@ class Explorer:
         if key not in self._sites:
             follower = GraphFollower(self._reader, *key)
             strategy = strategy_named(
-                self._settings.strategy, follower.graph, self._rng, self._settings.max_depth, self._prior
+                self._settings.strategy,
+                follower.graph,
+                self._rng,
+                self._settings.max_depth,
+                self._prior,
+                self._run.still_working,
             )
             self._sites[key] = _Site(follower, strategy)
         site = self._sites[key]
-        for step in site.follower.follow():
-            site.strategy.saw(step)
+        site.strategy.saw(site.follower.follow())
         return site
 
     def _live(self, place: _Place) -> dict[str, Candidate]:

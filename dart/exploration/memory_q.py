@@ -31,7 +31,9 @@ LAMBDA = 1.0
 PRIOR = 0.6
 """Prior Q0 of every action if no model gives one."""
 SWEEP_EVERY = 20
-"""After each such number of remembered tries, all targets y are computed again, the newest first."""
+"""After each such number of remembered tries, the targets y are computed again, the newest first."""
+SWEEP_MOST = 2000
+"""Largest number of targets that a sweep computes again, so that a try costs no more in a longer record."""
 PART = 0.25
 
 REWARDS: Mapping[Effect, float] = {
@@ -67,23 +69,36 @@ class MemoryQ:
     """The memory of the tries of one exploration, and the values of actions that follow from it."""
 
     def __init__(
-        self, candidates_of: Callable[[int], Sequence[Candidate]], prior: Prior = constant_prior
+        self,
+        candidates_of: Callable[[int], Sequence[Candidate]],
+        prior: Prior = constant_prior,
+        still_working: Callable[[], None] = lambda: None,
     ) -> None:
         """
         candidates_of   function that returns the candidates of a screen, given by its id
         prior           function that returns Q0
+        still_working   function that is called before each target y is computed
         """
-        self._candidates_of, self._prior = candidates_of, prior
+        self._candidates_of, self._prior, self._still_working = candidates_of, prior, still_working
         self._memory: list[_Remembered] = []
         self._weights: defaultdict[tuple[str | int, ...], float] = defaultdict(float)
         self._sums: defaultdict[tuple[str | int, ...], float] = defaultdict(float)
         self._tries: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._visits: defaultdict[int, int] = defaultdict(int)
 
-    def learn(self, screen_id: int, candidate: Candidate, effect: Effect, target_id: int | None) -> None:
+    def learn(
+        self,
+        screen_id: int,
+        candidate: Candidate,
+        effect: Effect,
+        target_id: int | None,
+        *,
+        sweeps: bool = True,
+    ) -> None:
         """Remember a try and its effect.
 
         target_id   the next screen; None if there is none
+        sweeps      whether to sweep if this is due; False: the caller sweeps later
         """
         self._tries[screen_id, candidate.key] += 1
         self._visits[screen_id] += 1
@@ -93,12 +108,12 @@ class MemoryQ:
         one.target = self._target(one)
         self._memory.append(one)
         self._count(one, 1)
-        if len(self._memory) % SWEEP_EVERY == 0:
+        if sweeps and len(self._memory) % SWEEP_EVERY == 0:
             self.sweep()
 
     def sweep(self) -> None:
-        """Compute the targets of all tries again, the newest first."""
-        for one in reversed(self._memory):
+        """Compute the targets of the newest `SWEEP_MOST` tries again, the newest first."""
+        for one in self._memory[: -SWEEP_MOST - 1 : -1]:
             self._count(one, -1)
             one.target = self._target(one)
             self._count(one, 1)
@@ -122,6 +137,7 @@ class MemoryQ:
         return self.q(screen_id, candidate) + BETA * bonus - LAMBDA * tries
 
     def _target(self, one: _Remembered) -> float:
+        self._still_working()
         if one.target_id is None or one.target_id == one.screen_id:
             return one.reward
         next_values = [self.q(one.target_id, each) for each in self._candidates_of(one.target_id)]

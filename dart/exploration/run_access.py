@@ -138,3 +138,7 @@ class ActorRunAccess:
     async def pause(self, seconds: float) -> None:
         """Wait for a number of seconds of the actor's clock."""
         await self._actor.sleep(seconds)
+
+    def still_working(self) -> None:
+        """Show on the board that a long computation makes progress."""
+        self._actor.still_working()

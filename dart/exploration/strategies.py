@@ -6,12 +6,12 @@ and begins again at the start screen after a number of actions.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dart.core.exploration import Candidate, ExploredStep
 from dart.exploration.graph import Graph
-from dart.exploration.memory_q import MemoryQ, Prior, constant_prior
+from dart.exploration.memory_q import SWEEP_EVERY, MemoryQ, Prior, constant_prior
 
 WALK_FACTOR = 4
 """A random walk begins again after this factor times `exploration.max_depth` actions."""
@@ -23,8 +23,8 @@ class ExplorationStrategy(Protocol):
     seeks_untried: bool
     """Whether the strategy chooses only untried candidates, so the explorer has to find screens with some."""
 
-    def saw(self, step: ExploredStep) -> None:
-        """Learn from a step that was added to the graph."""
+    def saw(self, steps: Sequence[ExploredStep]) -> None:
+        """Learn from steps that were added to the graph, the oldest first."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
         """Return one of the candidates that are on the screen now; None to leave the screen."""
@@ -42,7 +42,7 @@ class RandomWalk:
         self._rng, self._most = rng, WALK_FACTOR * max_depth
         self._walked = 0
 
-    def saw(self, step: ExploredStep) -> None:
+    def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn nothing."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
@@ -64,7 +64,7 @@ class LeastTried:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def saw(self, step: ExploredStep) -> None:
+    def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn nothing, because the graph has what was tried."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
@@ -79,16 +79,33 @@ class MemoryQStrategy:
 
     seeks_untried = True
 
-    def __init__(self, graph: Graph, rng: random.Random, prior: Prior = constant_prior) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        rng: random.Random,
+        prior: Prior = constant_prior,
+        still_working: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        still_working   function that is called at each piece of progress while the strategy learns
+        """
         self._graph, self._rng = graph, rng
-        self.memory = MemoryQ(graph.candidates, prior)
+        self.memory = MemoryQ(graph.candidates, prior, still_working)
 
-    def saw(self, step: ExploredStep) -> None:
+    def saw(self, steps: Sequence[ExploredStep]) -> None:
+        """Learn from steps. After many at once, such as those of an earlier process, sweep once."""
+        are_many = len(steps) > SWEEP_EVERY
+        for step in steps:
+            self._learn(step, sweeps=not are_many)
+        if are_many:
+            self.memory.sweep()
+
+    def _learn(self, step: ExploredStep, *, sweeps: bool) -> None:
         if step.source_id is None:
             return
         candidate = self._graph.candidate(step.source_id, step.action)
         if candidate is not None:
-            self.memory.learn(step.source_id, candidate, step.effect, step.target_id)
+            self.memory.learn(step.source_id, candidate, step.effect, step.target_id, sweeps=sweeps)
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
         open_ones = [one for one in present if not self._graph.is_tried(screen_id, one.key)]
@@ -102,15 +119,21 @@ class MemoryQStrategy:
 
 
 def strategy_named(
-    name: str, graph: Graph, rng: random.Random, max_depth: int, prior: Prior = constant_prior
+    name: str,
+    graph: Graph,
+    rng: random.Random,
+    max_depth: int,
+    prior: Prior,
+    still_working: Callable[[], None],
 ) -> ExplorationStrategy:
     """Return the strategy with this name: `random`, `least_tried` or `memory_q`.
 
-    max_depth   value of `exploration.max_depth`
-    prior       function that returns the prior of an action, for `memory_q`
+    max_depth       value of `exploration.max_depth`
+    prior           function that returns the prior of an action, for `memory_q`
+    still_working   function that `memory_q` calls at each piece of progress while it learns
     """
     if name == "random":
         return RandomWalk(rng, max_depth)
     if name == "least_tried":
         return LeastTried(graph)
-    return MemoryQStrategy(graph, rng, prior)
+    return MemoryQStrategy(graph, rng, prior, still_working)

@@ -289,6 +289,17 @@ def test_a_resumed_run_explores_a_site_that_did_not_answer_before(
     assert len(system.graph().nodes) == len(PAGES)
 
 
+def test_an_explorer_that_learns_from_the_record_is_not_taken_for_one_that_hangs(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(ExplorerActor, "still_working", lambda actor: shown.append(actor.identity.name))
+    system = make()
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert set(shown) == {"explorer-000"}
+
+
 def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: Callable[..., System]) -> None:
     system = make(enabled=True, lease_actions=3)
     system.bench.start(Curator, "curator")

@@ -5,8 +5,11 @@ import random
 
 import pytest
 
-from dart.core.exploration import Candidate, Effect, ExploreAct
+from dart.core.exploration import Candidate, Effect, ExploreAct, ExploredStep
+from dart.exploration import memory_q
 from dart.exploration.memory_q import BETA, GAMMA, KAPPA, LAMBDA, PRIOR, REWARDS, MemoryQ
+from dart.exploration.strategies import MemoryQStrategy
+from tests.unit.exploration.screens import chain, click, step
 
 
 def candidate(role: str, text: str) -> Candidate:
@@ -81,3 +84,55 @@ def test_the_bonus_falls_with_tries_here_and_each_try_is_fined() -> None:
     bonus = math.sqrt(math.log(3))
     assert memory.u(1, other) == pytest.approx(PRIOR + BETA * bonus)
     assert memory.u(1, tried) == pytest.approx(memory.q(1, tried) + BETA * bonus / math.sqrt(2) - LAMBDA)
+
+
+def old_steps(number: int) -> list[ExploredStep]:
+    """Steps of an earlier process on `chain(10)`."""
+    rng = random.Random(7)
+    sources = [rng.randrange(1, 10) for _ in range(number)]
+    return [
+        step(100 + at, source, click("next").key, Effect.KNOWN_SCREEN, source + 1)
+        for at, source in enumerate(sources)
+    ]
+
+
+def computed_values(steps: int) -> int:
+    """Number of values Q that a strategy computes to learn steps of an earlier process."""
+    counted = 0
+
+    def prior(screen_id: int, candidate: Candidate) -> float:
+        nonlocal counted
+        counted += 1
+        return PRIOR
+
+    MemoryQStrategy(chain(10), random.Random(0), prior).saw(old_steps(steps))
+    return counted
+
+
+def test_the_record_of_an_earlier_process_is_learnt_at_a_cost_linear_in_its_steps() -> None:
+    assert 0 < computed_values(1000) <= 2.2 * computed_values(500)
+
+
+def test_a_try_costs_no_more_when_the_record_is_longer_than_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_q, "SWEEP_MOST", 40)
+    asked = 0
+
+    def candidates_of(screen_id: int) -> tuple[Candidate, ...]:
+        nonlocal asked
+        asked += 1
+        return ()
+
+    memory, costs = MemoryQ(candidates_of), list[int]()
+    for _ in range(5):
+        asked = 0
+        for _ in range(40):
+            memory.learn(1, candidate("link", "there"), Effect.KNOWN_SCREEN, 2)
+        costs.append(asked)
+    assert costs[1:] == [40 + 2 * 40] * 4
+
+
+def test_a_long_computation_shows_that_it_makes_progress() -> None:
+    shown: list[int] = []
+    strategy = MemoryQStrategy(chain(10), random.Random(0), still_working=lambda: shown.append(1))
+    strategy.saw(old_steps(100))
+    assert len(shown) == 100 + 100  # once for each target as it is learnt, and once in the sweep
