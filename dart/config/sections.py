@@ -760,8 +760,8 @@ class ExplorationSettings(Section):
     lease_s: Seconds = 120.0
     """Time for which an explorer may hold a screen without a report; then another explorer may get it."""
     lease_actions: Many = 25
-    """Number of actions after which an explorer gives its screen back, so that its environment can do other
-    work."""
+    """Number of actions, besides the way to its screen, after which an explorer gives the screen back, so
+    that its environment can do other work."""
     confirm_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of a task's actions, the last ones, that repeat known actions, to find out whether these have the
     same effect each time."""

@@ -106,7 +106,7 @@ class ExploringEnvironmentActor(EnvironmentActor):
         self._rests_until_s = 0.0
 
     async def idle(self, reply: m.NoWorkYet) -> None:
-        """Explore under one lease, for about `exploration.lease_actions` actions.
+        """Explore under one lease: the way to its screen, then about `exploration.lease_actions` actions.
 
         Without a lease, wait as every environment does.
         """

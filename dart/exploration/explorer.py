@@ -160,9 +160,10 @@ class Explorer:
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             return
-        while not stops() and place.actions < self._settings.lease_actions:
+        arrived = place.actions  # what the way cost is no part of the lease's actions
+        while not stops() and place.actions - arrived < self._settings.lease_actions:
             chosen = await self._choose(place)
-            if chosen is None and not place.actions:
+            if chosen is None and place.actions == arrived:
                 place.ended = LeaseEnd.UNREACHED  # otherwise the screen would be leased again and again
             if chosen is None or not await self._do(place, chosen, LeaseMove.FOLLOW):
                 return

@@ -311,6 +311,18 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
 
 
+def test_screens_behind_a_way_that_is_longer_than_a_lease_are_explored(make: Callable[..., System]) -> None:
+    pages = {"home": ("page 1",), **{f"page {n}": (f"page {n + 1}", "home") for n in range(1, 5)}}
+    pages["page 5"] = ("home",)
+    system = make(pages, max_depth=20, enabled=True, lease_actions=2)
+    system.bench.start(Curator, "curator")
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    assert {node.screen.title for node in graph.nodes.values()} == set(pages)
+    assert all(not graph.untried(screen_id) for screen_id in graph.nodes)
+
+
 def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
     origins = ("https://elsewhere.example:8443",)
     system = make(origins=origins)
