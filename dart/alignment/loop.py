@@ -102,7 +102,7 @@ class _Stages:
             AlignmentStage.DATA: self._write_data,
             AlignmentStage.MEASURE_BASE: partial(self._measure, Path(config.grounding.base)),
             AlignmentStage.ALIGN: self._align,
-            AlignmentStage.MEASURE_ALIGNED: partial(self._measure, folder.of(AlignmentStage.ALIGN)),
+            AlignmentStage.MEASURE_ALIGNED: self._measure_aligned,
             AlignmentStage.TRAIN: self._train,
         }
 
@@ -159,6 +159,18 @@ class _Stages:
         test = self._folder.of(AlignmentStage.DATA) / Split.TEST.value
         found = _with_model(partial(measure, checkpoint, test, self._config.grounding.held_out))
         return {"checkpoint": str(checkpoint), **found}
+
+    def _measure_aligned(self) -> Result:
+        """Measure the aligned policy. Measure the base again if its held-out data were others."""
+        base, grounding = self._folder.results()[AlignmentStage.MEASURE_BASE], self._config.grounding
+        measured_on = (base["generic"] or {}).get("data")
+        if grounding.held_out and measured_on != str(Path(grounding.held_out)):
+            self._say(
+                f"measuring the base policy again, because its held-out data were {measured_on or 'none'}"
+            )
+            again = self._measure(Path(base.get("checkpoint", grounding.base)))
+            self._folder.finish(AlignmentStage.MEASURE_BASE, again)
+        return self._measure(self._folder.of(AlignmentStage.ALIGN))
 
     def _align(self) -> Result:
         self._refuse_other_base()

@@ -12,6 +12,8 @@ from dart.alignment.stages import AlignmentStage
 from dart.config.config import Config
 from dart.core.errors import UsageError
 
+ALL_HIT = {"name": "all", "samples": 1, "accuracy": 1.0, "low": 0.0, "high": 1.0}
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AlignmentFolder:
@@ -30,6 +32,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AlignmentFolder:
     folder.finish(AlignmentStage.MEASURE_BASE, {"checkpoint": "first"})
     (folder.of(AlignmentStage.TRAIN) / "checkpoints").mkdir(parents=True)
     return folder
+
+
+def measured_on(held_out: str) -> Result:
+    """What measuring the base policy on held-out data gave."""
+    return {"checkpoint": "first", "generic": {"data": held_out} if held_out else None}
+
+
+def measure_aligned(
+    folder: AlignmentFolder, held_out: str, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, str]]:
+    """Run the stage; the measured policies, each with its held-out data."""
+    measured: list[tuple[str, str]] = []
+
+    def measure(work: Callable[[], Result]) -> Result:
+        made: Any = work
+        checkpoint, _, generic = made.args
+        measured.append((checkpoint.name, generic))
+        return {"site": {"rows": [ALL_HIT]}, "generic": {"data": generic, "rows": [ALL_HIT]}}
+
+    monkeypatch.setattr(loop, "_with_model", measure)
+    folder.finish(AlignmentStage.ALIGN, {})
+    config = Config.model_validate({"grounding": {"base": "second", "held_out": held_out}})
+    loop._Stages(config, folder, print).run(AlignmentStage.MEASURE_ALIGNED)
+    return measured
 
 
 def align(folder: AlignmentFolder, base: str) -> None:
@@ -52,3 +78,22 @@ def test_another_base_than_the_measured_one_is_refused_and_measured_by_resume(
 
     assert AlignmentStage.MEASURE_BASE not in folder.results()
     assert folder.of(AlignmentStage.TRAIN).exists(), "nothing is lost"
+
+
+@pytest.mark.parametrize("before", ["other", ""])
+def test_other_held_out_data_than_before_measures_the_aligned_base_again_and_trains_nothing(
+    folder: AlignmentFolder, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    folder.finish(AlignmentStage.MEASURE_BASE, measured_on(before))
+
+    assert measure_aligned(folder, "later", monkeypatch) == [("first", "later"), ("align", "later")]
+    assert folder.results()[AlignmentStage.MEASURE_BASE]["generic"]["data"] == "later"
+    assert AlignmentStage.ALIGN in folder.results()
+
+
+def test_the_same_held_out_data_measures_the_base_once(
+    folder: AlignmentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.finish(AlignmentStage.MEASURE_BASE, measured_on("same"))
+
+    assert measure_aligned(folder, "same", monkeypatch) == [("align", "same")]
