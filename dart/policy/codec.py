@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 from dart.core.actions import (
     Action,
     ActionParseError,
-    CallUser,
     Click,
     Drag,
     Finished,
@@ -239,11 +238,11 @@ class PromptCodec(Codec):
                 return [*_ids("<hotkey>"), *self._encode_text(" ".join(keys))]
             case Type(content):
                 return [*_ids("<type>"), *self._encode_content(content, quoted_spans(instruction))]
-            case CallUser():
-                raise ActionParseError(
-                    "expected an action for which the small policy has a token", format_action(action)
-                )
-        name = _NAMES[type(action)]
+        name = _NAMES.get(type(action))
+        if name is None:
+            raise ActionParseError(
+                "expected an action for which the small policy has a token", format_action(action)
+            )
         values = list(astuple(action))
         points = _FORMS[name][1]
         shares = (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dart.core.actions import ActionParseError, Click, parse_action
+from dart.core.actions import GRAMMAR, ActionParseError, Click, parse_action
 from dart.policy.codec import HISTORY_ANSWERS, PixelFrameError, PromptCodec, load_pixels
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens, x_token, y_token
@@ -154,8 +154,20 @@ def test_pixels_are_rows_columns_and_colours() -> None:
     assert load_pixels(png.getvalue())[9, 7].tolist() == [1, 2, 3]
 
 
-def test_an_answer_this_policy_has_no_token_for_is_text_in_a_history_and_no_answer_to_learn() -> None:
-    plain, after = CODEC.encode_prompt("Go", []), CODEC.encode_prompt("Go", ["call_user()"])
+WRITTEN = {"click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished"}
+"""The actions that the small policy has tokens for."""
+
+FORMS = [form.sample.replace("(x,y)", "(80,100)") for form in GRAMMAR.values()]
+
+
+@pytest.mark.parametrize("answer", [*FORMS, "scroll(direction='down')"])
+def test_an_action_of_the_grammar_is_encoded_or_else_is_text_in_a_history_and_no_answer_to_learn(
+    answer: str,
+) -> None:
+    plain, after = CODEC.encode_prompt("Go", []), CODEC.encode_prompt("Go", [answer])
     assert len(after) > len(plain)
+    if answer in FORMS and answer.partition("(")[0] in WRITTEN:
+        assert CODEC.encode_answer(answer, "Go")[-1] == CODEC.eos_id
+        return
     with pytest.raises(ActionParseError, match="has a token"):
-        CODEC.encode_answer("call_user()", "Go")
+        CODEC.encode_answer(answer, "Go")
