@@ -119,6 +119,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--prompt", default="", help="text file; later runs need it as context.prompt")
     options = parser.parse_args()
+    if options.out.exists():
+        parser.error(f"OUT must be a new folder, but {options.out} exists already; name another one")
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
     placement = ModelPlacement(is_trained=True, precision=options.precision)
     prompt_spec = prompt_spec_of(ContextSettings(prompt=options.prompt))

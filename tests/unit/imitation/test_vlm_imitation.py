@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from dart.core.types import GenerateRequest
+from dart.imitation import vlm
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.placement import ModelPlacement
@@ -70,3 +71,13 @@ def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_pat
     assert loss < 0.2
     assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())
     assert said[0] == "imitating 2 steps of 2 episodes"
+
+
+def test_a_folder_that_exists_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vlm, "imitate_folder", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr("sys.argv", ["vlm", "demonstrations", "policy", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        vlm.main()
+    assert f"{tmp_path} exists already" in capsys.readouterr().err
