@@ -35,6 +35,15 @@ class SampledAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchCentre:
+    """The point of a pointer in an answer that is being drawn greedily."""
+
+    position: int
+    """Position of the pointer's patch among the tokens of the answer."""
+    centre: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class PatchScores:
     """The pointer head's logits at the P patch tokens of some answers, by answer, then by position."""
 
@@ -74,13 +83,14 @@ def sample(
     temperature = torch.tensor(temperatures, dtype=torch.float32)
     out = model(ids, mask, pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
     drawn: list[tuple[Tensor, Tensor, Tensor]] = []
-    centres: list[list[tuple[float, float]]] = [[] for _ in prompts]
+    centres: list[list[PatchCentre]] = [[] for _ in prompts]
     running = torch.ones(len(prompts), dtype=torch.bool)
     while len(drawn) < max_new_tokens:
         if model.has_patches and drawn:
             points = (drawn[-1][0] == config.pointer_token_id) & running & (temperature == 0)
             for row in points.nonzero().flatten().tolist():
-                centres[row].append(region_centre(out.pointer[row, -1], GRID))
+                centre = region_centre(out.pointer[row, -1], GRID)
+                centres[row].append(PatchCentre(len(drawn), centre))
         token, logprob, entropy = draw_tokens(out.logits[:, -1], temperature, generator)
         drawn.append((token, logprob, entropy))
         running &= token != config.eos_token_id
@@ -176,18 +186,22 @@ def region_centre(scores: Tensor, grid: PatchGrid) -> tuple[float, float]:
 def drawn_answers(
     drawn: Sequence[tuple[Tensor, Tensor, Tensor]],
     ends: Collection[int],
-    centres: Sequence[Sequence[tuple[float, float]]],
+    centres: Sequence[Sequence[PatchCentre]],
 ) -> list[SampledAnswer]:
     """Split the draws of a batch into answers; each ends with its first token of `ends`.
 
     drawn     token, log-prob and entropy [B] for each position
-    centres   for each answer, the points of its pointers if the answer is greedy, else nothing
+    centres   for each answer, the points of its pointers if the answer is greedy, else nothing; those after
+              the end of the answer are left out
     """
     tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
     lengths = [next((n for n, token in enumerate(row, 1) if token in ends), len(row)) for row in tokens]
     return [
         SampledAnswer(
-            tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]), tuple(centres[i])
+            tuple(tokens[i][:n]),
+            tuple(logprobs[i][:n]),
+            tuple(entropies[i][:n]),
+            tuple(one.centre for one in centres[i] if one.position < n),
         )
         for i, n in enumerate(lengths)
     ]

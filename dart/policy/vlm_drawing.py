@@ -9,7 +9,7 @@ from transformers import LogitsProcessor
 from dart.policy.pointer.head import sample_patches
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import PointerTokens
-from dart.policy.sampling import draw_tokens, generator_on, region_centre
+from dart.policy.sampling import PatchCentre, draw_tokens, generator_on, region_centre
 
 NEVER = -1e9
 """The logit of a token that is never sampled; finite, so that entropies stay numbers."""
@@ -32,8 +32,8 @@ class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follow
         self._forbidden = list(forbidden)
         self.drawn: list[tuple[Tensor, Tensor, Tensor]] = []
         """Token, log-prob and entropy [B] for each position."""
-        self.centres: list[list[tuple[float, float]]] = [[] for _ in temperatures]
-        """For each row, the points of a greedy answer's pointers so far (`SampledAnswer.centres`)."""
+        self.centres: list[list[PatchCentre]] = [[] for _ in temperatures]
+        """For each row, the points of a greedy answer's pointers so far, also of those after its end."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores [B, V] in which only the drawn token of each row is possible."""
@@ -98,7 +98,8 @@ class PointerDraw(Draw):
         for row, scores in zip(rows.tolist(), logits, strict=True):
             if self._temperature[row] == 0:
                 grid = self._grids[row]
-                self.centres[row].append(region_centre(scores[: grid.patches], grid))
+                centre = region_centre(scores[: grid.patches], grid)
+                self.centres[row].append(PatchCentre(len(self.drawn), centre))
 
     def _read(self, token: Tensor) -> Tensor:
         return token.where(token < self._pointer.first_patch_id, self._pointer.token_id)
