@@ -21,7 +21,8 @@ def load_grounding(
 ) -> GroundingModel:
     """Load the grounding model of a checkpoint.
 
-    head   the head to ground with; None: the one that the checkpoint was trained with
+    head        the head to ground with; None: the one that the checkpoint was trained with
+    placement   device and precision; for a model that is trained, a head `coordinates` may be a new one
 
     Raises CheckpointError, or UnsupportedCheckpoint when the checkpoint lacks the head or cannot have it.
     """
@@ -30,17 +31,20 @@ def load_grounding(
         settings = replace(settings, head=head)
     policy = load(folder, placement=placement)
     if isinstance(policy, SmallPolicy):
-        return of_small_policy(policy, folder, settings)
+        return of_small_policy(policy, folder, settings, is_trained=bool(placement and placement.is_trained))
     assert isinstance(policy, VisionLanguagePolicy)
     return _of_vlm(policy, folder, settings)
 
 
-def of_small_policy(policy: SmallPolicy, folder: Path, settings: HeadSettings) -> GroundingModel:
+def of_small_policy(
+    policy: SmallPolicy, folder: Path, settings: HeadSettings, *, is_trained: bool
+) -> GroundingModel:
     """Return a grounding model of a small policy.
 
-    folder   the policy's checkpoint, from which a trained coordinate head is read
+    folder       the policy's checkpoint, from which a trained coordinate head is read
+    is_trained   whether the model is trained next, so that a coordinate head may be a new one
 
-    Raises UnsupportedCheckpoint for a policy without the token `<pointer>`.
+    Raises UnsupportedCheckpoint for a policy without the token `<pointer>` or without the head.
     """
     if policy.codec.coordinates != "pointer":
         raise UnsupportedCheckpoint(
@@ -51,17 +55,23 @@ def of_small_policy(policy: SmallPolicy, folder: Path, settings: HeadSettings) -
         return SmallPointer(policy, settings)
     if settings.head == "attention":
         return SmallAttention(policy, settings)
-    return SmallCoordinates(policy, settings, _coordinate_head(policy, folder))
+    return SmallCoordinates(policy, settings, _coordinate_head(policy, folder, is_trained))
 
 
-def _coordinate_head(policy: SmallPolicy, folder: Path) -> CoordinateHead:
-    """Return the trained head of a checkpoint, or a new one if it has none."""
+def _coordinate_head(policy: SmallPolicy, folder: Path, is_trained: bool) -> CoordinateHead:
+    """Return the trained head of a checkpoint; a new one if it has none and is trained next."""
     head = CoordinateHead(policy.module.config.hidden_size)
     first = f"{BASELINE_HEAD}."
     weights = load_file(folder / "model.safetensors")
     found = {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
     if found:
         head.load_state_dict(found)
+    elif not is_trained:
+        raise UnsupportedCheckpoint(
+            f"{folder} has no trained coordinate head; train one with `dartrl ground train --set "
+            f"grounding.base={folder} --set grounding.head=coordinates --set 'grounding.data=[\"DATA\"]' "
+            "--out OUT`, or ground with --head pointer"
+        )
     return head
 
 

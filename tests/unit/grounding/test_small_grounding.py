@@ -61,6 +61,18 @@ def test_a_head_is_trained_saved_loaded_and_measured(head: str, data: Path, tmp_
     assert INSTRUCTION in report.prompt
 
 
+def test_a_head_of_coordinates_that_was_not_trained_is_refused_until_it_is_trained_as_the_error_says(
+    data: Path, base: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedCheckpoint, match=r"no trained .*--set grounding.head=coordinates"):
+        evaluate_job(base, data, EvaluationSettings(), head="coordinates")
+
+    settings = GroundingSettings(base=str(base), data=(data,), head="coordinates", updates=1, batch=3)
+    train_job(settings, tmp_path / "out", quiet)
+    report = evaluate_job(tmp_path / "out", data, EvaluationSettings(), head="coordinates")
+    assert report.head == "coordinates"
+
+
 @pytest.mark.parametrize("labels", ["overlap", "gaussian"])
 @pytest.mark.parametrize("head", ["pointer", "attention"])
 def test_training_on_one_screen_brings_the_attention_there(
