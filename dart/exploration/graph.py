@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from dart.core.exploration import Candidate, Effect, ExploredStep, PageScreen, PathHop, ScreenNode
 from dart.exploration.candidates import candidates_of
@@ -34,6 +35,8 @@ class Graph:
         self._faults: Counter[tuple[int, str]] = Counter()
         self._of_shape: defaultdict[str, list[int]] = defaultdict(list)
         self._grids = np.zeros((0, 0), np.int16)
+        self._new_grids: list[npt.NDArray[np.int16]] = []
+        """Grids of the newest screens, which are not among `_grids` yet."""
         self._grid_ids: list[int] = []
 
     # ---- building ----
@@ -43,8 +46,7 @@ class Graph:
         self.nodes[node.screen_id] = node
         self._candidates[node.screen_id] = {one.key: one for one in candidates_of(node.screen)}
         self._of_shape[node.screen.shape].append(node.screen_id)
-        row = np.frombuffer(node.screen.grid, np.uint8).astype(np.int16)[None, :]
-        self._grids = np.concatenate([self._grids, row]) if self._grid_ids else row
+        self._new_grids.append(np.frombuffer(node.screen.grid, np.uint8).astype(np.int16))
         self._grid_ids.append(node.screen_id)
 
     def add_step(self, step: ExploredStep) -> None:
@@ -163,10 +165,18 @@ class Graph:
         if not self._grid_ids:
             return set()
         own = np.frombuffer(screen.grid, np.uint8).astype(np.int16)
-        share = (np.abs(self._grids - own) > GREY_LEVELS).mean(axis=1)
+        share = (np.abs(self._all_grids() - own) > GREY_LEVELS).mean(axis=1)
         masked = np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).mean()
         most = NEAR_FACTOR * self._thresholds.d_img + masked + self._masked_share()
         return {one for one, each in zip(self._grid_ids, share, strict=True) if each <= most}
+
+    def _all_grids(self) -> npt.NDArray[np.int16]:
+        """Return the grids of all screens, one a row. New rows are added here, many at once after a start."""
+        if self._new_grids:
+            known = [self._grids] if self._grids.size else []
+            self._grids = np.concatenate([*known, np.stack(self._new_grids)])
+            self._new_grids = []
+        return self._grids
 
     def _masked_share(self) -> float:
         """Return the largest share of cells that the mask of any node hides."""

@@ -2,6 +2,9 @@
 
 import random
 
+import numpy as np
+import pytest
+
 from dart.config.sections import ExplorationSettings
 from dart.core.exploration import Effect
 from dart.exploration.frontier import depths, nearest
@@ -109,6 +112,17 @@ def test_a_screen_matches_its_node_and_a_new_one_none() -> None:
     assert graph.match(screen("page 2", ("next", "other"))) == 2
     assert graph.match(screen("page 9", ("next", "other"))) is None
     assert graph.shapes == ("page 1", "page 2", "page 3")
+
+
+def test_the_pictures_of_many_old_screens_are_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    concatenate = np.concatenate
+    monkeypatch.setattr(np, "concatenate", lambda parts: rows.append(1) or concatenate(parts))  # type: ignore[func-returns-value]
+    graph = chain(50)
+    assert graph.match(screen("page 20", ("next", "other"))) == 20
+    assert len(rows) == 1
+    graph.add_node(node(51, screen("page 51")))
+    assert graph.match(screen("page 51")) == 51
 
 
 def test_least_tried_and_memory_q_choose_what_was_not_tried_and_else_go_on() -> None:
