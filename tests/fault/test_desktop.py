@@ -19,7 +19,7 @@ import pytest
 
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings, FaultsSettings
-from dart.core.actions import CallUser, Click, Finished, Hotkey, KeyDown, KeyUp, Scroll, Type, Wait
+from dart.core.actions import Action, CallUser, Click, Finished, Hotkey, KeyDown, KeyUp, Scroll, Type, Wait
 from dart.core.png import png_size
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
@@ -154,6 +154,48 @@ async def test_a_key_that_is_held_for_seconds_is_pressed_once(desktop: DesktopEn
     assert desktop._machine is not None
     state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
     assert state["files"]["notes.txt"].decode().strip() == "a"
+
+
+@pytest.mark.parametrize(
+    ("actions", "text"),
+    [
+        ((KeyDown("a"), KeyDown("a")), "a"),
+        ((KeyDown("shift"), Type("Hello")), "Hello"),
+        ((KeyDown("shift"), Type("hello"), KeyUp("shift")), "HELLO"),
+        ((KeyUp("shift"), KeyUp("a")), ""),
+        ((KeyDown("ctrl"), Hotkey(("ctrl", "c")), KeyUp("ctrl")), ""),
+        ((KeyDown("a"), Type("aaa")), "aaa"),
+        ((KeyDown("+"), KeyDown("="), KeyUp("+"), KeyUp("=")), "+"),
+    ],
+)
+async def test_a_press_of_a_held_key_and_a_release_of_a_free_one_do_nothing(
+    desktop: DesktopEnvironment, actions: tuple[Action, ...], text: str
+) -> None:
+    await desktop.reset("desktop/editor-write", 0, deadline_s=DEADLINE_S)
+    for action in (*actions, KeyUp("a"), Hotkey(("ctrl", "s"))):
+        await desktop.step(action, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
+    assert state["files"]["notes.txt"].decode().strip() == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrived"), [(InjectedFault.LOST_ACTION, 0), (InjectedFault.DOUBLED_ACTION, 2)]
+)
+async def test_a_press_that_is_lost_or_doubled_is_a_fault_although_the_key_stays_down(
+    desktop: DesktopEnvironment, kind: InjectedFault, arrived: int, tmp_path: Path
+) -> None:
+    rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
+    log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
+    faulty = FaultyEnvironment(desktop, FaultsSettings(enabled=True, **rates), "x", log)
+    await faulty.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+
+    async def presses() -> None:
+        for _ in range(3):
+            await faulty.step(KeyDown("a"), deadline_s=DEADLINE_S)
+
+    with pytest.raises(ActionNotConfirmed, match=f"lost or doubled: {arrived} of 1 key_down"):
+        await presses()
 
 
 async def test_a_point_outside_of_the_screen_is_its_edge(desktop: DesktopEnvironment) -> None:

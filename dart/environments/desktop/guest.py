@@ -171,6 +171,8 @@ class GuestDesktop:
         self._applications: dict[str, subprocess.Popen[bytes]] = {}
         self._mark: Any = None
         self._is_parked = False
+        self._left_out = Counter(dict.fromkeys(EVENTS, 0))
+        """How many events of each kind were not sent, because they would have changed nothing."""
 
     # ---- start ----
 
@@ -244,14 +246,18 @@ class GuestDesktop:
     def input(self, *, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
         """Send input events (`dart.environments.desktop.inputs`).
 
-        Returns how many events of each kind the X server has received since its start."""
-        wanted = self._recorder.counts + Counter(name for name, _ in calls if name in EVENTS)
+        Returns how many events of each kind have arrived since the start: those that the X server received,
+        and those that were left out because they would have changed nothing (see `_send_key`)."""
+        wanted = self._arrived() + Counter(name for name, _ in calls if name in EVENTS)
         for name, arguments in calls:
             self._send_input(name, arguments)
         self._x.sync()
-        _poll(lambda: self._recorder.counts >= wanted, RECORDED_WITHIN_S, POLL_S / 4)
+        _poll(lambda: self._arrived() >= wanted, RECORDED_WITHIN_S, POLL_S / 4)
         self._settle()
-        return dict(self._recorder.counts)
+        return dict(self._arrived())
+
+    def _arrived(self) -> Counter[str]:
+        return self._recorder.counts + self._left_out
 
     def _send_input(self, name: str, arguments: dict[str, Any]) -> None:
         match name:
@@ -261,10 +267,20 @@ class GuestDesktop:
             case "button_down" | "button_up":
                 xtest.fake_input(self._x, EVENTS[name], arguments["button"])
             case "key_down" | "key_up":
-                xtest.fake_input(self._x, EVENTS[name], self._keyboard.keycode(arguments["keysym"]))
+                self._send_key(name, self._keyboard.keycode(arguments["keysym"]))
             case "pause":
                 self._x.sync()
                 time.sleep(arguments["s"])
+
+    def _send_key(self, name: str, keycode: int) -> None:
+        """Send the press or release of a key, unless the key is down or up already.
+
+        The X server drops such an event, so it would never be counted."""
+        is_down = bool(self._x.query_keymap()[keycode // 8] & 1 << keycode % 8)
+        if is_down == (name == "key_down"):
+            self._left_out[name] += 1
+        else:
+            xtest.fake_input(self._x, EVENTS[name], keycode)
 
     # ---- screen ----
 
