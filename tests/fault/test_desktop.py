@@ -24,7 +24,7 @@ from dart.core.png import png_size
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
 from dart.environments.desktop.requirements import missing_for_desktops
-from dart.environments.desktop.tasks import instance_of, is_infeasible, solution_of, task_ids
+from dart.environments.desktop.tasks import EDITOR, NOTES, instance_of, is_infeasible, solution_of, task_ids
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -219,6 +219,20 @@ async def test_a_clipboard_whose_owner_does_not_answer_is_not_an_empty_one(
     assert desktop._machine is not None
     with pytest.raises(CallFailed, match="owner of the clipboard did not answer"):
         await desktop._machine.call("state", deadline_s=DEADLINE_S)
+
+
+async def test_a_clipboard_that_its_owner_gives_in_parts_is_read_whole(desktop: DesktopEnvironment) -> None:
+    lines = "the quick brown fox jumps over the lazy dog\n" * 25_000  # more than one request of X holds
+    await desktop.reset("desktop/calculator-product", 0, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    await desktop._machine.call("put", files={NOTES: lines.encode()}, deadline_s=DEADLINE_S)
+    editor = {"command": EDITOR.command, "window_class": EDITOR.window_class, "still_s": EDITOR.still_s}
+    await desktop._machine.call("launch", **editor, deadline_s=DEADLINE_S)
+    for key in ("a", "c"):
+        await desktop.step(Hotkey(("ctrl", key)), deadline_s=DEADLINE_S)
+    state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
+    assert len(state["clipboard"]) == len(lines)
+    assert state["clipboard"] == lines
 
 
 async def test_a_file_that_is_being_saved_all_the_while_is_not_judged(desktop: DesktopEnvironment) -> None:

@@ -75,7 +75,7 @@ KEYMAP_SETTLES_S = 0.03
 """Time that applications need to notice a newly assigned key."""
 
 MOST_STATE_BYTES = 8 * 2**20
-"""Limit of the size of all files of the home together."""
+"""Limit of the size of all files of the home together. A longer text of the clipboard is cut."""
 
 STILL = {
     ".config/gtk-3.0/settings.ini": "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\n",
@@ -448,7 +448,28 @@ class GuestDesktop:
         if reply.property == X.NONE:
             return ""
         found = asker.get_full_property(reply.property, X.AnyPropertyType)
-        return found.value.decode(errors="replace") if found else ""
+        if found is not None and found.property_type == self._x.get_atom("INCR"):
+            return self._parts_of(asker, reply.property).decode(errors="replace")
+        return bytes(found.value).decode(errors="replace") if found else ""
+
+    def _parts_of(self, asker: Any, property_: int) -> bytes:
+        """Return the content of a large selection, cut once it has more than `MOST_STATE_BYTES`.
+
+        The owner writes it in parts, the next one when the last was deleted, and an empty one at the end."""
+        content = b""
+        while len(content) <= MOST_STATE_BYTES:
+            asker.delete_property(property_)
+            part = _poll(
+                lambda: asker.get_full_property(property_, X.AnyPropertyType), SELECTION_WITHIN_S, POLL_S / 4
+            )
+            if part is None:
+                raise GuestError(
+                    f"the owner of the clipboard wrote no more of it within {SELECTION_WITHIN_S:g} s"
+                )
+            if not part.value:
+                break
+            content += bytes(part.value)
+        return content
 
     # ---- parking and injected faults ----
 
