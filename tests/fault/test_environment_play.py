@@ -1,5 +1,6 @@
 """Episodes in a real browser: what is seen, what an action does, how it ends, what it is worth."""
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -33,6 +34,10 @@ DEADLINE_S = 20.0
 
 BOX_OF_CLOSE = """(({left, top, right, bottom}) => [left, top, right, bottom])(
     document.querySelector('.ui-dialog-titlebar-close').getBoundingClientRect())"""
+
+LINK_OVER_THE_PAGE = (
+    """document.body.innerHTML = '<a href="#" style="position:fixed; inset:0">a link</a>', 1"""
+)
 
 
 @pytest.fixture
@@ -224,6 +229,31 @@ async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment)
         task for task, oracle in ORACLES.items() if (await play(environment, oracle, task, 0)).reward < 1
     ]
     assert failed == []
+
+
+@pytest.mark.parametrize("held", ["ctrl", "shift"])
+async def test_a_tab_or_window_that_a_click_opens_ends_with_its_episode(
+    environment: MiniWobEnvironment, held: str
+) -> None:
+    await environment.reset("miniwob/search-engine", 0, deadline_s=DEADLINE_S)
+    await environment.inspect(LINK_OVER_THE_PAGE)
+    await environment.step(KeyDown(held), deadline_s=DEADLINE_S)
+    await environment.step(Click(80, 100), deadline_s=DEADLINE_S)
+    await open_pages(environment, 2)
+    await environment.reset("miniwob/search-engine", 0, deadline_s=DEADLINE_S)
+    await open_pages(environment, 1)
+    assert await environment.inspect("document.querySelector('#search-text') !== null")
+
+
+async def open_pages(environment: MiniWobEnvironment, wanted: int) -> None:
+    """Wait until the browser has this number of pages; it opens and closes them when it gets to it."""
+    assert environment._browser is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            targets = (await environment._browser.post("Target.getTargets"))["targetInfos"]
+            if sum(target["type"] == "page" for target in targets) == wanted:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_the_pages_of_earlier_episodes_are_collected(

@@ -87,10 +87,11 @@ class _Pending:
 class CdpSession:
     """The connection to one page. Once ``fault`` is set, the page is gone for good."""
 
-    def __init__(self, browser: "Browser", session_id: str, context_id: str) -> None:
+    def __init__(self, browser: "Browser", session_id: str, context_id: str, target_id: str) -> None:
         self.browser = browser
         self.session_id = session_id
         self.context_id = context_id
+        self.target_id = target_id
         self.fault: InfrastructureFault | None = None
         self.dialogs = 0
         """Number of dialogs that the page has opened."""
@@ -241,11 +242,24 @@ class Browser(asyncio.SubprocessProtocol):
         target = await self.post(
             "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
         )
-        attached = await self.post("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
-        session = CdpSession(self, attached["sessionId"], context_id)
+        target_id = target["targetId"]
+        attached = await self.post("Target.attachToTarget", {"targetId": target_id, "flatten": True})
+        session = CdpSession(self, attached["sessionId"], context_id, target_id)
         self._sessions[session.session_id] = session
         await asyncio.gather(session.post("Page.enable"), session.post("Runtime.enable"))
         return session
+
+    async def close_opened_by_pages(self) -> None:
+        """Close the tabs and windows that pages have opened, for example after a click with Ctrl held.
+
+        They are in the browser context of the page that opened them. Does not wait until they are closed."""
+        sessions = self._sessions.values()
+        contexts = {session.context_id for session in sessions}
+        ours = {session.target_id for session in sessions}
+        for target in (await self.post("Target.getTargets"))["targetInfos"]:
+            is_page_of_ours = target["type"] == "page" and target.get("browserContextId") in contexts
+            if is_page_of_ours and target["targetId"] not in ours:
+                self.post("Target.closeTarget", {"targetId": target["targetId"]})
 
     def drop_page(self, session: CdpSession) -> None:
         """Close the browser context of a page without waiting. This works on a page that hangs too."""

@@ -160,10 +160,12 @@ class Episode:
 class BrowserEnvironment(Breakable, Generic[StartT]):
     """Plays episodes in the pages of one browser. ``StartT`` is what `_begin` needs to show a start screen.
 
-    The first ``reset`` starts the browser. Only the clipboard outlives an episode. A subclass may have
-    several pages, of which one plays while the clocks of the others are stopped. A fault closes the page; a
-    fault of the browser, or a fault during a reset, kills the browser. The next reset starts what is missing.
-    A browser has one request filter as long as it runs, so a reset with another one starts another browser.
+    The first ``reset`` starts the browser. Only the clipboard outlives an episode. A tab or window that a
+    page opens, for example after a click with Ctrl held, is not shown; the next reset closes it. A subclass
+    may have several pages, of which one plays while the clocks of the others are stopped. A fault closes the
+    page; a fault of the browser, or a fault during a reset, kills the browser. The next reset starts what is
+    missing. A browser has one request filter as long as it runs, so a reset with another one starts another
+    browser.
 
     scratch_dir      folder for the browser's profile
     executable       path of a Chromium
@@ -430,6 +432,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             self._browser = await Browser.launch(
                 self._executable, self._profile_dir, self._flags, request_filter
             )
+        await self._browser.close_opened_by_pages()
         if self._is_parked and self._page is not None:
             await _thaw(self._page)
         self._is_parked = False
