@@ -42,6 +42,10 @@ DRAG_MOVES = 6
 SCROLL_DELTAS = {"up": (0, -100), "down": (0, 100), "left": (-100, 0), "right": (100, 0)}
 """Pixels (x, y) of one `Scroll` by its direction: one notch of a mouse wheel."""
 
+SLOWEST_KEY_S = 0.02
+"""Longest time of one key in a page that works. The more text a field has, the longer Chromium takes for a
+key: 7 ms on average while 8,000 characters are typed."""
+
 BUTTON_BITS = {"none": 0, "left": 1, "right": 2}
 CTRL, SHIFT = 2, 8
 MODIFIERS: dict[str, tuple[int, Key]] = {
@@ -267,6 +271,11 @@ def expected_counts(calls: Iterable[Call]) -> InputCounts:
         elif event["type"] == "mouseWheel":
             counted["wheel"] += int(abs(event["deltaX"]) + abs(event["deltaY"]))
     return counted
+
+
+def own_time_s(calls: Iterable[Call]) -> float:
+    """Return how long a page may take for the keys of the calls. This is added to the deadline of a step."""
+    return SLOWEST_KEY_S * expected_counts(calls)["keydown"]
 
 
 def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:

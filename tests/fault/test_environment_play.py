@@ -39,6 +39,10 @@ LINK_OVER_THE_PAGE = (
     """document.body.innerHTML = '<a href="#" style="position:fixed; inset:0">a link</a>', 1"""
 )
 
+TEN_MS_A_KEY = """(document.addEventListener('keydown', () => {
+    for (const began = performance.now(); performance.now() < began + 10;);
+}), 1)"""
+
 
 @pytest.fixture
 async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
@@ -155,6 +159,14 @@ async def test_typed_keys_are_trusted_events_with_all_their_parts(environment: M
     assert await environment.inspect("seen") == [[kind, True] for kind in kinds]
     await environment.step(Type("é'\\ Zürich 9!"), deadline_s=DEADLINE_S)
     assert await environment.inspect("document.querySelector('#tt').value") == "aé'\\ Zürich 9!"
+
+
+async def test_a_long_text_is_typed_and_no_page_that_hangs(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    await environment.inspect(TEN_MS_A_KEY)
+    await environment.step(await click(environment, "#tt"), deadline_s=DEADLINE_S)
+    await environment.step(Type("word " * 60), deadline_s=2.0)
+    assert await environment.inspect("document.querySelector('#tt').value") == "word " * 60
 
 
 async def test_hotkeys_edit_text(environment: MiniWobEnvironment) -> None:

@@ -37,6 +37,7 @@ from dart.environments.browser_inputs import (
     differences,
     expected_counts,
     input_calls,
+    own_time_s,
 )
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -278,9 +279,9 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         page, episode = self._playing("step")
         if episode.terminated:
             raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
-        async with self._operation("step", deadline_s):
+        calls = input_calls(action, episode.left)
+        async with self._operation("step", deadline_s + own_time_s(calls)):
             dialogs = page.dialogs
-            calls = input_calls(action, episode.left)
             await self._act(page, action, calls)
             is_counted = await self._confirm(page, episode, action, calls, dialogs)
         is_click = is_counted and isinstance(action, Click | LeftDouble | RightSingle)

@@ -21,7 +21,7 @@ from dart.core.actions import (
     Type,
     Wait,
 )
-from dart.environments.browser_inputs import NOTHING_LEFT, input_calls
+from dart.environments.browser_inputs import NOTHING_LEFT, input_calls, own_time_s
 
 
 def kinds(action: Action) -> list[str]:
@@ -115,3 +115,9 @@ def test_a_scroll_without_a_point_is_where_the_pointer_was_left() -> None:
 
 def test_a_tab_in_a_text_presses_the_key() -> None:
     assert [event["key"] for event in events(Type("a\t"))] == ["a", "a", "Tab", "Tab"]
+
+
+def test_only_keys_take_time_of_their_own_and_each_the_same() -> None:
+    key_s, text_s = (own_time_s(input_calls(Type("x" * count))) for count in (1, 1000))
+    assert own_time_s(input_calls(Click(3, 4))) == 0.0
+    assert text_s == pytest.approx(1000 * key_s)
