@@ -62,6 +62,12 @@ def whole_png_size(png: bytes) -> tuple[int, int]:
     return size
 
 
+def without_rest(png: bytes) -> bytes:
+    """Return a PNG without the bytes after its last chunk, which viewers ignore and some programs leave."""
+    chunks, trailer, _ = png.partition(TRAILER)
+    return chunks + trailer
+
+
 @contextmanager
 def opened_picture(source: Path | IO[bytes]) -> "Iterator[Image]":
     """Open a picture of any format that Pillow reads. Pillow decodes it when its pixels are first used.

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeGuard
 
 from dart.core.boxes import Box
 from dart.core.errors import UnavailableError
-from dart.core.png import opened_picture, png_size
+from dart.core.png import opened_picture, png_size, whole_png_size, without_rest
 
 ElementType = Literal["text", "icon"]
 """`text` if the element shows the words that name it, else `icon`. ScreenSpot reports both separately."""
@@ -225,17 +225,18 @@ def _image_folders(file: Path) -> list[Path]:
 
 
 def _image_size(image: Path) -> tuple[int, int]:
-    """Return width and height of a screenshot. Raises OSError or SyntaxError for one that is damaged.
+    """Return width and height of a screenshot.
 
-    The whole file is read, so that a damaged screenshot is an error now, and not in the middle of a job.
+    The whole file is read, so that a damaged screenshot is an error now, and not in the middle of a job. A
+    PNG passes the check that it has to pass when an environment shows it; it is not decoded.
+
+    Raises OSError, SyntaxError or ValueError for a screenshot that is damaged.
     """
     with opened_picture(image) as picture:
-        size = picture.size
         if picture.format == "PNG":
-            picture.verify()  # the check sums only, without decoding
-        else:
-            picture.load()
-        return size
+            return whole_png_size(without_rest(image.read_bytes()))
+        picture.load()
+        return picture.size
 
 
 # ---- splitting ----

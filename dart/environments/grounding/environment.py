@@ -14,7 +14,7 @@ from typing import Literal
 
 from dart.config.config import Config
 from dart.core.actions import Action, Click
-from dart.core.png import opened_picture
+from dart.core.png import opened_picture, without_rest
 from dart.core.run_directory import RunPaths
 from dart.core.screenspot import GroundingSample
 from dart.core.seeds import is_held_out
@@ -94,12 +94,12 @@ class GroundingEnvironment(Environment):
 
 
 def _png_of(image: Path) -> bytes:
-    """Return a screenshot as a PNG file; other formats are converted.
+    """Return a screenshot as a PNG file without a rest after its end; other formats are converted.
 
     Raises OSError, SyntaxError or ValueError when the file cannot be read."""
     content = image.read_bytes()
     if content.startswith(b"\x89PNG"):
-        return content
+        return without_rest(content)
     with opened_picture(BytesIO(content)) as picture:
         file = BytesIO()
         picture.convert("RGB").save(file, "PNG")

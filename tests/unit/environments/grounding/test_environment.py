@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from dart.core.actions import Action, Click, Drag, LeftDouble, RightSingle, Type, Wait
-from dart.core.screenspot import GroundingSample, read_screenspot
+from dart.core.screenspot import GroundingDataError, GroundingSample, read_screenspot
 from dart.environments.faults import CorruptFrame, InfrastructureFault, ResetFailed, UnknownTask
 from dart.environments.grounding.data_sets import DataSet
 from dart.environments.grounding.environment import GroundingEnvironment
@@ -49,6 +49,25 @@ async def test_a_reset_shows_the_screenshot_and_the_instruction_of_the_sample(tm
     assert seen.screenshot == screen()
     assert await environment.observe(deadline_s=DEADLINE_S) == seen
     assert await environment.reset(TASK, TRAINING, deadline_s=DEADLINE_S) == seen
+
+
+async def test_bytes_after_the_end_of_a_screenshot_are_not_shown(tmp_path: Path) -> None:
+    folder = data_set(tmp_path)
+    for image in (folder / "images").iterdir():
+        image.write_bytes(image.read_bytes() + b"\n")
+    environment = environment_of(read_screenspot(folder)[0])
+
+    assert (await environment.reset(TASK, TRAINING, deadline_s=DEADLINE_S)).screenshot == screen()
+
+
+@pytest.mark.parametrize("cut", [1, 4, 12])
+def test_a_screenshot_that_no_reset_could_show_is_refused_with_its_data_set(tmp_path: Path, cut: int) -> None:
+    folder = data_set(tmp_path)
+    for image in (folder / "images").iterdir():
+        image.write_bytes(image.read_bytes()[:-cut])
+
+    with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .* cannot be read"):
+        read_screenspot(folder)
 
 
 async def test_a_click_in_the_box_is_worth_one_and_one_elsewhere_nothing(tmp_path: Path) -> None:
