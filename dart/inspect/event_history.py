@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from dart.core.errors import UsageError
 from dart.core.records import Event
@@ -18,6 +19,12 @@ from supervision.reports import SupervisorReport
 
 LIMIT = 1000
 """How many events are read at once at most; older events are left out."""
+
+STATES_MOST = 2048
+"""How many changes of engine states `read_news` looks through at most. Older ones are left out.
+
+The page looks every few seconds, and this many take some 0.1 s.
+"""
 
 ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
 """States of an engine that loads a version as it should. Changes between them are not shown by default."""
@@ -46,18 +53,39 @@ def read_events(
     raises    StoreUnavailable if the record cannot be read
     """
     with StoreReader(paths.record) as store:
-        recorded = store.find_events(
-            since_unix_s=since_unix_s,
-            subject=subject,
-            kinds=kinds,
-            without=(LOAD,) if kinds is None else (),
-            limit=limit if kinds else LIMIT,
-        )
-    found = [event for event in recorded if kinds is not None or is_news(event)]
+        if kinds is None:
+            found = read_news(store, subject=subject, since_unix_s=since_unix_s, limit=limit)
+        else:
+            found = list(
+                store.find_events(subject=subject, kinds=kinds, since_unix_s=since_unix_s, limit=limit)
+            )
     for report in map(event_of, all_reports(paths.root, since_unix_s)):
         if subject in (None, report.subject) and (kinds is None or report.kind in kinds):
             found.append(report)
     return sorted(found, key=lambda event: event.unix_s)[-limit:]
+
+
+def read_news(
+    store: StoreReader, *, subject: str | None = None, since_unix_s: float = 0.0, limit: int
+) -> list[Event]:
+    """Read the newest `limit` events of a record that are not routine, oldest first.
+
+    In a long run most events are changes of engine states, and most of these are routine. So the other kinds
+    are read apart, and changes of states further back until none is missing, or `STATES_MOST` were read.
+
+    subject   an actor, a task, or another subject of events; None for all subjects
+    """
+    find = partial(store.find_events, subject=subject, since_unix_s=since_unix_s)
+    others = find(without=(LOAD, ENGINE_STATE), limit=limit)
+    count = limit
+    while True:
+        states = find(kinds=(ENGINE_STATE,), limit=count)
+        found = [*others, *filter(is_news, states)]
+        news = sorted(found, key=lambda event: event.event_id)[-limit:]
+        is_all = len(states) < count or (len(news) == limit and news[0].event_id >= states[0].event_id)
+        if is_all or count == STATES_MOST:
+            return news
+        count = min(STATES_MOST, 4 * count)
 
 
 def is_news(event: Event) -> bool:

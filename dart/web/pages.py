@@ -14,14 +14,14 @@ from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
 from dart.inspect.actor_table import in_tree_order
 from dart.inspect.evaluation_scores import scores
-from dart.inspect.event_history import event_of, fields_of, is_news
+from dart.inspect.event_history import event_of, fields_of, read_news
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import message
 from dart.inspect.report import EvaluationResult
 from dart.inspect.task_reports import DECISIONS_MAX, decision_text, state, task_reports
 from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
-from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
+from dart.telemetry.events import KINDS, POOLS_SIZED
 from dart.telemetry.load_meter import LOAD
 from dart.web import charts, exploration_pages, trajectory_pages
 from dart.web.actor_view import view_of
@@ -40,7 +40,6 @@ NEWEST = 12
 
 TASK_TRAJECTORIES = 30
 
-NEWS_READ = 200
 NEWS_S = 86_400.0
 """Largest age, in seconds, of a supervisor's report on the overview. The page of an actor also shows older
 ones."""
@@ -224,7 +223,7 @@ def _news(run: RunView) -> list[Event]:
 
     Both are returned together as events, newest first.
     """
-    news = [event for event in run.store.find_events(kinds=USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
+    news = read_news(run.store, limit=NEWEST)
     news += [event_of(report) for report in all_reports(run.paths.root, time.time() - NEWS_S)]
     return sorted(news, key=lambda event: -event.unix_s)
 
@@ -254,11 +253,11 @@ def _vitals(run: RunView, values: Values) -> str:
 
 def _happened(run: RunView, values: Values) -> str:
     actor = run.actor(values["name"])
-    events = run.store.find_events(kinds=USER_VISIBLE, subject=actor.name, limit=NEWS_READ)
+    events = read_news(run.store, subject=actor.name, limit=PAGE)
     return render(
         "_happened.html",
         ends=run.ends(actor),
-        events=[event for event in reversed(events) if is_news(event)][:PAGE],
+        events=events[::-1],
         words=event_text,
         load=run.store.newest_event_about(LOAD, actor.name),
         about=KINDS[LOAD].fields,

@@ -57,6 +57,21 @@ def test_an_engine_that_takes_a_version_over_is_no_news_and_one_that_is_well_aga
     assert kinds(paths, kinds=["engine_state"]) == ["engine_state"] * 5
 
 
+def test_routine_of_a_long_run_hides_neither_an_alarm_nor_an_engine_in_trouble(tmp_path: Path) -> None:
+    """With as many changes of engine states as eight engines make in 75 updates."""
+    with Store(tmp_path / "store.db") as store:
+        store.record_event("alarm", "equal_rewards", {"stage": "raised"})
+        store.record_event("engine_state", "rollout-1", {"state": "suspect", "before": "healthy"})
+        for _ in range(600):
+            for before, state in pairwise(["healthy", "updating", "healthy"]):
+                store.record_event("engine_state", "rollout-0", {"state": state, "before": before})
+    paths = RunPaths(tmp_path)
+
+    assert kinds(paths) == ["alarm", "engine_state"]
+    assert kinds(paths, limit=1) == ["engine_state"]
+    assert kinds(paths, subject="equal_rewards") == ["alarm"]
+
+
 def test_they_are_chosen_by_subject_kind_and_time(paths: RunPaths) -> None:
     assert kinds(paths, subject="env-000") == ["child_terminated"]
     assert kinds(paths, kinds=["paused", "child_terminated"]) == ["paused", "child_terminated"]

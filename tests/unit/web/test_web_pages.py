@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,16 @@ from starlette.testclient import TestClient
 from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
+from dart.store.store import Store
 from dart.web.app import STREAM_S, changes, part_or_error, web_app
 from dart.web.auth import access_for
-from dart.web.pages import PagePart, WebPage
+from dart.web.pages import PAGES, PagePart, Values, WebPage
 from dart.web.run_view import RunView
 from dart.web.trajectory_pages import trajectory_html, write_trajectory
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
 from tests.unit.web.conftest import TOKEN
 
-PAGES = {
+ADDRESSES = {
     "/": [
         "Success while training",
         "Utilisation",
@@ -45,14 +47,14 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("address", PAGES)
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_a_page_shows_what_was_recorded_and_nothing_its_policy_forbids(
     client: TestClient, address: str
 ) -> None:
     answer = client.get(address)
 
     assert answer.status_code == 200
-    assert [text for text in PAGES[address] if text not in answer.text] == []
+    assert [text for text in ADDRESSES[address] if text not in answer.text] == []
     assert HOSTILE not in answer.text
     assert (
         re.findall(r"<script(?! src=\"/static/app.js\" defer>)|\sstyle=|<style|\son\w+=", answer.text) == []
@@ -68,6 +70,22 @@ def test_a_scraper_gets_the_metrics_and_health_checks_the_state_of_the_run(clien
     for address in ("/livez", "/readyz"):
         answer = client.get(address)
         assert (answer.status_code, answer.text.splitlines()[0]) == (503, "the root supervisor is gone")
+
+
+def test_routine_of_a_long_run_hides_no_alarm(recorded: RunPaths, tmp_path: Path) -> None:
+    copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
+    with Store(copy.store) as store:
+        store.record_event("alarm", "equal_rewards", {"stage": "raised", "text": "all groups are equal"})
+        for _ in range(600):
+            for before, state in pairwise(["healthy", "updating", "healthy"]):
+                store.record_event("engine_state", "rollout-0", {"state": state, "before": before})
+    with RunView(copy) as run:
+        (newest,) = (part for part in PAGES["overview"].parts if part.name == "newest")
+        (happened,) = (part for part in PAGES["actor"].parts if part.name == "happened")
+        overview, engine = newest.render(run, Values()), happened.render(run, Values(name="rollout-0"))
+
+    assert "all groups are equal" in overview
+    assert "suspect" in engine, "a state of before"
 
 
 @pytest.mark.parametrize(
