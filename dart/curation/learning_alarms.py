@@ -6,6 +6,7 @@ measurement between the two levels is neither bad nor good, so a value that move
 nothing.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,13 @@ class AlarmRule:
     is_low_bad: bool = False
     """Whether values below the threshold are bad instead of those above it."""
     clear_at: float
-    """Factor: a value is good if it is on the harmless side of `clear_at` times the threshold."""
+    """Factor: a value is good if it is on the harmless side of `clear_at` times the threshold.
+
+    See `is_ratio` for the limit of this."""
+    is_ratio: bool = False
+    """Whether 1 is the value of a healthy run, as at its start; for the other alarms it is 0. For a threshold
+    near 1, the level at which the alarm is cleared is the geometric mean of the threshold and 1, because
+    `clear_at` times the threshold would be beyond what a healthy run reaches."""
     raise_after: int
     """Number of bad measurements in a row that raise the alarm."""
     clear_after: int = 3
@@ -50,8 +57,17 @@ class AlarmRule:
 
     def is_good(self, value: float, settings: AlarmsSettings) -> bool:
         """Whether the value is far enough on the harmless side to count towards clearing the alarm."""
-        limit = self.clear_at * self.threshold(settings)
+        limit = self.clear_level(settings)
         return value > limit if self.is_low_bad else value < limit
+
+    def clear_level(self, settings: AlarmsSettings) -> float:
+        """Return the value beyond which, on the harmless side, values are good."""
+        threshold = self.threshold(settings)
+        level = self.clear_at * threshold
+        if not self.is_ratio:
+            return level
+        halfway = math.sqrt(threshold)
+        return min(level, halfway) if self.is_low_bad else max(level, halfway)
 
 
 RULES: tuple[AlarmRule, ...] = (
@@ -60,6 +76,7 @@ RULES: tuple[AlarmRule, ...] = (
         threshold=lambda alarms: alarms.entropy_share,
         is_low_bad=True,
         clear_at=2.0,
+        is_ratio=True,
         raise_after=3,
         remedy="Answers hardly vary, so groups have no spread to learn from: continue with a lower "
         "training.lr, a higher training.kl_beta or training.clip_high",
@@ -110,6 +127,7 @@ RULES: tuple[AlarmRule, ...] = (
         alarm=LearningAlarm.LENGTH_EXPLODES,
         threshold=lambda alarms: alarms.length_factor,
         clear_at=0.8,
+        is_ratio=True,
         raise_after=2,
         remedy="Look at the longest episodes of the page: does the policy repeat itself, or does no action "
         "take effect? Continue with a lower training.lr, or bound episodes by a lower curation.step_cap",
@@ -118,6 +136,7 @@ RULES: tuple[AlarmRule, ...] = (
         alarm=LearningAlarm.GRADIENTS_CLIPPED,
         threshold=lambda alarms: alarms.gradient_factor,
         clear_at=0.5,
+        is_ratio=True,
         raise_after=3,
         remedy="The size of each step is that of the clip: continue with a higher training.max_grad_norm "
         "and a lower training.lr",
@@ -135,6 +154,7 @@ RULES: tuple[AlarmRule, ...] = (
         threshold=lambda alarms: alarms.stuck_chance,
         is_low_bad=True,
         clear_at=1e3,
+        is_ratio=True,
         raise_after=1,
         clear_after=2,
         remedy="Compare the rewards of the newest episodes with their last screenshots on the page, and "

@@ -58,6 +58,45 @@ def test_a_value_between_the_levels_neither_raises_nor_clears(rule: AlarmRule) -
     assert stages(rule, broken) == [], "the bad values are not in a row"
 
 
+@pytest.mark.parametrize(
+    ("alarm", "key", "thresholds"),
+    [
+        (LearningAlarm.ENTROPY_COLLAPSE, "entropy_share", [0.001, 0.4, 0.5, 0.99]),
+        (LearningAlarm.LENGTH_EXPLODES, "length_factor", [1.01, 1.25, 2.0, 100.0]),
+        (LearningAlarm.GRADIENTS_CLIPPED, "gradient_factor", [1.01, 2.0, 10.0, 1e6]),
+        (LearningAlarm.EVALUATOR_STUCK, "stuck_chance", [1e-12, 1e-3, 0.01, 0.99]),
+    ],
+)
+def test_a_value_as_at_the_start_clears_an_alarm_whatever_its_threshold_is(
+    alarm: LearningAlarm, key: str, thresholds: list[float]
+) -> None:
+    (rule,) = (rule for rule in RULES if rule.alarm is alarm)
+    for threshold in thresholds:
+        settings = AlarmsSettings(**{key: threshold})  # type: ignore[arg-type]
+        values = [threshold] * rule.raise_after + [1.0] * rule.clear_after
+        assert stages(rule, values, AlarmBoard(settings)) == [True, False], threshold
+        assert not rule.is_good(threshold, settings), "it is bad"
+
+
+@pytest.mark.parametrize(
+    ("alarm", "key"),
+    [
+        (LearningAlarm.KL_RUNAWAY, "kl_nats"),
+        (LearningAlarm.SUCCESS_FALLS, "success_fall"),
+        (LearningAlarm.LOGPROB_MISMATCH, "mismatch_nats"),
+        (LearningAlarm.EQUAL_REWARDS, "equal_share"),
+        (LearningAlarm.ONE_ACTION, "action_share"),
+        (LearningAlarm.TASK_UNLEARNED, "task_fall"),
+    ],
+)
+def test_a_value_of_zero_clears_an_alarm_whatever_its_threshold_is(alarm: LearningAlarm, key: str) -> None:
+    (rule,) = (rule for rule in RULES if rule.alarm is alarm)
+    for threshold in (1e-6, 1.0):
+        settings = AlarmsSettings(**{key: threshold})  # type: ignore[arg-type]
+        values = [threshold] * rule.raise_after + [0.0] * rule.clear_after
+        assert stages(rule, values, AlarmBoard(settings)) == [True, False], threshold
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.alarm.value)
 def test_an_alarm_that_is_switched_off_is_not_raised_and_one_of_before_is_cleared(rule: AlarmRule) -> None:
     board = AlarmBoard(AlarmsSettings(off=(rule.alarm.value,)), raised=[rule.alarm])
@@ -87,7 +126,7 @@ def test_the_page_of_alarms_has_every_rule_with_its_levels() -> None:
     for rule in RULES:
         threshold = rule.threshold(SETTINGS)
         levels = [f"{threshold:g}", str(rule.raise_after)]
-        levels += [f"{threshold * rule.clear_at:g}", str(rule.clear_after)]
+        levels += [f"{rule.clear_level(SETTINGS):g}", str(rule.clear_after)]
         assert told[rule.alarm.value] == levels
 
 
