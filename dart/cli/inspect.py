@@ -34,22 +34,20 @@ def status(
 
     from dart.core.run_directory import holder
     from dart.inspect import live
-    from dart.inspect.processes import UNREACHABLE, state_of_main
+    from dart.inspect.processes import UNREACHABLE
     from dart.inspect.snapshot_reader import read_snapshot
 
     place = chosen(run_dir)
     pid, snapshot = holder(place), read_snapshot(shown(place).root)
-    main_is = state_of_main(place, pid or 0)
-    healthy = snapshot.is_healthy and not main_is
     if output.is_data:
-        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
+        print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
     else:
-        Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
+        Console().print(Printable(live.status(snapshot, pid=pid)))
     if pid is None:
         raise typer.Exit(ExitCode.NOT_RUNNING)
-    if main_is == UNREACHABLE:
+    if snapshot.main_is == UNREACHABLE:
         raise typer.Exit(ExitCode.UNKNOWN)
-    raise typer.Exit(ExitCode.OK if healthy else ExitCode.FAILED)
+    raise typer.Exit(ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED)
 
 
 @reads_run

@@ -125,6 +125,8 @@ def is_shown(row: Vitals) -> bool:
 
 def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: float) -> ActorRow:
     has_process = row.state in LIVING and process is not GONE
+    # The board keeps what an actor did when it ended, and since when.
+    busy_s, work_s = (row.busy_s or 0.0, row.work_s or 0.0) if has_process else (0.0, 0.0)
     return ActorRow(
         name=row.name,
         parent="" if row.parent == LAUNCHER else row.parent,
@@ -133,8 +135,8 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
         incarnation=row.incarnation,
         ready=row.ready,
         beat_age_s=row.beat_age_s or 0.0,
-        busy_s=row.busy_s or 0.0,
-        handler=row.handler if row.busy_s else "",
+        busy_s=busy_s,
+        handler=row.handler if busy_s else "",
         messages=row.messages,
         restarts=row.restarts,
         last_reason=row.last_reason,
@@ -142,8 +144,8 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
         window_s=window_s,
         age_s=max(0.0, now_s - row.started_unix_s) if has_process and row.started_unix_s else None,
         retry_in_s=max(0.0, row.retry_unix_s - now_s) if row.state in _WAITING else None,
-        work=row.work if row.work_s else "",
-        work_s=row.work_s or 0.0,
+        work=row.work if work_s else "",
+        work_s=work_s,
         unsent=row.unsent,
         refused=row.refused,
         last_error=row.last_error,

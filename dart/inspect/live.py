@@ -112,16 +112,13 @@ def summary_line(snapshot: RunSnapshot) -> str:
     return "  ".join([_elapsed(snapshot), _phase(snapshot), *_figures(snapshot), *_health(snapshot)])
 
 
-def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Group:
-    """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`.
-
-    main_is   what is wrong with the main process: `suspended`, `gone` or `unreachable`; empty if it is well
-    """
+def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
+    """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`."""
     state = "NOT RUNNING" if pid is None else snapshot.health if snapshot.is_healthy else "DEGRADED"
-    if main_is == UNREACHABLE:
+    if snapshot.main_is == UNREACHABLE:
         state = "CANNOT TELL: its control node does not answer"
-    elif main_is:
-        state = f"DEGRADED: its main process is {main_is}"
+    elif snapshot.main_is:
+        state = f"DEGRADED: its main process is {snapshot.main_is}"
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
     # Of a run that has ended, engines that do not run are no news.
     return Group(where, screen(snapshot if pid else replace(snapshot, engines=())))

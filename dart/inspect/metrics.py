@@ -80,7 +80,8 @@ METRICS: tuple[Metric, ...] = (
     # the run
     _gauge(
         "run_healthy",
-        "1 when every actor is up and ready, every rollout has one fate and there are no notices, else 0.",
+        "1 when the run is running, its main process is well, every actor is up and ready, every rollout has "
+        "one fate and there are no notices, else 0.",
         lambda run: run.is_healthy,
     ),
     _gauge(
@@ -224,7 +225,7 @@ METRICS: tuple[Metric, ...] = (
     _of_actors("actor_restarts", "Restarts of the actor in this run.", lambda row: row.restarts, _counter),
     _of_actors(
         "actor_busy_seconds",
-        "How long the actor has been in its current handler; 0 when idle.",
+        "How long the actor has been in its current handler; 0 when idle or without a process.",
         lambda row: row.busy_s,
     ),
     _of_actors(

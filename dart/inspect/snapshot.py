@@ -27,7 +27,7 @@ class ActorRow:
     beat_age_s: float
     """Time since the actor's last sign of life."""
     busy_s: float
-    """How long the actor has been in its current handler; 0 when idle."""
+    """How long the actor has been in its current handler; 0 when idle or without a process."""
     handler: str
     """Name of the handler that the actor is in; empty when idle."""
     messages: int
@@ -105,6 +105,10 @@ class RunSnapshot:
 
     run_dir: str
     taken_unix_s: float
+    is_running: bool = True
+    """Whether a main process holds the lock of the run."""
+    main_is: str = ""
+    """What is wrong with the main process: `suspended`, `gone` or `unreachable`; empty if it is well."""
     phase: RunPhase
     elapsed_s: float
     budget_s: float
@@ -186,10 +190,13 @@ class RunSnapshot:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every actor is up and ready, every rollout has one fate, and there are no notices.
+        """Whether the run is running and well.
 
-        Once the work is done, actors end one after the other and need not be up.
+        Its main process works, every actor is up and ready, every rollout has one fate, and there are no
+        notices. Once the work is done, actors end one after the other and need not be up.
         """
+        if not self.is_running or self.main_is:
+            return False
         is_well = self.phase is RunPhase.DONE or (bool(self.actors) and self.well == len(self.actors))
         return is_well and self.conservation.holds and not self.notices
 

@@ -11,7 +11,7 @@ from actors.board import ActorState, Vitals, rows_of, second_row
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, load_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, holder
 from dart.core.statistics import Score, mean_rate
 from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.run_phases import RunPlan, phase_now
@@ -19,6 +19,7 @@ from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
 from dart.inspect.evaluation_scores import scores, still_missing
 from dart.inspect.notices import notices
+from dart.inspect.processes import state_of_main
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.success_windows import SuccessWindow, spans, without_empty_end
@@ -67,6 +68,7 @@ class SnapshotReader:
     def read(self) -> RunSnapshot:
         """Read a snapshot of the run as it is now."""
         session = read_session(self.paths)
+        pid = holder(self.paths.root)
         vitals = rows_of(self.paths.board)
         totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
         newest = self.store.latest_version()
@@ -81,6 +83,8 @@ class SnapshotReader:
         return RunSnapshot(
             run_dir=self.paths.title,
             taken_unix_s=time.time(),
+            is_running=pid is not None,
+            main_is=state_of_main(self.paths.root, pid or 0),
             phase=phase,
             elapsed_s=session["elapsed_s"],
             budget_s=session["budget_s"],

@@ -76,6 +76,23 @@ def test_what_waits_says_until_when_and_has_no_age(board: Board, tmp_path: Path)
     assert (found["env-001"].retry_in_s, found["env-001"].age_s) == (None, 50.0)
 
 
+def test_an_actor_without_a_process_does_nothing(board: Board, tmp_path: Path) -> None:
+    """The board keeps the moment at which the last handler of an actor began."""
+    since = {"handler": "step", "busy_since_ns": 1, "work": "load", "work_since_ns": 1}
+    dead = {"pid": os.getpid(), "pid_start_ticks": 1}
+    show(board, "env-000", "environment_pool", ActorState.STOPPED, **since)
+    show(board, "env-001", "environment_pool", ActorState.RUNNING, **since, **dead)
+    show(board, "env-002", "environment_pool", ActorState.RUNNING, **since)
+
+    found = rows(board, tmp_path)
+
+    for name in ("env-000", "env-001"):
+        row = found[name]
+        assert (row.busy_s, row.handler, row.work_s, row.work) == (0.0, "", 0.0, "")
+    assert found["env-002"].busy_s > 0
+    assert found["env-002"].handler == "step"
+
+
 def test_a_process_that_is_gone_is_told_before_its_supervisor_knows(board: Board, tmp_path: Path) -> None:
     own = {"pid": os.getpid(), "pid_start_ticks": start_ticks(os.getpid())}
     show(board, "env-000", "environment_pool", ActorState.RUNNING, **own)

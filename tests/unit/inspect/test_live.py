@@ -288,7 +288,9 @@ def test_status_says_where_and_how_the_run_is() -> None:
 
     assert "runs/x  DEGRADED  pid 7" in printed(live.status(SNAPSHOT, pid=7))
     assert "runs/x  healthy  pid 7" in printed(live.status(well, pid=7))
-    assert "DEGRADED: its main process is suspended" in printed(live.status(well, pid=7, main_is="suspended"))
+    assert "DEGRADED: its main process is suspended" in printed(
+        live.status(replace(well, main_is="suspended"), pid=7)
+    )
     ended = printed(live.status(well, pid=None))
     assert "runs/x  NOT RUNNING" in ended
     assert "rollout-1 is updating" not in ended

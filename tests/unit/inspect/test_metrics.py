@@ -98,6 +98,14 @@ def test_actors_are_counted_by_state_and_told_one_by_one_whatever_they_are_calle
     assert found["dartrl_actor_memory_bytes", (ENV.name,)] == 1024
 
 
+def test_a_run_is_healthy_only_while_it_runs_and_its_main_process_is_well() -> None:
+    well = replace(RUN, actors=(ENV,))
+
+    assert exposed(well)["dartrl_run_healthy", ()] == 1
+    assert exposed(replace(well, is_running=False))["dartrl_run_healthy", ()] == 0
+    assert exposed(replace(well, main_is="suspended"))["dartrl_run_healthy", ()] == 0
+
+
 def test_a_figure_that_is_no_number_is_still_readable() -> None:
     found = exposed(replace(RUN, update={"loss": math.nan, "kl": math.inf, "ratio": -math.inf}))
 

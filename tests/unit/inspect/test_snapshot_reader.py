@@ -1,5 +1,6 @@
 """What is read off the board and the record: engines, and what is wrong now."""
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from dart.core.statistics import Score
 from dart.inspect import signals
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.metrics import exposition
+from dart.inspect.processes import write_table
 from dart.inspect.report import EvaluationResult
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
@@ -39,6 +41,7 @@ SESSION |= {"started_unix_s": 1000.0, "used_before_s": 1.0}
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     (tmp_path / "session.json").write_text(json.dumps(SESSION))
+    (tmp_path / "lock").touch()
     return RunPaths(tmp_path)
 
 
@@ -97,6 +100,23 @@ def test_engines_are_judged_by_the_board(board: Board) -> None:
     }
     assert rows["rollout-0"].reason == "it serves version 10, 11 is required"
     assert rows["rollout-2"].reason == "it is loading version 12"
+
+
+def test_a_snapshot_says_whether_the_run_runs_and_what_is_wrong_with_its_main_process(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    with SnapshotReader(paths, CONFIG) as reader, paths.lock.open("w") as lock:
+        ended = reader.read()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        well = reader.read()
+        write_table(paths.root, "suspended", {})  # as a mirror has it
+        suspended = reader.read()
+
+    assert (ended.is_running, ended.is_healthy) == (False, False)
+    assert (well.is_running, well.main_is, well.is_healthy) == (True, "", True)
+    assert (suspended.is_running, suspended.main_is, suspended.is_healthy) == (True, "suspended", False)
 
 
 def test_restarts_are_those_of_the_actors_and_no_second_or_free_row_counts(

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import re
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from dart.store.errors import StoreBusy
 from dart.store.store import Store
 from dart.web.app import STREAM_S, changes, part_or_error, web_app
 from dart.web.auth import access_for
-from dart.web.pages import PAGES, PagePart, Values, WebPage
+from dart.web.pages import PAGES, PagePart, Values, WebPage, head
 from dart.web.run_view import RunView
 from dart.web.trajectory_pages import trajectory_html, write_trajectory
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
@@ -150,6 +151,12 @@ def test_a_stranger_is_led_to_the_login_and_shown_nothing(guarded: TestClient) -
     assert (led.status_code, led.headers["location"]) == (303, "/login")
     assert guarded.get("/login").status_code == 200
     assert guarded.get("/?token=" + TOKEN).status_code == 401
+
+
+def test_the_page_shows_no_run_as_healthy_whose_main_process_is_suspended(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        run.snapshot = replace(run.snapshot, main_is="suspended")
+        assert "main process suspended" in head(run, Values())
 
 
 def test_who_gave_the_token_gets_a_cookie_without_it(guarded: TestClient) -> None:
