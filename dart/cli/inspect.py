@@ -42,7 +42,8 @@ def status(
     if output.is_data:
         print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
     else:
-        Console().print(Printable(live.status(snapshot, pid=pid)))
+        is_wide = output is Format.WIDE or not Console().is_terminal
+        print_fitted(live.status(snapshot, pid=pid, is_wide=is_wide), output)
     if pid is None:
         raise typer.Exit(ExitCode.NOT_RUNNING)
     if snapshot.main_is == UNREACHABLE:

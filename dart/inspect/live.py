@@ -112,8 +112,11 @@ def summary_line(snapshot: RunSnapshot) -> str:
     return "  ".join([_elapsed(snapshot), _phase(snapshot), *_figures(snapshot), *_health(snapshot)])
 
 
-def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
-    """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`."""
+def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> Group:
+    """Draw a run for `dartrl status`: its directory, health and process, and below them its `screen`.
+
+    is_wide   whether every actor is listed and no text is shortened, if there is the width for it
+    """
     state = "NOT RUNNING" if pid is None else snapshot.health if snapshot.is_healthy else "DEGRADED"
     if snapshot.main_is == UNREACHABLE:
         state = "CANNOT TELL: its control node does not answer"
@@ -121,12 +124,20 @@ def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
         state = f"DEGRADED: its main process is {snapshot.main_is}"
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
     # Of a run that has ended, engines that do not run are no news.
-    return Group(where, screen(snapshot if pid else replace(snapshot, engines=())))
+    return Group(where, screen(snapshot if pid else replace(snapshot, engines=()), is_wide=is_wide))
 
 
-def screen(snapshot: RunSnapshot) -> RenderableType:
-    """Draw a run on one screen: the header, the tasks and the actors."""
-    tables = [table(snapshot.tasks, TASK_COLUMNS), actor_table(snapshot.actors)]
+def screen(snapshot: RunSnapshot, *, is_wide: bool = False) -> RenderableType:
+    """Draw a run on one screen: the header, the tasks and the actors.
+
+    is_wide   whether every actor is listed, the tables are one below the other, and no text is shortened
+    """
+    tables = [
+        table(snapshot.tasks, TASK_COLUMNS, is_wide=is_wide),
+        actor_table(snapshot.actors, rows_max=len(snapshot.actors) if is_wide else ROWS_MAX, is_wide=is_wide),
+    ]
+    if is_wide:
+        return Group(header(snapshot), "", *tables)
     return Group(header(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
 
 
@@ -260,10 +271,10 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 )
 
 
-def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Table:
+def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX, is_wide: bool = False) -> Table:
     """Draw a table of actors, unwell actors first. After `rows_max` rows, count the other actors by state."""
     ordered = sorted(actors, key=lambda actor: actor.is_well)
-    drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY))
+    drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY), is_wide=is_wide)
     if len(ordered) > rows_max:
         rest = Counter(actor.state for actor in ordered[rows_max:])
         drawn.add_row("…", counts(rest), "", "")

@@ -42,6 +42,17 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
+def test_status_shortens_nothing_where_the_output_is_no_terminal(tmp_path: Path) -> None:
+    paths = record_run(tmp_path / "run")
+
+    for words in ([], ["-o", "wide"]):
+        found = CliRunner().invoke(
+            app, ["status", "--run-dir", str(paths.root), *words], env={"COLUMNS": "40"}
+        )
+        assert "NOT RUNNING" in found.stdout
+        assert "…" not in found.stdout
+
+
 def test_a_table_cuts_what_is_long_and_takes_no_name_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
     print_list(THINGS, COLUMNS, Format.TABLE)
 

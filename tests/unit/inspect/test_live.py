@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from dart.cli.output import Format, print_fitted
 from dart.core.records import Conservation, RunPhase
 from dart.inspect import live
 from dart.inspect.formatting import duration, state_text
@@ -294,6 +295,23 @@ def test_status_says_where_and_how_the_run_is() -> None:
     ended = printed(live.status(well, pid=None))
     assert "runs/x  NOT RUNNING" in ended
     assert "rollout-1 is updating" not in ended
+
+
+def test_in_the_wide_form_of_status_nothing_is_shortened(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "quarantined until 12:00:00: no success in the last 96 episodes, and no demonstration"
+    (task, *_), crowd = SNAPSHOT.tasks, [replace(ACTORS[0], name=f"env-{number:03}") for number in range(40)]
+    run = replace(SNAPSHOT, tasks=(replace(task, quarantined=reason),), actors=tuple(crowd))
+    monkeypatch.setenv("COLUMNS", "40")
+
+    print_fitted(live.status(run, pid=7, is_wide=True), Format.WIDE)
+    text = capsys.readouterr().out
+
+    assert "…" not in text
+    assert reason in text
+    assert all(actor.name in text for actor in crowd)
+    assert not any("env-" in line for line in text.splitlines() if reason in line), "one below the other"
 
 
 def plain_output(*snapshots: tuple[float, RunSnapshot]) -> list[str]:
