@@ -74,7 +74,10 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 """Error numbers for a path that no file can have: a name is too long, or symbolic links form a loop."""
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers for a disk, or a quota of it, that is full."""
+
+DISK_ERRORS = (*FULL_DISK, errno.EIO, errno.EROFS)
 """Error numbers for failures of the machine's storage. An OSError that is in neither tuple and is no
 PermissionError counts as a defect and keeps its traceback."""
 
@@ -95,7 +98,8 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
     propagates. Any other exception can come from damaged data, so `damage` is called: if it describes damage,
     the command ends with this description and code 74; if not, the exception is a defect and propagates.
 
-    place    where the command writes; messages name it if the error names no file
+    place    where the command writes; messages name it if the error names no file. None for a command that
+             writes only its output: an error of a full disk that names no file is then about the output
     damage   returns a description of the damage of the data that the command reads; empty if there is none
     """
     somewhere = place or "the run directory"
@@ -119,6 +123,12 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
             )
         if error.errno not in DISK_ERRORS:
             raise
+        if place is None and error.filename is None and error.errno in FULL_DISK:
+            end(
+                f"writing the output failed: {error.strerror}; this affects no run: free some space, or "
+                "write the output elsewhere",
+                ExitCode.IO_ERROR,
+            )
         end(
             f"{error.strerror} at {error.filename or somewhere}; everything stored before is kept: "
             "free some space or repair the disk, then continue with --resume, or begin again if nothing was "

@@ -43,7 +43,8 @@ class AllCommands(TyperGroup):
 
         `--json` becomes `--output=json` for every command that has the option `--output`.
         """
-        return super().parse_args(ctx, _with_output(self, with_name(self, args)))
+        with errors_as_exit_codes():  # `--help` and `--version` write their output here
+            return super().parse_args(ctx, _with_output(self, with_name(self, args)))
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         with errors_as_exit_codes():

@@ -144,8 +144,7 @@ def reads_run(command: Callable[P, None]) -> Callable[P, None]:
     @wraps(command)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
         run_dir: Any = kwargs.get("run_dir")
-        place, damage = (None, lambda: "") if is_address(run_dir) else (run_dir, partial(_damage, run_dir))
-        with errors_as_exit_codes(place, damage):
+        with errors_as_exit_codes(damage=(lambda: "") if is_address(run_dir) else partial(_damage, run_dir)):
             command(*args, **kwargs)
 
     return bounded

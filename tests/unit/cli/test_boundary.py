@@ -1,6 +1,8 @@
 """Errors a person can act on become one message and their exit code; defects keep their traceback."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import typer
 from dart.cli.exit_codes import ExitCode, errors_as_exit_codes, exit_code_of
 from dart.core import errors
 from dart.core.import_guard import EXIT_CONFIGURATION
+from tests.recorded_run import record_run
 
 
 def code_after(error: BaseException) -> int:
@@ -65,6 +68,21 @@ def test_a_disk_failure_without_a_file_names_the_place_the_command_writes_to(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     assert "No space left on device at runs/x;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["status", "--help"], ["status", "--run-dir", "RUN"]], ids=" ".join
+)
+def test_output_to_a_full_disk_is_no_failure_of_the_run(words: list[str], tmp_path: Path) -> None:
+    run = record_run(tmp_path / "run").root if "RUN" in words else tmp_path
+    command = [sys.executable, "-m", "dart", *(str(run) if word == "RUN" else word for word in words)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert ended.returncode == ExitCode.IO_ERROR
+    assert ended.stderr.startswith("error: writing the output failed: No space left on device; ")
+    assert len(ended.stderr.splitlines()) == 1
+    assert "--resume" not in ended.stderr
 
 
 @pytest.mark.parametrize("defect", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x")])
