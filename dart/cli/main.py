@@ -4,6 +4,8 @@ Every command is thin: it reads the options, calls one function of the training 
 Commands import heavy modules in their functions, so that help and checks are quick.
 """
 
+import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -139,4 +141,7 @@ app.add_typer(config_app, name="config")
 def main() -> None:
     """Run `dartrl`. Ends with a message if another package named `supervision` hides that of this project."""
     require_own_supervision()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # as its encoding may lack a character that is printed
+            stream.reconfigure(errors="replace")
     app()

@@ -1,6 +1,7 @@
 """Errors a person can act on become one message and their exit code; defects keep their traceback."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,20 @@ def test_output_to_a_full_disk_is_no_failure_of_the_run(words: list[str], tmp_pa
     assert ended.stderr.startswith("error: writing the output failed: No space left on device; ")
     assert len(ended.stderr.splitlines()) == 1
     assert "--resume" not in ended.stderr
+
+
+def test_output_in_an_encoding_without_a_character_is_printed_with_a_question_mark(tmp_path: Path) -> None:
+    run = record_run(tmp_path / "run").root
+    ended = subprocess.run(
+        [sys.executable, "-m", "dart", "status", "--run-dir", str(run)],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        encoding="latin-1",
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (ExitCode.NOT_RUNNING, "")
+    assert "(serving ?)" in ended.stdout
 
 
 @pytest.mark.parametrize("defect", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x")])
