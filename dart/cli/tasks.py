@@ -23,7 +23,7 @@ tasks_app = typer.Typer(
 @reads_run
 def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show every task: its success rate, N and the step cap of its next group, its demonstrations in the
-    experience pool, its dropped rollouts by reason, and whether it is in quarantine.
+    experience pool, its dropped groups by reason, and whether it is in quarantine.
 
     The run may be running or have ended.
 
@@ -102,6 +102,6 @@ def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
         Column("uses", lambda one: one.uses, is_number=True),
         Column("groups", lambda one: one.groups, is_number=True),
         Column("finished", lambda one: one.finished, is_number=True, is_wide=True),
-        Column("dropped", lambda one: counts(one.drops)),
+        Column("dropped groups", lambda one: counts(one.drops)),
         Column("state", lambda one: "active" if one.quarantined_until_unix_s is None else "quarantined"),
     ]

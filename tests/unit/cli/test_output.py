@@ -53,6 +53,14 @@ def test_status_shortens_nothing_where_the_output_is_no_terminal(tmp_path: Path)
         assert "…" not in found.stdout
 
 
+def test_the_table_of_tasks_counts_dropped_groups(tmp_path: Path) -> None:
+    paths = record_run(tmp_path / "run")
+
+    found = CliRunner().invoke(app, ["tasks", "list", "--run-dir", str(paths.root)])
+
+    assert "dropped groups" in found.stdout.splitlines()[0]
+
+
 def test_a_table_cuts_what_is_long_and_takes_no_name_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
     print_list(THINGS, COLUMNS, Format.TABLE)
 

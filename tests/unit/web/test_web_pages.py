@@ -36,7 +36,7 @@ ADDRESSES = {
     "/tree": [*ACTORS, "backoff", "signal 9"],
     "/actor?name=env-001": ["environment_pool", "signal 9", "actor_ready", "incarnation 2"],
     "/actor?name=rollout-0": ["engine_state", "suspect", "busy_s"],
-    "/tasks": ["click-test-2", "enter-text", "1 no_spread"],
+    "/tasks": ["click-test-2", "enter-text", "1 no_spread", "dropped groups"],
     f"/task?id={TASKS[0]}": ["N 8 -&gt; 4", "oracle", "step_cap"],
     "/trajectories": ["/trajectory?id=7", "no_spread", "finished"],
     "/trajectories?task=enter-text&result=success&outcome=finished": ["/trajectory?id=4"],
