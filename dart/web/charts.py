@@ -292,8 +292,13 @@ def tick_step(top: float) -> float:
 
 def figure(value: float) -> str:
     """Format a number as short text: `12 k`, `340`, `1.5` or `0.02`."""
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:.3g} M"
-    if abs(value) >= 1e4:
-        return f"{value / 1e3:.3g} k"
-    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2g}"
+    if abs(_rounded(value, 3)) >= 1e6:
+        return f"{_rounded(value / 1e6, 3):g} M"
+    if abs(round(value)) >= 1e4:
+        return f"{_rounded(value / 1e3, 3):g} k"
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{_rounded(value, 2):g}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """Round to a number of significant digits. A value may get another digit by this: 99.6 becomes 100."""
+    return float(f"{value:.{digits}g}")
