@@ -61,6 +61,8 @@ STREAMS_MOST = 32
 STREAM_S = 600.0
 """Seconds after which a stream ends. The page then opens a new one, and the login is checked again."""
 
+EVENT_STREAM = "text/event-stream"
+
 POLL_S = 0.1
 GOOD_FOR = 0.8
 """Share of `PagePart.every_s` for which the HTML of a part is kept and sent to further clients.
@@ -186,6 +188,8 @@ class Site:
         values = Values(request.query_params)
         name = values.pop("page", "")
         page = page_of(name, values)
+        if request.method == "HEAD":
+            return Response(media_type=EVENT_STREAM)
         if self._streams >= STREAMS_MOST:
             raise TemporaryError(
                 f"this page cannot follow the run, because {STREAMS_MOST} pages already do; close one of them"
@@ -228,7 +232,7 @@ class _Stream(StreamingResponse):
     """A response with server-sent events. Calls `ended` at its end, even if no event was sent."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
-        super().__init__(events, media_type="text/event-stream")
+        super().__init__(events, media_type=EVENT_STREAM)
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

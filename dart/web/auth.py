@@ -40,6 +40,11 @@ TOKEN_CHARACTERS_MIN = 24
 STEER = "/do"
 """Path to which requests that change the run are sent, by POST."""
 
+READING = ("GET", "HEAD")
+
+METHODS = {"/login": (*READING, "POST"), "/logout": ("POST",), STEER: ("POST",)}
+"""The methods that a path takes, for the paths that take others than `READING`."""
+
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
 """Paths that need no token: the login form and its files."""
 
@@ -83,6 +88,8 @@ class AccessRefusal:
     status: int
     text: str
     needs_login: bool = False
+    allowed: tuple[str, ...] = ()
+    """The methods that the path takes, if the request has another one."""
 
 
 def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_open: bool = False) -> Access:
@@ -189,13 +196,11 @@ def _authority(origin: str) -> str:
 
 
 def _method(asked: RequestFacts) -> AccessRefusal | None:
-    if asked.method in ("GET", "HEAD"):
-        if asked.path == STEER:
-            return AccessRefusal(405, f"expected POST for {STEER}, which changes the run, got {asked.method}")
+    allowed = METHODS.get(asked.path, READING)
+    if asked.method in allowed:
         return None
-    if asked.method == "POST" and asked.path in ("/login", "/logout", STEER):
-        return None
-    return AccessRefusal(405, f"{asked.path} takes GET and HEAD, got {asked.method}")
+    text = f"{asked.path} takes {', '.join(allowed)}, got {asked.method}"
+    return AccessRefusal(405, text, allowed=allowed)
 
 
 def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:

@@ -70,6 +70,8 @@ def _response(refused: AccessRefusal, asked: RequestFacts) -> Response:
     if refused.needs_login and asked.fetch_mode == "navigate":
         return RedirectResponse("/login", status_code=303)
     headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}
+    if refused.allowed:
+        headers["allow"] = ", ".join(refused.allowed)
     return PlainTextResponse(refused.text + "\n", refused.status, headers=headers)
 
 

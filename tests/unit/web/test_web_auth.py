@@ -1,6 +1,7 @@
 """Who may look: hosts, origins, methods, the token and its cookie."""
 
 import pytest
+from starlette.testclient import TestClient
 
 from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
@@ -91,6 +92,25 @@ def test_other_sites_may_lead_here_and_not_look(asked: dict[str, str], answer: i
 )
 def test_nothing_but_the_login_is_posted_where_there_is_no_token(method: str, path: str, answer: int) -> None:
     assert status(LOCAL, method=method, path=path) == answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/", "GET, HEAD"),
+        ("POST", "/stream", "GET, HEAD"),
+        ("PUT", "/login", "GET, HEAD, POST"),
+        ("GET", "/logout", "POST"),
+        ("GET", "/do", "POST"),
+    ],
+)
+def test_a_method_that_is_not_taken_is_answered_with_those_that_are(
+    guarded: TestClient, method: str, path: str, allowed: str
+) -> None:
+    answer = guarded.request(method, path)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert f"{path} takes {allowed}, got {method}" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,11 @@ async def test_as_many_as_may_wait_leave_room_for_every_stream_and_for_more() ->
     assert WAITING_MOST + STREAMS_MOST < CONNECTIONS_MOST
 
 
-def asking_for_a_stream(app: Any, statuses: list[int], gone: asyncio.Event) -> asyncio.Task[None]:
+def asking_for_a_stream(
+    app: Any, statuses: list[int], gone: asyncio.Event, method: str = "GET"
+) -> asyncio.Task[None]:
     scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1"}
-    scope |= {"method": "GET", "path": "/stream", "raw_path": b"/stream", "query_string": b"page=head"}
+    scope |= {"method": method, "path": "/stream", "raw_path": b"/stream", "query_string": b"page=head"}
     scope |= {"headers": [(b"host", b"localhost")], "scheme": "http", "server": ("127.0.0.1", 8700)}
 
     async def receive() -> dict[str, Any]:
@@ -189,3 +191,18 @@ async def test_streams_that_are_asked_for_at_once_are_counted_before_they_are_ac
     statuses.clear()
     (await asyncio.gather(*(asking_for_a_stream(app, statuses, gone) for _ in range(STREAMS_MOST))))
     assert statuses == [200] * STREAMS_MOST, "each gave its place back"
+
+
+async def test_the_headers_of_a_stream_take_no_place_of_a_stream(tmp_path: Any) -> None:
+    app = web_app(RunPaths(tmp_path), access_for("127.0.0.1", None))
+    statuses: list[int] = []
+    gone = asyncio.Event()
+
+    asked = [asking_for_a_stream(app, statuses, gone, "HEAD") for _ in range(STREAMS_MOST + 1)]
+    await settled()
+    are_done = [one.done() for one in asked]
+    gone.set()
+    await asyncio.gather(*asked)
+
+    assert statuses == [200] * len(asked)
+    assert all(are_done), "they wait for no disconnect"
