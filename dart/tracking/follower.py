@@ -19,8 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import structlog
+
 from dart.config.config import Config
 from dart.core.records import Version
+from dart.core.run_directory import write_atomically
 from dart.inspect.learning_curve import WINDOW
 from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total
 from dart.store.browse_queries import RunBrowser
@@ -38,14 +41,14 @@ AT_ONCE = 100
 class Position:
     """Keeps in the file `path` the newest policy version that each writer has written and flushed.
 
-    The file is read when the object is made, if it exists.
+    The file is read when the object is made. If it does not exist or is damaged, no writer has anything: each
+    gets all updates again.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        known = json.loads(path.read_text()) if path.exists() else {}
-        self._versions: dict[str, int] = known.get("versions", {})
-        self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
+        run_id, self._versions = _known(path)
+        self.run_id: str = run_id or secrets.token_hex(4)
         """Id of the run in Weights & Biases: random, and kept in the file from the first `keep` on."""
 
     def of(self, writer: str) -> int:
@@ -55,9 +58,27 @@ class Position:
     def keep(self, versions: Mapping[str, int]) -> None:
         """Set the newest policy version of these writers, and write the file. Raises OSError."""
         self._versions |= versions
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
-        new.replace(self._path)
+        content = json.dumps({"run_id": self.run_id, "versions": self._versions})
+        write_atomically(self._path, content.encode(), 0o600)
+
+
+def _known(path: Path) -> tuple[str, dict[str, int]]:
+    """Read the id of the run and the version of each writer from the file of a `Position`.
+
+    Both are empty if the file does not exist or is damaged; damage is logged.
+    """
+    try:
+        known = json.loads(path.read_bytes())
+        versions = dict(known.get("versions", {}).items())
+        if not all(isinstance(version, int) for version in versions.values()):
+            raise TypeError(f"expected whole numbers as versions, got {versions}")
+        return str(known.get("run_id", "")), versions
+    except FileNotFoundError:
+        return "", {}
+    except (ValueError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}; all updates are written again"
+        structlog.get_logger().warning("position_forgotten", path=str(path), reason=reason)
+        return "", {}
 
 
 class TrackingFollower:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from dart.config.config import Config, load_config
 from dart.core.records import Version
@@ -168,3 +169,21 @@ def test_a_run_keeps_its_name_with_the_services(tmp_path: Path) -> None:
 
     assert (again.run_id, again.of("wandb"), again.of("tensorboard")) == (first.run_id, 3, 0)
     assert json.loads((tmp_path / "position.json").read_text())["versions"] == {"wandb": 3}
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"versions": {"a"', "[]", '{"versions": [1]}', '{"versions": {"a": "1"}}']
+)
+def test_a_position_that_cannot_be_read_is_that_of_writers_that_have_nothing(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "position.json"
+    file.write_text(text)
+
+    with capture_logs() as logs:
+        position = Position(file)
+
+    assert position.of("a") == 0
+    assert [(line["event"], line["path"]) for line in logs] == [("position_forgotten", str(file))]
+    position.keep({"a": 3})
+    assert Position(file).of("a") == 3
