@@ -118,7 +118,7 @@ def address_of(text: str) -> tuple[str, int]:
     raises    typer.BadParameter for any other text
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > 65535:
         raise typer.BadParameter(f"expected HOST:PORT such as 127.0.0.1:9109, got {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 

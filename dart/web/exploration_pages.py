@@ -70,7 +70,7 @@ def exploration(run: RunView, values: Mapping[str, str]) -> str:
         return render("_exploration.html", known=(), chosen="")
     chosen = values.get("id") or f"{known[0][0]} {known[0][1]}"
     task_id, _, seed = chosen.rpartition(" ")
-    if not seed.isdigit() or (task_id, int(seed)) not in known:
+    if not seed.isdecimal() or (task_id, int(seed)) not in known:
         names = ", ".join(f"{one} {number}" for one, number in known)
         raise UsageError(f"the run has not explored {chosen!r}; it has explored {names}")
     follower = GraphFollower(run.store, task_id, int(seed))

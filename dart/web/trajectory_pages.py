@@ -54,7 +54,7 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
         raise UsageError(f"there is no outcome {outcome[:40]!r}; the outcomes are {', '.join(Outcome)}")
     result = values.get("result", "")
     if result not in RESULTS:
-        raise UsageError(f"expected success or failure for 'result' in the address, got {result[:40]!r}")
+        raise UsageError(f"expected success or failure for the result, got {result[:40]!r}")
     task = values.get("task")
     return TrajectoryFilter(
         task_id=find_task(task, tuple(config.tasks.train)) if task else None,

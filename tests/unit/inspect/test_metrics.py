@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.board import ActorState, Board
@@ -253,3 +254,9 @@ def test_a_run_whose_main_process_stands_still_or_is_gone_is_not_alive(tmp_path:
 def test_an_address_has_a_host_and_a_port() -> None:
     assert address_of("0.0.0.0:9109") == ("0.0.0.0", 9109)
     assert address_of(":9109") == ("127.0.0.1", 9109)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:²"])
+def test_what_is_no_address_is_a_wrong_option(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected HOST:PORT such as"):
+        address_of(text)

@@ -79,8 +79,9 @@ def test_titles_of_pages_are_shown_as_text(client: TestClient) -> None:
     assert "&lt;b&gt;cart" in answer.text
 
 
-def test_a_task_that_was_not_explored_is_refused_with_those_that_were(client: TestClient) -> None:
-    answer = client.get("/exploration?id=miniwob/none 3")
+@pytest.mark.parametrize("graph", ["miniwob/none 3", f"{TASK} ²"])
+def test_a_task_that_was_not_explored_is_refused_with_those_that_were(client: TestClient, graph: str) -> None:
+    answer = client.get("/exploration", params={"id": graph})
     assert answer.status_code == 404
     assert f"it has explored {TASK} {SEED}" in answer.text
 

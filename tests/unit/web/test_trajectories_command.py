@@ -38,6 +38,7 @@ def test_the_list_is_narrowed_as_asked(
         (("list",), 0, "click-test-2"),
         (("list", "--task", "click-test"), 2, "did you mean"),
         (("list", "--outcome", "good"), 2, "there is no outcome 'good'"),
+        (("list", "--result", "good"), 2, "expected success or failure for the result, got 'good'"),
         (("show", "3"), 0, "attempt 1  infrastructure: the browser died"),
         (("show", "2"), 0, "click(start_box='(80,60)')  (click at 80, 60)  p 0.07  version 0, 0 old"),
         (("show", "8"), 0, "leased"),
