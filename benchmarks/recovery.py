@@ -8,8 +8,8 @@ environments, one engine, no latency of virtual machines). Store and curator are
 For each kill it prints when every actor takes work again, or that it went on; and the time to the first real
 work: the start screen of an episode that gets stored, as `benchmarks.chaos` counts it.
 
-With `--beside` both runs share the machine, so that what else runs there weighs on both. It also prints what
-importing torch costs a process here. Exit code 1 when a victim does not come back.
+With `--beside` both runs share the machine, so that what else runs there weighs on both. Exit code 1 when a
+victim does not come back. What a process costs to start: `benchmarks.process_start`.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -58,12 +57,6 @@ SETTLE_S = 10.0
 
 START_DEADLINE_S, BACK_DEADLINE_S = 600.0, 300.0
 POLL_S = 0.01
-IMPORTS = (
-    "dart.store.actor",
-    "dart.curation.actor",
-    "dart.inference.transformers_engine",
-    "dart.training.learner",
-)
 
 
 @dataclass(slots=True)
@@ -149,15 +142,6 @@ def recover(watched: Sequence[Watched], kills: int) -> None:
                 one.settled()
 
 
-def import_cost_s(module: str) -> float:
-    """CPU seconds of a process that imports a module."""
-    before = os.times()
-    subprocess.run([sys.executable, "-c", f"import {module}"], check=True, cwd=runs.REPOSITORY)
-    after = os.times()
-    used = after.children_user + after.children_system
-    return used - before.children_user - before.children_system
-
-
 def table(names: Sequence[str], watched: Sequence[Watched]) -> str:
     """The median (worst) of every time, a column for each checkout and victim."""
     columns = [(name, one, victim) for victim in VICTIMS for name, one in zip(names, watched, strict=True)]
@@ -211,13 +195,9 @@ def main() -> int:
         for one in watched:
             one.conclude()
     print(table(list(checkouts), watched), flush=True)
-    imports = {module: import_cost_s(module) for module in IMPORTS}
-    for module, seconds in imports.items():
-        print(f"importing {module}: {seconds:.2f} s of CPU")
     found = {
         "command": " ".join(["python -m benchmarks.recovery", *sys.argv[1:]]),
         "machine": machine(),
-        "import_cpu_s": imports,
         "recoveries": {
             name: [asdict(one) for one in run.recoveries]
             for name, run in zip(checkouts, watched, strict=True)

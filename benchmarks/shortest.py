@@ -89,6 +89,7 @@ FORMS = {
     "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
     "osworld_evaluators": _form("--every 200", needs="osworld-score"),
     "plain_thespian": _form("50 20"),
+    "process_start": _form("--times 1 --out {out}/process_start.json"),
     "recovery": _form("--kills 1 --out {out}/recovery.json"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
     "scrape": _form("--quick"),
