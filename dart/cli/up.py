@@ -200,7 +200,7 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
     if found.cluster.engine.kubernetes.image:
         from dart.cluster.engine_start import write_job_file
 
-        file = write_job_file(found, RunPaths(found.run.run.dir))
+        file = write_job_file(found, RunPaths(found.run.run.dir), resume=resume)
         say(f"nothing was started; start the run in the cluster with: kubectl apply -f {file}")
         return
     require_ray()

@@ -47,13 +47,16 @@ def write_ssh_file(found: ClusterFile, paths: RunPaths) -> Path:
     return file
 
 
-def write_job_file(found: ClusterFile, paths: RunPaths) -> Path:
-    """Write the Kubernetes manifests of the RayJob to the folder logs/ of the run, and return their path."""
+def write_job_file(found: ClusterFile, paths: RunPaths, *, resume: bool) -> Path:
+    """Write the Kubernetes manifests of the RayJob to the folder logs/ of the run, and return their path.
+
+    resume   whether the job only continues a run (`dartrl up --resume`)
+    """
     make_private(paths.root, paths.logs)
     file = paths.logs / JOB_FILE
     plain = found.cluster.model_dump(mode="json", exclude={"set"})
     plain["run"] = "run.toml"
     plain["engine"] = {"kind": "ray", "address": "auto", "node_dir": str(found.cluster.engine.node_dir)}
     texts = {"cluster_toml": to_toml(plain, {}), "run_toml": found.run.to_toml()}
-    file.write_text(ray_job(found.cluster, **texts), encoding="utf-8")
+    file.write_text(ray_job(found.cluster, **texts, resume=resume), encoding="utf-8")
     return file

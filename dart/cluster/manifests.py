@@ -74,14 +74,16 @@ def _each(setup: tuple[str, ...], command: str) -> list[str]:
     return [" && ".join([*setup, command])]
 
 
-def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str) -> str:
+def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str, resume: bool) -> str:
     """Return the manifests of a ConfigMap with both files and of a RayJob that runs `dartrl up`.
 
     cluster_toml   the cluster file for the head pod, in which `engine.address` is "auto"
     run_toml       the run file
+    resume         whether the job only continues a run (`dartrl up --resume`)
     """
     pods = cluster.engine.kubernetes
     name = "dartrl"
+    command = f"dartrl up {CONFIG_FOLDER}/cluster.toml --run-dir {RUN_DIR}"
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -93,7 +95,7 @@ def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str) -> str:
         "kind": "RayJob",
         "metadata": {"name": name, "namespace": pods.namespace},
         "spec": {
-            "entrypoint": f"dartrl up {CONFIG_FOLDER}/cluster.toml --run-dir {RUN_DIR}",
+            "entrypoint": f"{command} --resume" if resume else command,
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
                 **({} if cluster.trusted_network else {"authOptions": {"mode": "token"}}),

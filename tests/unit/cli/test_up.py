@@ -71,6 +71,15 @@ def test_a_run_on_a_cluster_fetches_its_policy_first_and_names_tasks_that_are_le
     assert done == ["fetch", "join", "left out", "run"]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_job_for_kubernetes_resumes_a_run_if_the_command_does(tmp_path: Path, resume: bool) -> None:
+    pods = ClusterConfig.model_validate({"engine": {"kubernetes": {"image": "registry/dartrl"}}})
+    run = load_config(None, [f"run.dir={str(tmp_path)!r}"])
+    up._up_on_cluster(ClusterFile(tmp_path, pods, run), None, resume=resume)
+    job = json.loads((tmp_path / "logs" / "ray-job.yaml").read_text().split("---\n")[2])
+    assert job["spec"]["entrypoint"].endswith(" --resume") == resume
+
+
 def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(
     tmp_path: Path,
 ) -> None:

@@ -71,11 +71,11 @@ def test_user_and_key_are_written_when_they_are_given() -> None:
 def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone() -> None:
     pods = {"image": "registry/dartrl:1", "workers": 3, "gpus": 8, "secret": "keys", "namespace": "rl"}
     cluster = ClusterConfig.model_validate({"engine": {"kubernetes": pods}})
-    text = ray_job(cluster, cluster_toml="C", run_toml="R")
+    text = ray_job(cluster, cluster_toml="C", run_toml="R", resume=False)
     files, job = (json.loads(part) for part in text.split("---\n")[1:])
     assert files["data"] == {"cluster.toml": "C", "run.toml": "R"}
     spec = job["spec"]
-    assert spec["entrypoint"].startswith("dartrl up /etc/dartrl/cluster.toml")
+    assert spec["entrypoint"] == "dartrl up /etc/dartrl/cluster.toml --run-dir /var/tmp/dartrl/run"
     assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
     (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     assert (workers["replicas"], workers["minReplicas"], workers["maxReplicas"]) == (3, 3, 3)
@@ -84,3 +84,12 @@ def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone(
         assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
         assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
         assert template["spec"]["volumes"][0]["configMap"]["name"] == files["metadata"]["name"]
+
+
+def test_a_ray_job_continues_a_run_only_if_that_is_asked_for() -> None:
+    def entrypoint(*, resume: bool) -> str:
+        text = ray_job(ClusterConfig(), cluster_toml="C", run_toml="R", resume=resume)
+        job = json.loads(text.split("---\n")[2])
+        return str(job["spec"]["entrypoint"])
+
+    assert entrypoint(resume=True) == f"{entrypoint(resume=False)} --resume"
