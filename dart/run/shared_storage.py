@@ -76,11 +76,10 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
         storage.put(OWNER, own.to_bytes(), only_create=True)
     except module.Exists as exists:
         owner = PrefixOwner.of_bytes(storage.get(OWNER))
-        if owner.run != own.run or run_checkpoints(config, paths.root).versions() not in ([], [0]):
-            raise RunDirectoryError(
-                f"{config.run.blobs} holds the blobs of the run {owner.run}: name an empty prefix in "
-                "run.blobs, one for each run, or continue that run with --resume and its directory"
-            ) from exists
+        has_trained = bool(set(run_checkpoints(config, paths.root).versions()) - {0})
+        if owner.run != own.run or has_trained:
+            place = "" if has_trained else storage.place(OWNER)
+            raise RunDirectoryError(_another_owner(config, owner, place)) from exists
         storage.put(OWNER, own.to_bytes())
     checkpoints = run_checkpoints(config, paths.root)
     try:
@@ -89,6 +88,18 @@ def begin_storage(config: Config, paths: RunPaths) -> str:
         checkpoints.set_aside_uncommitted(-1)  # an interrupted start published another base policy
         checkpoints.publish(0, config.training.policy)
     return own.token
+
+
+def _another_owner(config: Config, owner: PrefixOwner, place: str) -> str:
+    """Return the message that a prefix belongs to another run, or to a start elsewhere that was interrupted.
+
+    place   address of the object `owner` if the prefix has no version but 0; else empty
+    """
+    repeat = f"; if its start was interrupted before it ran, delete the object {place} and start again"
+    return (
+        f"{config.run.blobs} holds the blobs of the run {owner.run}: name an empty prefix in run.blobs, one "
+        "for each run, or continue that run with --resume and its directory" + (repeat if place else "")
+    )
 
 
 def _refuse_without_policy(config: Config) -> None:
