@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from actors.lateness import Lateness
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent, exit_reason_of
 from dart.config.config import Config
@@ -47,6 +48,10 @@ first."""
 
 HANG_DEADLINE_S = 120.0
 """A sidecar without a sign of life for this long is killed and started again."""
+
+POLLS_EVERY_S = HANG_DEADLINE_S / 4
+"""Longest time between two polls. If the next poll comes later, the main process was suspended, and its
+sidecars probably with it: their silence counts from that poll."""
 
 REASON_BYTES = 4096
 """How many bytes from the end of a sidecar's standard error are searched for the reason of its end."""
@@ -138,6 +143,8 @@ class SidecarSupervisor:
         self._reported: dict[str, Sidecar] = {}
         self._beats: dict[str, tuple[float | None, float]] = {}
         """By sidecar: the time of its last sign of life, and when that was first seen by `clock`."""
+        self._lateness = Lateness()
+        self._polled_s = clock()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +154,7 @@ class SidecarSupervisor:
 
         Call this about every second. It never waits.
         """
+        self._note_lateness()
         self._note_ends()
         for id_ in self._running:
             self._examine(id_)
@@ -161,6 +169,11 @@ class SidecarSupervisor:
             self._carry_out(self._core.tick(self._clock()))
         for id_ in self._core.children:
             remove_sidecar(self._paths, id_)
+
+    def _note_lateness(self) -> None:
+        now_s = self._clock()
+        self._lateness.note(self._polled_s + POLLS_EVERY_S, now_s)
+        self._polled_s = now_s
 
     def _note_ends(self) -> None:
         for id_, running in list(self._running.items()):
@@ -179,12 +192,14 @@ class SidecarSupervisor:
     def _silent_s(self, id_: str) -> float:
         """The seconds since a sidecar's last sign of life was seen; 0 before its first.
 
-        A step of the wall clock, by which files are dated, changes nothing.
+        A step of the wall clock, by which files are dated, changes nothing. Nor does a time in which this
+        process was suspended.
         """
         beat_unix_s, now_s = last_beat_unix_s(self._paths, id_), self._clock()
         if self._beats.get(id_, (None, 0.0))[0] != beat_unix_s:
             self._beats[id_] = beat_unix_s, now_s
-        return now_s - self._beats[id_][1] if beat_unix_s is not None else 0.0
+        silent_s = now_s - self._beats[id_][1] if beat_unix_s is not None else 0.0
+        return min(silent_s, self._lateness.since_s(now_s))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

@@ -80,6 +80,10 @@ class World:
         self.sleep(seconds)
         self.beside.poll()
 
+    def look_every_second(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.look_after(1.0)
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
@@ -150,8 +154,7 @@ def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     world.beside.poll()
     assert world.started[0].returncode is None
 
-    world.now_s += HANG_DEADLINE_S + 1.0
-    world.beside.poll()
+    world.look_every_second(HANG_DEADLINE_S + 1.0)
 
     assert world.started[0].signals == [signal.SIGKILL]
     world.beside.poll()
@@ -165,10 +168,22 @@ def test_a_step_of_the_clock_that_dates_its_signs_of_life_kills_none(world: Worl
     write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
     for beat_unix_s in (0.0, 4e9, 0.0):
         os.utime(world.paths.root / "web.json", (beat_unix_s, beat_unix_s))
-        world.now_s += HANG_DEADLINE_S - 1.0
-        world.beside.poll()
+        world.look_every_second(HANG_DEADLINE_S - 1.0)
 
     assert world.started[0].signals == []
+
+
+def test_a_launcher_that_was_suspended_kills_only_what_stays_silent_afterwards(world: World) -> None:
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
+    world.look_every_second(3.0)
+
+    world.look_after(10 * HANG_DEADLINE_S)
+    world.look_every_second(HANG_DEADLINE_S)
+    assert world.started[0].signals == []
+
+    world.look_every_second(1.0)
+    assert world.started[0].signals == [signal.SIGKILL]
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGRTMIN + 1])
