@@ -50,12 +50,16 @@ class PlacedSpec:
     """`{"gpu": 1}` takes one of the host's GPUs; `{"vm_host": 0}` only requires that the host declares it."""
     is_announced_to_all: bool = True
     """Whether every host hears of the actor and of those below it; if false, only the leader does."""
+    weight: int = 1
+    """As how many actors this one counts when hosts are compared: for a supervisor, its children."""
 
     def __post_init__(self) -> None:
         if "@" in self.child.id:
             raise InvalidChildSpec(
                 f"placed {self.child.id!r}: its id must have no '@', because it belongs to no host"
             )
+        if self.weight < 1:
+            raise InvalidChildSpec(f"placed {self.child.id!r}: weight must be at least 1, got {self.weight}")
         for capability, amount in self.needs.items():
             if amount < 0:
                 raise InvalidChildSpec(
@@ -92,8 +96,8 @@ def place(
     aside     hosts that get no new actor, each with the reason
 
     Actors that the fewest hosts could carry are placed first, then those that need most. Each goes to the
-    host with the fewest actors that has what it needs; among equals, to the first by name. The result does
-    not depend on the order of the items in the arguments.
+    host with the fewest actors, counted by `weight`, that has what it needs; among equals, to the first by
+    name. The result does not depend on the order of the items in the arguments.
     """
     carried, aside = carried or {}, aside or {}
     demand = _Demand(hosts.values())
@@ -124,12 +128,15 @@ class _Room:
     free: dict[str, int]
     why_aside: str
     actors: list[str] = field(default_factory=list)
+    weight: int = 0
+    """The sum of the weights of these actors."""
 
     def suffices(self, needs: Mapping[str, int]) -> bool:
         return all(name in self.free and self.free[name] >= amount for name, amount in needs.items())
 
     def take(self, spec: PlacedSpec) -> None:
         self.actors.append(spec.name)
+        self.weight += spec.weight
         for name, amount in spec.needs.items():
             self.free[name] -= amount
 
@@ -150,7 +157,7 @@ def _place_alike(
     for spec in specs:
         if heap is None:
             fit = (room for room in rooms.values() if not room.why_aside and room.suffices(spec.needs))
-            heap = [(len(room.actors), room.host) for room in fit]
+            heap = [(room.weight, room.host) for room in fit]
             heapq.heapify(heap)
         refusing = []
         while heap and (spec.name, heap[0][1]) in bars:
@@ -159,7 +166,7 @@ def _place_alike(
         if room is not None:
             room.take(spec)
             if room.suffices(spec.needs):
-                refusing.append((len(room.actors), room.host))
+                refusing.append((room.weight, room.host))
         for entry in refusing:
             heapq.heappush(heap, entry)
         yield spec, room

@@ -58,7 +58,9 @@ def environment_shards(
         count = end - begin
         needs = {name: amount * count for name, amount in place.environments.needs.items()}
         child = _shard(run, args, ENVIRONMENT_POOL, index, names[begin:end])
-        yield PlacedSpec(child=child, needs={ENVIRONMENTS: count, **needs}, is_announced_to_all=False)
+        yield PlacedSpec(
+            child=child, needs={ENVIRONMENTS: count, **needs}, is_announced_to_all=False, weight=count
+        )
 
 
 def _ranges(shares: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dart.cluster.plan import ClusterNode, DoesNotFit, NodePlan, plan_cluster, spread
-from dart.cluster.shards import engine_shards, environment_shards
+from dart.cluster.shards import SHARD_MOST, engine_shards, environment_shards
 from dart.config.cluster import PlaceSettings, load_cluster
 from dart.config.config import Config
 
@@ -49,6 +49,16 @@ def test_the_papers_job_on_two_nodes_has_its_trainer_on_one_and_its_engines_on_t
     names = {*control.environments, *other.environments}
     assert (len(names), len(control.environments) + len(other.environments)) == (160, 160)
     assert other.free_gpus == ()
+
+
+def test_a_node_with_engines_gets_as_many_environments_as_one_without_to_within_a_shard() -> None:
+    found = load_cluster(Path("osworld-uitars-7b-two-nodes"))
+    nodes = [node("a", 8, is_control=True), node("b", 8)]
+    plans = planned(nodes, found.cluster.place, found.run)
+    assert [len(plan.engines) for plan in plans] == [0, 8]
+    shares = [len(plan.environments) for plan in plans]
+    assert sum(shares) == 160
+    assert max(shares) - min(shares) <= SHARD_MOST
 
 
 def test_engines_and_trainer_of_one_node_never_share_a_gpu() -> None:

@@ -122,6 +122,17 @@ def test_who_goes_nowhere_is_told_why_host_by_host(
     assert place(specs, hosts, {}, barred).unplaced == {"a": why}
 
 
+def test_an_actor_counts_as_many_as_its_weight() -> None:
+    heavy = [PlacedSpec(child=ChildSpec(id=name, actor="a:A"), weight=3) for name in ("a", "b")]
+    specs, carried = [*heavy, spec("c"), spec("d"), spec("e")], {"a": "h", "b": "h"}
+    assert place(specs, {"h": PLAIN, "i": PLAIN}, carried).hosts == carried | dict.fromkeys("cde", "i")
+
+
+def test_a_weight_below_one_is_refused_by_name() -> None:
+    with pytest.raises(InvalidChildSpec, match=r"placed 'a': weight must be at least 1, got 0"):
+        PlacedSpec(child=ChildSpec(id="a", actor="a:A"), weight=0)
+
+
 def test_a_need_below_zero_is_refused_by_name() -> None:
     with pytest.raises(InvalidChildSpec, match=r"placed 'a': needs\.gpu must be at least 0, got -1"):
         spec("a", gpu=-1)
