@@ -119,6 +119,14 @@ def overdue(child: Child, now_s: float) -> list[Action]:
     return actions
 
 
+def resumed(child: Child, now_s: float) -> None:
+    """Give a replacement and a predecessor their whole time anew (`SupervisorCore.resumed`)."""
+    if child.spare is not None:
+        child.spare.deadline_s = now_s + child.spec.start_deadline_s
+    if child.retiring is not None:
+        child.retiring.deadline_s = now_s + child.spec.shutdown_s
+
+
 def wake_s(child: Child) -> float:
     """The moment at which this module must be called even if nothing happens; infinity for never."""
     sides = (side for side in (child.spare, child.retiring) if side is not None and not side.is_killed)

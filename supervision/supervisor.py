@@ -70,8 +70,9 @@ USES_CHECK_S = 1.0
 limit may have been changed since its start."""
 
 CHECKS_PER_DEADLINE = 4
-"""How often at least a running child is checked within its hang deadline. A supervisor that was suspended
-notices it by a check that comes late, so one must be due before a healthy child counts as hung."""
+"""How often at least a child is checked within its hang deadline, or within its shutdown time while it stops.
+A supervisor that was suspended notices it by a check that comes late, so one must be due before a healthy
+child counts as hung or as one that did not stop."""
 
 SOONEST_CHECK_S = 0.005
 
@@ -317,6 +318,7 @@ class Supervisor(Actor):
         wait: Callable[[str], Future[Managed]],
     ) -> Managed:
         """Carry out a management call, and return its answer once it is done. An invalid call is refused."""
+        self._note_lateness(self._check_at_s)  # the call may be read before the check that came late
         try:
             actions, refusal = act()
         except (SupervisionError, ActorError) as error:
@@ -426,14 +428,21 @@ class Supervisor(Actor):
             self.after(check_at_s - now_s, lambda: self._check_if_due(check_at_s))
 
     def _check_if_due(self, check_at_s: float) -> None:
-        self._lateness.note(check_at_s, self._now_s())
+        self._note_lateness(check_at_s)
         if check_at_s == self._check_at_s:  # else an event has set another moment meanwhile
             self._check()
+
+    def _note_lateness(self, due_s: float) -> None:
+        now_s = self._now_s()
+        if self._lateness.note(due_s, now_s):
+            self._core.resumed(now_s)
 
     def _next_check_s(self) -> float:
         moments = [self._core.next_wake_s()]
         now_s = self._now_s()
         for child in self._core.children.values():
+            if _is_ending(child):
+                moments.append(now_s + child.spec.shutdown_s / CHECKS_PER_DEADLINE)
             if child.status is Status.STARTING or child.spare is not None:
                 moments.append(now_s + STARTING_CHECK_S)
             elif child.status is Status.RUNNING and not child.is_killed:
@@ -530,6 +539,12 @@ def _starting(child: Child) -> list[int]:
     """The incarnations of a child that are not ready yet."""
     own = [child.incarnation] if child.status is Status.STARTING else []
     return own if child.spare is None else [*own, child.spare.incarnation]
+
+
+def _is_ending(child: Child) -> bool:
+    """Whether a process of the child was asked to end and has not been killed."""
+    is_stopping = child.status is Status.STOPPING and not child.is_killed
+    return is_stopping or (child.retiring is not None and not child.retiring.is_killed)
 
 
 def _is_on_target(child: Child) -> bool:

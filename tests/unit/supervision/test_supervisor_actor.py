@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors.actor import Stop
-from actors.board import ActorState, Vitals
+from actors.board import ActorState, Vitals, second_row
 from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.system_messages import Preempted
@@ -24,6 +24,7 @@ from supervision.messages import (
     RestartChild,
     StartChild,
     TerminateChild,
+    UpdateChild,
     start_child,
 )
 from supervision.reports import Offender, SupervisorReport
@@ -293,6 +294,63 @@ def test_a_freeze_that_ends_right_before_a_check_is_noticed_as_well(
     bench.clock.advance(frozen_s)
     bench.advance(4.9)  # the child beats after half its deadline
     assert not tree.process("a").was_killed
+
+
+def test_a_child_that_starts_while_the_run_is_frozen_has_its_whole_time_when_it_goes_on(
+    bench: InMemorySystem,
+) -> None:
+    tree = Tree(bench, replace(child("a"), start_deadline_s=30.0))
+    bench.advance(20.0)
+    bench.clock.advance(3600.0)
+    bench.advance(29.0)
+    assert not tree.process("a").was_killed
+    bench.advance(2.0)
+    assert tree.process("a").was_killed
+
+
+@pytest.mark.parametrize("frozen_s", [3.0, 3.9, 3600.0])
+def test_a_child_that_stops_while_the_run_is_frozen_has_its_whole_time_when_it_goes_on(
+    bench: InMemorySystem, frozen_s: float
+) -> None:
+    tree = Tree(bench, replace(child("a"), shutdown_s=5.0))
+    tree.get_ready("a")
+    bench.ask("sup", TerminateChild(id="a"))
+    bench.advance(1.0)
+    bench.clock.advance(frozen_s)
+    bench.advance(4.9)
+    assert not tree.process("a").was_killed
+    bench.advance(2.0)
+    assert tree.process("a").was_killed
+
+
+def test_a_call_that_is_read_first_after_a_freeze_does_not_have_a_stopping_child_killed(
+    bench: InMemorySystem,
+) -> None:
+    tree = Tree(bench, child("a"), child("b"))
+    tree.get_ready("a", "b")
+    bench.ask("sup", TerminateChild(id="a"))
+    bench.advance(1.0)
+    bench.clock.advance(3600.0)
+    bench.ask("sup", UpdateChild(id="b", changes={"start_deadline_s": 60.0}))
+    bench.advance(1.0)
+    assert not tree.process("a").was_killed
+
+
+def test_a_replacement_and_its_predecessor_have_their_whole_time_after_a_freeze(
+    bench: InMemorySystem,
+) -> None:
+    policy = Retirement(max_age_s=2.0, jitter=0.0, warm_spare=True)
+    tree = Tree(bench, replace(child("a"), retirement=policy, hang_deadline_s=math.inf))
+    tree.get_ready("a")
+    bench.advance(3.0)
+    assert tree.processes() == ["a.1", "a.2"]
+    bench.clock.advance(3600.0)
+    bench.advance(1.0)
+    tree.get_ready(second_row("a"))
+    assert tree.row("a").incarnation == 2
+    bench.clock.advance(3600.0)
+    bench.advance(1.0)
+    assert not any(process.was_killed for process in tree.runtime.spawned)
 
 
 BROKEN_MODULES = {
