@@ -24,7 +24,7 @@ from dart.preflight.requirements import (
     missing_packages,
     missing_policy,
     missing_trackers,
-    pointer_on_vllm,
+    not_for_vllm,
     policy_without_hints,
     unreadable_prompt,
 )
@@ -40,7 +40,7 @@ CHECKS_OF_TRAINER: tuple[Check, ...] = (
     *CHECKS_OF_ENGINES,
     missing_policy,
     policy_without_hints,
-    pointer_on_vllm,
+    not_for_vllm,
     missing_trackers,
 )
 """What the control node needs. It imports demonstrations, which takes the prompt, and writes to trackers."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 CARD = """\
 ---
-library_name: transformers
 license: apache-2.0
 pipeline_tag: image-text-to-text
 ---

@@ -14,6 +14,12 @@ NO_POINTER_ON_VLLM = (
 )
 """Message: why a policy with a pointer head needs the transformers engine. True for vLLM 0.32."""
 
+NO_SMALL_POLICY_ON_VLLM = (
+    "vLLM cannot serve the small policy, whose model it does not know: set rollout.engine = 'transformers', "
+    "or name a vision-language checkpoint in training.policy"
+)
+"""Message: why the small policy needs the transformers engine."""
+
 NO_BASE = (
     "{folder} is an adapter, and this engine does not hold the base policy: it was started for whole "
     "policies (training.lora.publish); the engine is restarted with the base policy"

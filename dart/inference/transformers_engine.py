@@ -99,9 +99,7 @@ class TransformersEngine(Engine):
             raise EngineError(NO_BASE.format(folder=folder))
         if self._base.sha256 != wanted.sha256:
             raise OtherBase(folder, wanted, self._base.folder, self._base.sha256)
-        from dart.policy.lora import (
-            with_shared_base,
-        )  # imports transformers, which the small policy needs not
+        from dart.policy.lora import with_shared_base
 
         return with_shared_base(self._base.policy, folder)
 

@@ -53,6 +53,7 @@ from dart.inference.prompts import PendingRequest, Prompts
 from dart.inference.protocol import (
     NO_BASE,
     NO_POINTER_ON_VLLM,
+    NO_SMALL_POLICY_ON_VLLM,
     Engine,
     EngineError,
     Swap,
@@ -62,6 +63,7 @@ from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.adapter_files import ADAPTER_FOLDER, BasePolicy, OtherBase, base_of, fingerprint
+from dart.policy.configuration import is_small_policy
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import UnsupportedCheckpoint
@@ -121,6 +123,8 @@ class VllmEngine(Engine):
         raises         CorruptCheckpoint, CheckpointError or EngineError
         """
         verify_policy(folder, version)
+        if is_small_policy(folder):
+            raise UnsupportedCheckpoint(NO_SMALL_POLICY_ON_VLLM)
         self._rollout = rollout
         codec = load_codec(folder, prompt_spec)
         if codec.pointer is not None:

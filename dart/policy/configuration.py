@@ -127,12 +127,18 @@ class GuiPolicyConfig:
     @classmethod
     def read(cls, folder: Path) -> "GuiPolicyConfig":
         """Read the configuration of a checkpoint. Raises OSError or ValueError if the file is damaged."""
-        return cls(**json.loads((folder / CONFIG_FILE).read_text()))
+        values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"{CONFIG_FILE}: {error}") from error
 
     def write(self, folder: Path, dtype: str) -> None:
         """Write the configuration of a checkpoint, with the precision of its weights."""
         values = {"model_type": SMALL_POLICY, "dtype": dtype, **vars(self)}
-        (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
+        (folder / CONFIG_FILE).write_text(
+            json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+        )
 
     @property
     def patches(self) -> int:

@@ -5,7 +5,6 @@ them. transformers itself is not imported: it takes twice the time and memory of
 policy needs (docs/decisions/0005-laptop-policy.md).
 """
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,9 +95,11 @@ def load_codec(folder: Path) -> PromptCodec:
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """Read the tokenizer of a checkpoint. Raises OSError or ValueError for a damaged file."""
-    text = (folder / TOKENIZER_FILE).read_text()
-    json.loads(text)  # for a file that is cut off, tokenizers raises an Exception of no class
-    return Tokenizer.from_str(text)
+    text = (folder / TOKENIZER_FILE).read_text(encoding="utf-8")
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers has no class of its own for what it cannot read
+        raise ValueError(f"{TOKENIZER_FILE}: {error}") from error
 
 
 def save_policy(model: GuiPolicyModel, tokenizer: Tokenizer, folder: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 from transformers import AutoModelForImageTextToText
+from transformers.utils import logging as transformers_logging
 
 from dart.policy.base import Policy
 from dart.policy.load import named_errors
@@ -17,6 +18,8 @@ from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 from dart.policy.vlm_pointer import attach_head, expect_head
 from dart.policy.vlm_processor import load_config
+
+transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 

@@ -28,7 +28,7 @@ from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissin
 from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.environments.osworld.scoring_environment import EvaluatorsMissing, find_evaluators
-from dart.inference.protocol import NO_POINTER_ON_VLLM
+from dart.inference.protocol import NO_POINTER_ON_VLLM, NO_SMALL_POLICY_ON_VLLM
 from dart.inference.tensor_layout import INDEX, OtherLayout, weight_files
 from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.configuration import is_small_policy
@@ -248,10 +248,14 @@ def _has_weights(folder: Path) -> bool:
     return (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
 
 
-def pointer_on_vllm(config: Config) -> Iterator[str]:
-    """Yield a message if the engine is vLLM and the policy has a pointer head, which vLLM cannot serve."""
+def not_for_vllm(config: Config) -> Iterator[str]:
+    """Yield a message if the engine is vLLM, which cannot serve the policy: small, or with a pointer head."""
     folder = config.training.policy
-    if config.rollout.engine == "vllm" and has_pointer(folder):
+    if config.rollout.engine != "vllm":
+        return
+    if is_small_policy(folder):
+        yield f"{folder}: {NO_SMALL_POLICY_ON_VLLM}"
+    elif has_pointer(folder):
         yield f"{folder}: {NO_POINTER_ON_VLLM}"
 
 
@@ -317,7 +321,7 @@ def require_installation(
         missing_policy,
         unreadable_prompt,
         policy_without_hints,
-        pointer_on_vllm,
+        not_for_vllm,
         missing_trackers,
         absent_gpus,
         shared_gpus,

@@ -10,6 +10,7 @@ from dart.config.published import published_dtype, publishes_adapter
 from dart.config.sections import LoraSettings, StepCreditSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
+from dart.policy.configuration import is_small_policy
 from dart.policy.protocols import UnsupportedCheckpoint
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
@@ -78,10 +79,11 @@ def refuse_other_adapter(folder: Path, state: CheckpointState, configured: LoraS
     state    state of the learner of that version
 
     Weights and moments of another rank do not fit. With another alpha, the same weights are another policy.
-    Every version of a simulated learner is accepted, as it records no adapter.
+    Every version of a simulated learner is accepted, as it records no adapter, and every one of a small policy,
+    which never has one.
     """
     placement = state.learner.get("config", {}).get("placement")
-    if placement is None:
+    if placement is None or is_small_policy(folder):
         return
     trained = LoraSettings(rank=placement["lora_rank"], alpha=placement["lora_alpha"])
     was, given = _adapter_text(trained), _adapter_text(configured)

@@ -1,6 +1,8 @@
 """Loading a policy: its weights go straight to their device."""
 
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,3 +70,11 @@ def test_main_memory_never_holds_a_model_of_another_device(
         policy = load(tmp_path / "larger", placement=ModelPlacement(device=device))
     assert {weight.device for weight in policy.module.parameters()} == {torch.device(device)}
     assert (max(samples) - samples[0] > size_bytes // 2) is is_held
+
+
+def test_loading_prints_no_progress_bar(tiny_qwen: Path) -> None:
+    program = "import sys, pathlib; from dart.policy.load import load; load(pathlib.Path(sys.argv[1]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, tiny_qwen], capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("", "")

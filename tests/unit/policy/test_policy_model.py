@@ -1,5 +1,6 @@
 """The model, its files, and sampling against teacher forcing."""
 
+import os
 import random
 import subprocess
 import sys
@@ -228,12 +229,39 @@ def test_a_folder_without_a_policy_is_named_with_the_remedy(tmp_path: Path) -> N
         load(tmp_path)
 
 
-def test_a_damaged_checkpoint_is_named(model: GuiPolicyModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"\x08"),
+        ("tokenizer.json", b'{"version": '),
+        ("tokenizer.json", b"{}"),
+        ("config.json", b'{"model_type": "gui_policy", "stem_channels": null}'),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(
+    model: GuiPolicyModel, name: str, content: bytes, tmp_path: Path
+) -> None:
     save_policy(model, TOKENIZER, tmp_path)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match="damaged"):
         load(tmp_path)
+
+
+def test_a_policy_is_read_in_utf_8_whatever_the_locale(model: GuiPolicyModel, tmp_path: Path) -> None:
+    save_policy(model, TOKENIZER, tmp_path)
+    program = (
+        "import sys, pathlib\n"
+        "from dart.policy.small_policy import SmallPolicy\n"
+        "print(SmallPolicy(pathlib.Path(sys.argv[1])).codec.encode_prompt('Zo\\u00eb', ()))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, tmp_path],
+        env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.strip() == str(SmallPolicy(tmp_path).codec.encode_prompt("Zoë", ()))
 
 
 def test_the_same_seed_makes_the_same_policy(model: GuiPolicyModel) -> None:

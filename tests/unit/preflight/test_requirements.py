@@ -17,7 +17,7 @@ from dart.preflight.requirements import (
     missing_browser,
     missing_packages,
     missing_policy,
-    pointer_on_vllm,
+    not_for_vllm,
     policy_without_hints,
     require_installation,
     unreadable_prompt,
@@ -292,6 +292,13 @@ def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_small_policy_is_refused_on_vllm_with_the_remedy() -> None:
+    (said,) = not_for_vllm(load_config(None, ["rollout.engine=vllm"]))
+    assert "cannot serve the small policy" in said
+    assert "rollout.engine = 'transformers'" in said
+    assert not list(not_for_vllm(load_config()))
+
+
 @pytest.mark.parametrize(
     "text", ['{"pointer_pad_token_id": 512}', '{"pointer_token_id": 37}', "{}", "no JSON"]
 )
@@ -299,7 +306,7 @@ def test_a_policy_with_a_pointer_head_is_refused_on_vllm_with_the_remedy(tmp_pat
     (tmp_path / "config.json").write_text(text)
     policy = f"training.policy={tmp_path}"
     on_vllm = load_config(None, [policy, "rollout.engine=vllm"])
-    said = list(pointer_on_vllm(on_vllm))
+    said = list(not_for_vllm(on_vllm))
     assert len(said) == ("pointer" in text)
     assert all("rollout.engine = 'transformers'" in one for one in said)
-    assert not list(pointer_on_vllm(load_config(None, [policy])))
+    assert not list(not_for_vllm(load_config(None, [policy])))
