@@ -79,8 +79,8 @@ def refuse_other_adapter(folder: Path, state: CheckpointState, configured: LoraS
     state    state of the learner of that version
 
     Weights and moments of another rank do not fit. With another alpha, the same weights are another policy.
-    Every version of a simulated learner is accepted, as it records no adapter, and every one of a small policy,
-    which never has one.
+    Every version of a simulated learner is accepted, as it records no adapter, and every one of a small
+    policy, which never has one.
     """
     placement = state.learner.get("config", {}).get("placement")
     if placement is None or is_small_policy(folder):

@@ -171,6 +171,8 @@ def test_a_run_is_not_continued_with_another_adapter_and_nothing_of_it_is_change
     lora = config.training.lora.model_copy(update={"rank": 8})
     same = config.model_copy(update={"training": config.training.model_copy(update={"lora": lora})})
     refuse_without_record(same, paths)
+    (newest / "config.json").write_text('{"model_type": "gui_policy"}')  # a small policy has no adapter
+    refuse_without_record(config, paths)
     (newest / STATE_FILE).write_text("damaged")  # `prepare_record` continues from an older one
     refuse_without_record(config, paths)
 
