@@ -33,6 +33,11 @@ TAIL_POSITION = 512
 positions after a short and a long instruction."""
 
 MAX_POSITION = 1024
+"""Every position of a prompt is below this one."""
+
+MAX_ANSWER = 512
+"""Number of positions for an answer after the longest prompt. A demonstrated answer may be longer than a
+sampled one, which has at most `dart.policy.sampling.MAX_ANSWER_TOKENS` tokens."""
 
 EMBEDDING_STD = 0.3
 
@@ -221,6 +226,16 @@ class PatchPointer(nn.Module):
         return self.head.scores(keys, hidden)
 
 
+def _refuse_long(text: int, tail: int) -> None:
+    """Raise PromptTooLong for a prompt with too many text tokens or tokens from the step counter on."""
+    most_tail = MAX_POSITION - TAIL_POSITION
+    if text > TAIL_POSITION or tail > most_tail:
+        raise PromptTooLong(
+            f"expected prompts of at most {TAIL_POSITION} text tokens and {most_tail} tokens from the step "
+            f"counter on, got {text} and {tail}; shorten the instruction or the history"
+        )
+
+
 def _prefix_mask(prefix: Tensor, valid: Tensor) -> Tensor:
     """Return bool [B, 1, T, T]: prefix tokens see the whole prefix, answer tokens all earlier tokens."""
     length = prefix.shape[1]
@@ -308,7 +323,7 @@ class GuiPolicyModel(nn.Module):
         is_image = (ids == self.config.image_token_id) & prefix
         quarter, eighth, image_tokens = self.stem(pixels)
         self._check_images(is_image, image_tokens)
-        positions = self._positions(ids, is_image, valid)
+        positions = self._positions(ids, is_image, valid, prefix)
         x = self._embed_text(ids, positions)
         image_tokens = image_tokens + self.image_place(
             plane_waves(*self.config.grid, PLACE_WAVES).to(image_tokens)
@@ -332,7 +347,12 @@ class GuiPolicyModel(nn.Module):
         return self._output(x[:, -keep:], ids[:, -keep:], cache.pointer_keys, cache)
 
     def _embed_text(self, ids: Tensor, positions: Tensor) -> Tensor:
-        waves = text_waves(MAX_POSITION, self.config.hidden_size).to(self.embed.weight)
+        waves = text_waves(MAX_POSITION + MAX_ANSWER, self.config.hidden_size).to(self.embed.weight)
+        if int(positions.max()) >= len(waves):
+            raise PromptTooLong(
+                f"expected answers of at most {MAX_ANSWER} tokens, got one that takes the position "
+                f"{int(positions.max())} of {len(waves)}; shorten the answer"
+            )
         embedded: Tensor = self.embed(ids)
         return embedded + waves[positions]
 
@@ -344,19 +364,16 @@ class GuiPolicyModel(nn.Module):
                 f" prompts, got {counts.tolist()}: encode prompts with this checkpoint's processor"
             )
 
-    def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor) -> Tensor:
-        """Return positions int64 [B, T]: the instruction begins at 0, the step counter at TAIL_POSITION."""
+    def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor, prefix: Tensor) -> Tensor:
+        """Return positions int64 [B, T]: the instruction begins at 0, the step counter at TAIL_POSITION.
+
+        Raises PromptTooLong.
+        """
         first = self.config.first_step_token_id
         tail = ((ids >= first) & (ids < first + self.config.step_tokens) & valid).cumsum(1) > 0
         text = (valid & ~is_image & ~tail).cumsum(1) - 1
         after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
-        if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
-            found = int(text.max()) + 1, int(after.max()) - TAIL_POSITION + 1
-            raise PromptTooLong(
-                f"expected prompts of at most {TAIL_POSITION} text tokens and {MAX_POSITION - TAIL_POSITION} "
-                f"tokens from the step counter on, got {found[0]} and {found[1]}; shorten the instruction or "
-                "the history"
-            )
+        _refuse_long(int(text.max()) + 1, int((tail & valid & prefix).sum(1).max()))
         return torch.where(tail, after, text.clamp(min=0))
 
     def _prefix(self, ids: Tensor) -> Tensor:

@@ -192,6 +192,25 @@ def test_a_prompt_that_is_too_long_is_refused_and_the_engine_goes_on(
     assert len(engine.generate([fits])) == 1
 
 
+@pytest.mark.parametrize("length", [500, 512, 513])
+def test_long_answers_of_the_past_are_answered_or_refused_and_the_engine_goes_on(
+    folders: tuple[Path, Path], tmp_path: Path, length: int
+) -> None:
+    engine = TransformersEngine(folders[0], 0, seed=1, screenshots=FolderBlobs(tmp_path))
+    fits = request(tmp_path)
+    asked = replace(fits, history=(f"type(content='{'q' * (length - 3)}')",))
+    codec = load_codec(folders[0])
+    without = len(codec.encode_prompt(INSTRUCTION, ("wait()",)))
+    assert len(codec.encode_prompt(INSTRUCTION, asked.history)) - without == length - 3
+    for _ in range(4):  # one answer may end before it reaches the last positions
+        if length <= 512:
+            engine.generate([asked])
+        else:
+            with pytest.raises(Unanswerable, match="512 tokens from the step counter on"):
+                engine.generate([asked])
+    assert len(engine.generate([fits])) == 1
+
+
 def test_four_hundred_bytes_of_context_fit_the_small_policy_whatever_they_say(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

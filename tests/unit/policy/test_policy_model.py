@@ -15,7 +15,15 @@ from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError, load
 from dart.policy.modeling import GuiPolicyModel, PromptError, new_policy
-from dart.policy.sampling import AnswerScores, answer_scores, pad_left, sample, teacher_forced
+from dart.policy.protocols import PromptTooLong
+from dart.policy.sampling import (
+    MAX_ANSWER_TOKENS,
+    AnswerScores,
+    answer_scores,
+    pad_left,
+    sample,
+    teacher_forced,
+)
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 
@@ -202,6 +210,44 @@ def test_an_answer_that_never_ends_is_cut(model: GuiPolicyModel, codec: PromptCo
         model, prompts_of(codec), screens(3), [1.0] * 3, torch.Generator().manual_seed(0), max_new_tokens=2
     )
     assert all(len(answer.token_ids) <= 2 for answer in answers)
+
+
+def tail_of(length: int, codec: PromptCodec) -> list[int]:
+    """A prompt with `length` tokens from the step counter on, most of them of a typed text."""
+    prompt = codec.encode_prompt("x", ["type(content='a')"])
+    typed = prompt[-2]
+    return [*prompt[:-2], *[typed] * (length - 4), *prompt[-2:]]
+
+
+@pytest.mark.parametrize("length", [500, 511, 512])
+def test_the_longest_prompt_leaves_positions_for_a_whole_answer(
+    model: GuiPolicyModel, codec: PromptCodec, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.config, "eos_token_id", -1)  # no answer ends early
+    prompt, pixels = tail_of(length, codec), screens(1)
+    (answer,) = sample(model, [prompt], pixels, [1.0], torch.Generator().manual_seed(0))
+    assert len(answer.token_ids) == MAX_ANSWER_TOKENS
+    scores = answer_logprobs(model, [prompt], [answer.token_ids], pixels)
+    assert scores.logprobs[0].tolist() == pytest.approx(answer.logprobs, abs=TOLERANCE)
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_anything_is_sampled(
+    model: GuiPolicyModel, codec: PromptCodec
+) -> None:
+    with pytest.raises(PromptTooLong, match="512 tokens from the step counter on, got 1 and 513"):
+        sample(model, [tail_of(513, codec)], screens(1), [1.0], torch.Generator())
+
+
+def test_an_answer_that_is_too_long_for_the_positions_is_refused_alone_and_after_a_cached_prompt(
+    model: GuiPolicyModel, codec: PromptCodec
+) -> None:
+    prompt, pixels = tail_of(512, codec), screens(1)
+    with pytest.raises(PromptTooLong, match="answers of at most 512 tokens"):
+        answer_logprobs(model, [prompt], [[300] * 514], pixels)
+    with torch.inference_mode():
+        out = model(*pad_left([prompt], 0), pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
+        with pytest.raises(PromptTooLong, match="answers of at most 512 tokens"):
+            model(torch.tensor([[300] * 513]), past_key_values=out.past_key_values, logits_to_keep=1)
 
 
 def test_y_tokens_depend_on_the_x_token_before_them(model: GuiPolicyModel, codec: PromptCodec) -> None:
