@@ -5,7 +5,7 @@ of the time and memory without them.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from safetensors import SafetensorError
 from dart.core.errors import UnavailableError
 from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.base import Policy
+from dart.policy.codec import PromptCodec
 from dart.policy.configuration import SMALL_POLICY
+from dart.policy.modeling import check_length
 from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
@@ -62,6 +64,15 @@ def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
 
     with named_errors(folder):
         return load_vlm_codec(folder, prompt_spec or PromptSpec())
+
+
+def check_recorded_length(codec: Codec, prompt_ids: Sequence[int], answer_ids: Sequence[int]) -> None:
+    """Check that the policy of a codec can be trained on a prompt and an answer of this length.
+
+    Only the small policy has a limit. Raises PromptTooLong.
+    """
+    if isinstance(codec, PromptCodec):
+        check_length(prompt_ids, answer_ids)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.pointer.head import HEAD_NAME, NEVER, PointerHead
 from dart.policy.protocols import PromptTooLong
+from dart.policy.vocabulary import IMAGE, STEP_COUNTERS, special_ids, step_token
 
 TAIL_POSITION = 512
 """Position of the step counter. Later tokens count from here, so that a history or an answer has the same
@@ -226,6 +227,18 @@ class PatchPointer(nn.Module):
         return self.head.scores(keys, hidden)
 
 
+def check_length(prompt_ids: Sequence[int], answer_ids: Sequence[int]) -> None:
+    """Check that the model has a position for each token of a recorded prompt and of its answer.
+
+    Raises PromptTooLong.
+    """
+    steps = {special_ids()[step_token(count)] for count in range(STEP_COUNTERS)}
+    start = next((index for index, token in enumerate(prompt_ids) if token in steps), len(prompt_ids))
+    text = sum(token != special_ids()[IMAGE] for token in prompt_ids[:start])
+    _refuse_long(text, len(prompt_ids) - start)
+    _refuse_long_answer(len(answer_ids))
+
+
 def _refuse_long(text: int, tail: int) -> None:
     """Raise PromptTooLong for a prompt with too many text tokens or tokens from the step counter on."""
     most_tail = MAX_POSITION - TAIL_POSITION
@@ -233,6 +246,14 @@ def _refuse_long(text: int, tail: int) -> None:
         raise PromptTooLong(
             f"expected prompts of at most {TAIL_POSITION} text tokens and {most_tail} tokens from the step "
             f"counter on, got {text} and {tail}; shorten the instruction or the history"
+        )
+
+
+def _refuse_long_answer(tokens: int) -> None:
+    """Raise PromptTooLong for an answer with too many tokens."""
+    if tokens > MAX_ANSWER:
+        raise PromptTooLong(
+            f"expected answers of at most {MAX_ANSWER} tokens, got at least {tokens}; shorten the answer"
         )
 
 
@@ -348,11 +369,7 @@ class GuiPolicyModel(nn.Module):
 
     def _embed_text(self, ids: Tensor, positions: Tensor) -> Tensor:
         waves = text_waves(MAX_POSITION + MAX_ANSWER, self.config.hidden_size).to(self.embed.weight)
-        if int(positions.max()) >= len(waves):
-            raise PromptTooLong(
-                f"expected answers of at most {MAX_ANSWER} tokens, got one that takes the position "
-                f"{int(positions.max())} of {len(waves)}; shorten the answer"
-            )
+        _refuse_long_answer(int(positions.max()) + 1 - MAX_POSITION)
         embedded: Tensor = self.embed(ids)
         return embedded + waves[positions]
 

@@ -33,7 +33,7 @@ class PixelFrameError(ValueError):
 
 
 class PromptTooLong(ValueError):
-    """A prompt has more tokens than this policy takes."""
+    """A prompt, or a recorded answer to it, has more tokens than this policy takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def recorded_prompt(
 
 
 class ForeignPrompt(ValueError):
-    """This policy cannot have been given a recorded prompt, or cannot have drawn the points of its answer."""
+    """This policy cannot have been given a recorded prompt, or cannot have given the answer to it."""
 
     def __init__(self, step: Step, problem: str) -> None:
         super().__init__(

@@ -18,9 +18,9 @@ from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.codec import GRID, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyModel
+from dart.policy.modeling import GuiPolicyModel, check_length
 from dart.policy.pointer.patches import PatchGrid
-from dart.policy.protocols import Prompt, Screen, check_patches
+from dart.policy.protocols import ForeignPrompt, Prompt, PromptTooLong, Screen, check_patches
 from dart.policy.sampling import AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
 
@@ -78,7 +78,12 @@ class SmallPolicy(Policy):
         return GRID
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Raise ForeignPrompt when the points of a recorded answer cannot have been drawn by this policy."""
+        """Raise ForeignPrompt when a recorded step is too long for this policy, or when this policy cannot
+        have drawn the points of the answer."""
+        try:
+            check_length(step.prompt_ids, step.token_ids)
+        except PromptTooLong as error:
+            raise ForeignPrompt(step, str(error)) from error
         check_patches(step, self.codec.pointer, self.module.config.patches)
 
     def save(

@@ -35,9 +35,9 @@ from dart.core.record_address import parse_record_address
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import newest_history, newest_past
-from dart.policy.load import load_codec
+from dart.policy.load import check_recorded_length, load_codec
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
-from dart.policy.protocols import Codec, PixelFrameError, Screen
+from dart.policy.protocols import Codec, PixelFrameError, PromptTooLong, Screen
 from dart.store.blobs import BlobStore
 from dart.store.run_blobs import blobs_of
 from dart.store.store import Store
@@ -106,7 +106,7 @@ def _made(path: Path, make: Callable[[DemonstrationEpisode], T]) -> Iterator[T]:
     for number, line in numbered_lines(path):
         try:
             yield make(episode_of(line))
-        except (ActionParseError, PixelFrameError, BadDemonstrations) as error:
+        except (ActionParseError, PixelFrameError, PromptTooLong, BadDemonstrations) as error:
             raise BadDemonstrations(
                 f"{path}, line {number}: {error}; correct or delete that line; nothing was added"
             ) from error
@@ -115,7 +115,7 @@ def _made(path: Path, make: Callable[[DemonstrationEpisode], T]) -> Iterator[T]:
 def demonstration_of(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Demonstration:
     """Convert an episode into a demonstration, with prompts and answers as tokens of the policy's codec.
 
-    Raises ActionParseError, PixelFrameError or BadDemonstrations.
+    Raises ActionParseError, PixelFrameError, PromptTooLong or BadDemonstrations.
     """
     steps = tuple(_steps(episode, folder, codec))
     return Demonstration(
@@ -146,6 +146,7 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
         )
         prompt = codec.prompt(request, [screen_of(shown) for shown in codec.shown(request)])
         token_ids = _answer_ids(played, episode.instruction, screen, codec)
+        check_recorded_length(codec, prompt.token_ids, token_ids)
         history.append(codec.decode_action(token_ids, episode.instruction, screen.frame))
         past.append(PastStep(screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(

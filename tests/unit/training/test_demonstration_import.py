@@ -228,6 +228,29 @@ def test_tokens_that_this_policy_cannot_have_said_are_refused(
         read_demonstrations(write(sampled(policy, **change)), load_codec(policy))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"instruction": "word " * 700}, "at most 512 text tokens"),
+        ({"steps": [{**STEP, "action": f"type(content='{'wxyz ' * 300}')"}]}, "answers of at most 512"),
+        (
+            {"steps": [*[{**STEP, "action": f"type(content='{'q' * 300}')"}] * 2, STEP]},
+            "512 tokens from the step counter on",
+        ),
+    ],
+)
+def test_an_episode_that_is_too_long_for_the_small_policy_is_refused_with_its_line(
+    write: Write, policy: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadDemonstrations, match=f"line 2: .*{said}.*nothing was added"):
+        read_demonstrations(write({}, change), load_codec(policy))
+
+
+def test_a_vision_language_policy_takes_longer_episodes(write: Write, thinking: VisionLanguageCodec) -> None:
+    (found,) = read_demonstrations(write({"instruction": "word " * 700}), thinking)
+    assert len(found.steps[0].prompt_ids) > 700
+
+
 def test_a_file_that_is_not_utf_8_is_named_with_its_line(write: Write, policy: Path) -> None:
     folder = write({})
     with (folder / "demonstrations.jsonl").open("ab") as lines:

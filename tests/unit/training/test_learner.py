@@ -10,6 +10,7 @@ import torch
 
 from dart.core.types import Demonstration, Group, Step
 from dart.policy.codec import load_pixels
+from dart.policy.protocols import ForeignPrompt
 from dart.policy.sampling import AnswerScores, answer_scores, sample, teacher_forced
 from dart.policy.scoring import score_steps
 from dart.policy.small_policy import SmallPolicy, save_policy
@@ -17,7 +18,7 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import latest_good, load_checkpoint
 from dart.store.errors import BlobMissing
-from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
+from dart.training.batch_errors import Blame, NonFiniteUpdate, NothingToLearn, blame
 from dart.training.learner import Learner, LearnerConfig
 from tests.tiny_small_policy import noise_png, tiny_small_policy
 
@@ -427,6 +428,37 @@ def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
     before = log_likelihoods(base, list(shown.steps), blobs)
     after = log_likelihoods(learner.save(tmp_path / "checkpoints"), list(shown.steps), blobs)
     assert after[0] > before[0]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "typed", "said"),
+    [("word " * 700, "a", "512 text tokens"), ("x", "wxyz " * 300, "answers of at most 512 tokens")],
+)
+def test_a_demonstration_that_is_too_long_is_named_before_anything_changes(
+    base: Path,
+    blobs: FolderBlobs,
+    group_of: Callable[..., Group],
+    demonstration_of: Callable[..., Demonstration],
+    instruction: str,
+    typed: str,
+    said: str,
+) -> None:
+    codec = SmallPolicy(base).codec
+    group = sampled_group(base, blobs, group_of)
+    shown = demonstration_of(
+        steps=1,
+        screenshot_sha256=steps_of([group])[0].screenshot_sha256,
+        prompt_ids=tuple(codec.encode_prompt(instruction, [])),
+        token_ids=tuple(codec.encode_answer(f"type(content='{typed}')", instruction)),
+    )
+    helped = dataclasses.replace(group, demonstrations=(shown,))
+    learner = Learner(base, LearnerConfig())
+    with pytest.raises(ForeignPrompt, match=said) as refused:
+        learner.update([helped], blobs)
+    assert learner.version == 0
+    assert blame(refused.value, [helped]) == Blame(
+        group_ids=(helped.group_id,), pool_ids=(shown.pool_id,), reason="malformed_step"
+    )
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])
