@@ -165,7 +165,10 @@ def _hindrance(path: Path, error: BaseException) -> DartError | None:
 def model_type(folder: Path) -> str:
     """Return the model type of a checkpoint's configuration. Raises what `named_errors` raises."""
     with named_errors(folder):
-        found = json.loads((folder / "config.json").read_text()).get("model_type")
+        described = json.loads((folder / "config.json").read_text())
+        if not isinstance(described, dict):
+            raise ValueError(f"expected a JSON object in config.json, got {str(described)[:40]!r}")
+    found = described.get("model_type")
     if not isinstance(found, str):
         raise CheckpointError(f"{folder}/config.json names no model_type; expected a transformers checkpoint")
     return found

@@ -9,7 +9,7 @@ import torch
 
 from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.policy import small_policy
-from dart.policy.load import CheckpointError, load, named_errors
+from dart.policy.load import CheckpointError, load, load_codec, model_type, named_errors
 from dart.policy.protocols import UnsupportedCheckpoint
 from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
@@ -73,3 +73,11 @@ def test_other_errors_of_loading_are_damage_and_a_model_that_does_not_fit_stays_
         raise RuntimeError("size mismatch")
     with pytest.raises(UnsupportedCheckpoint, match="it lacks x"), named_errors(folder):
         raise UnsupportedCheckpoint("it lacks x")
+
+
+@pytest.mark.parametrize("content", ["[]", '"gui_policy"', "3", "null"])
+def test_a_configuration_that_is_no_json_object_is_damage(folder: Path, content: str) -> None:
+    (folder / "config.json").write_text(content)
+    for reading in (load, load_codec, model_type):
+        with pytest.raises(CheckpointError, match=r"damaged: expected a JSON object in config\.json, got"):
+            reading(folder)
