@@ -464,16 +464,21 @@ class Supervisor(Actor):
         for id_ in list(self._ends):
             child = self._core.children.get(id_)
             if child is None or child.is_gone:
+                if child is not None:
+                    self._publish_child(child)  # the caller may start the name elsewhere
                 for answer in self._ends.pop(id_):
                     answer.succeed(Managed(ok=True))
 
     def _publish(self) -> None:
         for child in self._core.children.values():
-            state = state_of(child)
-            is_held = math.isinf(child.start_at_s)  # by an outage, until another child stays up
-            is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED) and not is_held
-            retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
-            self._processes.publish(child, state, retry_unix_s)
+            self._publish_child(child)
+
+    def _publish_child(self, child: Child) -> None:
+        state = state_of(child)
+        is_held = math.isinf(child.start_at_s)  # by an outage, until another child stays up
+        is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED) and not is_held
+        retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
+        self._processes.publish(child, state, retry_unix_s)
 
     def _write_reports(self) -> None:
         """Write reports after the restarts, which must not wait for a disk."""

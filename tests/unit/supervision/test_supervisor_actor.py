@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.actor import Stop
 from actors.board import ActorState, Vitals, second_row
+from actors.future import Future
 from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.system_messages import Preempted
@@ -21,6 +23,7 @@ from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, 
 from supervision.messages import (
     ANSWER_ROOM_S,
     MANAGEMENT_DEADLINE_S,
+    Managed,
     RestartChild,
     StartChild,
     TerminateChild,
@@ -413,6 +416,28 @@ def test_a_termination_is_answered_though_the_child_is_started_again_in_the_same
     tree.get_ready("a")
     assert terminated.result().ok
     assert restarted.result().incarnation == 2
+
+
+def test_a_termination_is_answered_when_the_board_shows_it(
+    bench: InMemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    bench.ask("sup", TerminateChild(id="a"))
+    bench.settle()
+    shown: list[ActorState] = []
+    succeed = Future.succeed
+
+    def spied(future: Future[Any], value: Any) -> None:
+        if isinstance(value, Managed):
+            shown.append(tree.row("a").state)
+        succeed(future, value)
+
+    monkeypatch.setattr(Future, "succeed", spied)
+    tree.process("a").end(0)
+    bench.settle()
+    assert shown
+    assert set(shown) == {ActorState.STOPPED}
 
 
 def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
