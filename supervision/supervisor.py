@@ -67,7 +67,8 @@ STARTING_CHECK_S = 0.25
 
 USES_CHECK_S = 1.0
 """How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the
-limit may have been changed since its start."""
+limit may have been changed since its start. Where there are outages, so are those of each child: one that has
+worked stays up."""
 
 CHECKS_PER_DEADLINE = 4
 """How often at least a child is checked within its hang deadline, or within its shutdown time while it stops.
@@ -221,9 +222,18 @@ class Supervisor(Actor):
         why = self._check_hang(child).why
         if why:
             self._carry_out(self._core.hung(id_, child.incarnation, why))
-        if child.spec.retirement.max_uses or self._core.outage.is_on:
-            uses = self._processes.uses(id_, child.incarnation)
+        if self._counts_uses(child):
+            self._check_uses(id_, child)
+
+    def _check_uses(self, id_: str, child: Child) -> None:
+        uses = self._processes.uses(id_, child.incarnation)
+        is_used_up = 0 < child.spec.retirement.max_uses <= uses
+        if uses != child.uses or is_used_up:  # else `used` decides nothing, and it reads all children
             self._carry_out(self._core.used(id_, child.incarnation, uses, self._now_s()))
+
+    def _counts_uses(self, child: Child) -> bool:
+        """Whether a child's uses decide anything: when it is replaced, or whether it stays up (`outage`)."""
+        return child.spec.retirement.max_uses > 0 or self._core.flags.max_failing < 1
 
     def _check_hang(self, child: Child) -> HangCheck:
         return self._processes.check_hang(child, self._lateness.since_s(self._now_s()))
@@ -448,7 +458,7 @@ class Supervisor(Actor):
             elif child.status is Status.RUNNING and not child.is_killed:
                 often_s = child.spec.hang_deadline_s / CHECKS_PER_DEADLINE
                 moments.append(now_s + min(often_s, self._check_hang(child).again_in_s))
-                if child.spec.retirement.max_uses or self._core.outage.is_on:
+                if self._counts_uses(child):
                     moments.append(now_s + USES_CHECK_S)
         return min(moments)
 

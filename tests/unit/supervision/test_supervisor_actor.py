@@ -19,7 +19,15 @@ from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.system_messages import Preempted
 from actors.testing import InMemoryChild, InMemorySystem
 from supervision import reports, supervisor
-from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, Retirement, SupervisorFlags
+from supervision.child_spec import (
+    AutoShutdown,
+    Breaker,
+    ChildSpec,
+    ChildType,
+    Restart,
+    Retirement,
+    SupervisorFlags,
+)
 from supervision.messages import (
     ANSWER_ROOM_S,
     MANAGEMENT_DEADLINE_S,
@@ -70,11 +78,15 @@ class Tree:
     def is_ready(self) -> bool:
         return self.row("sup").ready
 
+    def write(self, name: str, **columns: int) -> None:
+        """Write to a child's row what its process would."""
+        slot = self.bench.board.find(name)
+        assert slot is not None
+        self.bench.board.set(slot, **columns)
+
     def get_ready(self, *names: str) -> None:
         for name in names:
-            slot = self.bench.board.find(name)
-            assert slot is not None
-            self.bench.board.set(slot, ready=1, beat_ns=self.bench.board.now_ns())
+            self.write(name, ready=1, beat_ns=self.bench.board.now_ns())
             self.bench.advance(0.5)
 
 
@@ -474,3 +486,24 @@ def test_a_child_is_replaced_as_soon_as_it_is_used_up(tmp_path: Path, warm_spare
             bench.advance(0.01)
             answered_by.append(answer.result().incarnation)
     assert answered_by == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("max_uses", [0, 1000])
+def test_children_that_work_between_their_failures_are_no_outage_whether_their_uses_are_limited_or_not(
+    bench: InMemorySystem, tmp_path: Path, max_uses: int
+) -> None:
+    policy = Retirement(max_uses=max_uses)
+    specs = [replace(child(name), breaker=Breaker(), retirement=policy) for name in "abcde"]
+    tree = Tree(bench, *specs, flags=SupervisorFlags(ordered=False, max_failing=0.5))
+    tree.get_ready(*"abcde")
+    for name in "abcd":
+        tree.process(name).end(-9)
+        bench.advance(2.0)
+        tree.get_ready(name)
+        tree.write(name, uses=5)
+        for _ in range(4):
+            bench.advance(1.0)
+            for sibling in "abcde":
+                tree.write(sibling, beat_ns=bench.board.now_ns())
+    reported = [report.context for report in reports.read(tmp_path, "sup")]
+    assert reported == ["child_terminated"] * 4
