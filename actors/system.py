@@ -182,9 +182,9 @@ class ActorSystem:
         """Wait at most `timeout_s` for the root's process to end; True once it has, with all processes
         below.
         """
-        due_s = time.monotonic() + timeout_s
+        began_s = time.monotonic()
         is_over = self._pidfd < 0 or has_ended(self._pidfd, timeout_s)
-        self._lateness.note(due_s, time.monotonic())
+        self._lateness.note(began_s, began_s + timeout_s, time.monotonic())
         if is_over and not self._is_killed:
             self._mark_ended()
         return is_over
@@ -212,11 +212,11 @@ class ActorSystem:
     def root_beat_age_s(self) -> float:
         """Seconds since the root's last beat. No supervisor watches the root, so its launcher must.
 
-        If this process woke late from `wait`, it was suspended, and the root probably with it: then the
-        seconds count from that moment.
+        If this process woke late from `wait`, it was suspended, and the root probably with it: the seconds
+        that it lost so are not counted.
         """
         age_s = self.board.vitals(self._slot).beat_age_s or 0.0
-        return min(age_s, self._lateness.since_s(time.monotonic()))
+        return self._lateness.counted_s(age_s, time.monotonic())
 
     def verdict(self) -> str:
         """Why the root ended, as the board says; empty when it ended normally."""

@@ -163,7 +163,7 @@ class Child:
     restarts: int = 0
     failures_in_row: int = 0
     since_s: float = 0.0
-    """The moment when the status began, or since when a start counts after a suspension."""
+    """The moment when the status began, for a start plus the time that was lost by suspensions."""
     start_at_s: float = 0.0
     """The moment before which the child is not started (backoff, quarantine)."""
     waited_s: float = 0.0

@@ -216,10 +216,10 @@ class ChildProcesses:
         slot = self.slot(id_, incarnation)
         return 0 if slot is None else int(self._board.get(slot, "uses"))
 
-    def check_hang(self, child: Child, within_s: float) -> HangCheck:
+    def check_hang(self, child: Child, counted_s: Callable[[float], float]) -> HangCheck:
         """Whether a child hangs, by its row on the board; a child without a process does not.
 
-        within_s   how far back silence and handlers count: before that, this process was suspended as well
+        counted_s   how many seconds of an age up to now count: not those in which this process was suspended
         """
         deadline_s = child.spec.hang_deadline_s
         held = self._held.get((child.spec.id, child.incarnation))
@@ -228,9 +228,9 @@ class ChildProcesses:
         now_ns = self._board.now_ns()
         busy_ns = self._board.get(held.slot, "busy_since_ns")
         return check_hang(
-            busy_s=min(within_s, (now_ns - busy_ns) / 1e9) if busy_ns else 0.0,
+            busy_s=counted_s((now_ns - busy_ns) / 1e9) if busy_ns else 0.0,
             handler=self._board.get(held.slot, "handler"),
-            silent_s=min(within_s, (now_ns - self._board.get(held.slot, "beat_ns")) / 1e9),
+            silent_s=counted_s((now_ns - self._board.get(held.slot, "beat_ns")) / 1e9),
             beat_every_s=held.beat_s,
             deadline_s=deadline_s,
         )

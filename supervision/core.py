@@ -77,17 +77,17 @@ class SupervisorCore:
             actions += replacement.retire_if_old(child, now_s)
         return [*actions, *self.reconcile(now_s)]
 
-    def resumed(self, now_s: float) -> None:
-        """Give children that start or stop their whole time anew after this process was suspended.
+    def resumed(self, lost_s: float, now_s: float) -> None:
+        """Give children that start or stop the time that this process lost because it was suspended.
 
         They were suspended with it. Call this before `tick`.
         """
         for child in self.children.values():
             if child.status is Status.STARTING:
-                child.since_s = now_s
+                child.since_s = min(child.since_s + lost_s, now_s)
             elif child.status is Status.STOPPING:
-                child.stop_by_s = now_s + child.spec.shutdown_s
-            replacement.resumed(child, now_s)
+                child.stop_by_s = min(child.stop_by_s + lost_s, now_s + child.spec.shutdown_s)
+            replacement.resumed(child, lost_s, now_s)
 
     def ready(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
         """Take note that a child, or its replacement, has finished its start."""

@@ -119,12 +119,12 @@ def overdue(child: Child, now_s: float) -> list[Action]:
     return actions
 
 
-def resumed(child: Child, now_s: float) -> None:
-    """Give a replacement and a predecessor their whole time anew (`SupervisorCore.resumed`)."""
-    if child.spare is not None:
-        child.spare.deadline_s = now_s + child.spec.start_deadline_s
-    if child.retiring is not None:
-        child.retiring.deadline_s = now_s + child.spec.shutdown_s
+def resumed(child: Child, lost_s: float, now_s: float) -> None:
+    """Give a replacement and a predecessor the time that was lost (`SupervisorCore.resumed`)."""
+    spec = child.spec
+    for side, whole_s in ((child.spare, spec.start_deadline_s), (child.retiring, spec.shutdown_s)):
+        if side is not None:
+            side.deadline_s = min(side.deadline_s + lost_s, now_s + whole_s)
 
 
 def wake_s(child: Child) -> float:

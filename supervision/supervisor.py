@@ -147,6 +147,8 @@ class Supervisor(Actor):
         self._starts: dict[str, Future[Managed]] = {}
         self._ends: dict[str, list[Future[Managed]]] = {}
         self._check_at_s = math.inf
+        self._awake_s = self._now_s()
+        """The moment since which this process waits for the next check or event."""
         self._lateness = Lateness()
         self._all_up: Future[None] = Future()
         self._all_down: Future[None] = Future()
@@ -236,7 +238,8 @@ class Supervisor(Actor):
         return child.spec.retirement.max_uses > 0 or self._core.flags.max_failing < 1
 
     def _check_hang(self, child: Child) -> HangCheck:
-        return self._processes.check_hang(child, self._lateness.since_s(self._now_s()))
+        now_s = self._now_s()
+        return self._processes.check_hang(child, lambda age_s: self._lateness.counted_s(age_s, now_s))
 
     # ---- management ----
 
@@ -433,7 +436,7 @@ class Supervisor(Actor):
             self._all_up.succeed(None)
         now_s = self._now_s()
         check_at_s = max(now_s + SOONEST_CHECK_S, self._next_check_s())
-        self._check_at_s = check_at_s
+        self._check_at_s, self._awake_s = check_at_s, now_s
         if check_at_s < math.inf:
             self.after(check_at_s - now_s, lambda: self._check_if_due(check_at_s))
 
@@ -444,8 +447,8 @@ class Supervisor(Actor):
 
     def _note_lateness(self, due_s: float) -> None:
         now_s = self._now_s()
-        if self._lateness.note(due_s, now_s):
-            self._core.resumed(now_s)
+        if lost_s := self._lateness.note(self._awake_s, due_s, now_s):
+            self._core.resumed(lost_s, now_s)
 
     def _next_check_s(self) -> float:
         moments = [self._core.next_wake_s()]

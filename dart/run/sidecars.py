@@ -51,7 +51,7 @@ HANG_DEADLINE_S = 120.0
 
 POLLS_EVERY_S = HANG_DEADLINE_S / 4
 """Longest time between two polls. If the next poll comes later, the main process was suspended, and its
-sidecars probably with it: their silence counts from that poll."""
+sidecars probably with it: no silence counts from the poll before until that one."""
 
 REASON_BYTES = 4096
 """How many bytes from the end of a sidecar's standard error are searched for the reason of its end."""
@@ -172,7 +172,7 @@ class SidecarSupervisor:
 
     def _note_lateness(self) -> None:
         now_s = self._clock()
-        self._lateness.note(self._polled_s + POLLS_EVERY_S, now_s)
+        self._lateness.note(self._polled_s, self._polled_s + POLLS_EVERY_S, now_s)
         self._polled_s = now_s
 
     def _note_ends(self) -> None:
@@ -199,7 +199,7 @@ class SidecarSupervisor:
         if self._beats.get(id_, (None, 0.0))[0] != beat_unix_s:
             self._beats[id_] = beat_unix_s, now_s
         silent_s = now_s - self._beats[id_][1] if beat_unix_s is not None else 0.0
-        return min(silent_s, self._lateness.since_s(now_s))
+        return self._lateness.counted_s(silent_s, now_s)
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

@@ -219,10 +219,11 @@ def test_a_launcher_that_was_suspended_itself_does_not_take_the_root_for_hung(
     root = tree.row("root")
     os.kill(root.pid, signal.SIGSTOP)
     time.sleep(0.5)
-    assert tree.system.root_beat_age_s() >= 0.5
+    silent_s = tree.system.root_beat_age_s()
+    assert silent_s >= 0.5
     monkeypatch.setattr("actors.system.has_ended", lambda _, timeout_s: time.sleep(timeout_s + 2 * LATE_S))
     tree.system.wait(0.0)
-    assert tree.system.root_beat_age_s() < 0.5, "the silence counts from here"
+    assert tree.system.root_beat_age_s() < silent_s + LATE_S, "what was lost is no silence"
     os.kill(root.pid, signal.SIGCONT)
 
 

@@ -19,7 +19,7 @@ from dart.inspect.sidecar_status import (
     write_sidecar,
 )
 from dart.run import sidecars
-from dart.run.sidecars import HANG_DEADLINE_S, SidecarSupervisor, sidecar_spec
+from dart.run.sidecars import HANG_DEADLINE_S, POLLS_EVERY_S, SidecarSupervisor, sidecar_spec
 from dart.telemetry.events import SIDECAR_UP
 
 PAGE = sidecar_spec("web", "dart.web.__main__", shutdown_s=3.0)
@@ -179,10 +179,18 @@ def test_a_launcher_that_was_suspended_kills_only_what_stays_silent_afterwards(w
     world.look_every_second(3.0)
 
     world.look_after(10 * HANG_DEADLINE_S)
-    world.look_every_second(HANG_DEADLINE_S)
+    world.look_every_second(HANG_DEADLINE_S - 3.0)
     assert world.started[0].signals == []
 
-    world.look_every_second(1.0)
+    world.look_every_second(3.0)
+    assert world.started[0].signals == [signal.SIGKILL]
+
+
+def test_a_launcher_whose_every_look_is_late_finds_one_that_hangs(world: World) -> None:
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
+    for _ in range(8):
+        world.look_after(POLLS_EVERY_S + 5.0)
     assert world.started[0].signals == [signal.SIGKILL]
 
 

@@ -311,20 +311,18 @@ def test_a_freeze_that_ends_right_before_a_check_is_noticed_as_well(
     assert not tree.process("a").was_killed
 
 
-def test_a_child_that_starts_while_the_run_is_frozen_has_its_whole_time_when_it_goes_on(
-    bench: InMemorySystem,
-) -> None:
+def test_a_child_that_starts_while_the_run_is_frozen_loses_none_of_its_time(bench: InMemorySystem) -> None:
     tree = Tree(bench, replace(child("a"), start_deadline_s=30.0))
     bench.advance(20.0)
     bench.clock.advance(3600.0)
-    bench.advance(29.0)
+    bench.advance(9.0)
     assert not tree.process("a").was_killed
     bench.advance(2.0)
     assert tree.process("a").was_killed
 
 
 @pytest.mark.parametrize("frozen_s", [3.0, 3.9, 3600.0])
-def test_a_child_that_stops_while_the_run_is_frozen_has_its_whole_time_when_it_goes_on(
+def test_a_child_that_stops_while_the_run_is_frozen_loses_none_of_its_time(
     bench: InMemorySystem, frozen_s: float
 ) -> None:
     tree = Tree(bench, replace(child("a"), shutdown_s=5.0))
@@ -351,7 +349,7 @@ def test_a_call_that_is_read_first_after_a_freeze_does_not_have_a_stopping_child
     assert not tree.process("a").was_killed
 
 
-def test_a_replacement_and_its_predecessor_have_their_whole_time_after_a_freeze(
+def test_a_replacement_and_its_predecessor_lose_none_of_their_time_by_a_freeze(
     bench: InMemorySystem,
 ) -> None:
     policy = Retirement(max_age_s=2.0, jitter=0.0, warm_spare=True)
@@ -366,6 +364,54 @@ def test_a_replacement_and_its_predecessor_have_their_whole_time_after_a_freeze(
     bench.clock.advance(3600.0)
     bench.advance(1.0)
     assert not any(process.was_killed for process in tree.runtime.spawned)
+
+
+def turn_late(tree: Tree, *, every_s: float, within_s: float, beats: bool = False) -> None:
+    """Let time pass while the supervisor has a turn only now and then, and child a beats or does not."""
+    for _ in range(int(within_s / every_s)):
+        tree.bench.clock.advance(every_s)
+        if beats:
+            tree.write("a", beat_ns=tree.bench.board.now_ns())
+        tree.bench.settle()
+
+
+@pytest.mark.parametrize("every_s", [2.0, 4.0, 6.0])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_supervisor_whose_every_check_is_late_finds_a_child_that_hangs(
+    bench: InMemorySystem, every_s: float, is_busy: bool
+) -> None:
+    spec = replace(child("a"), hang_deadline_s=10.0)
+    tree = Tree(bench, spec)
+    tree.get_ready("a")
+    if is_busy:
+        tree.write("a", busy_since_ns=bench.board.now_ns())
+    turn_late(tree, every_s=every_s, within_s=3.6 * spec.hang_deadline_s, beats=is_busy)
+    assert tree.process("a").was_killed
+
+
+def test_a_supervisor_whose_every_check_is_late_kills_a_child_that_does_not_start(
+    bench: InMemorySystem,
+) -> None:
+    tree = Tree(bench, replace(child("a"), start_deadline_s=5.0))
+    turn_late(tree, every_s=1.5, within_s=40.0)
+    assert tree.process("a").was_killed
+
+
+def test_a_supervisor_whose_every_check_is_late_kills_a_child_that_does_not_stop(
+    bench: InMemorySystem,
+) -> None:
+    tree = Tree(bench, replace(child("a"), shutdown_s=5.0, hang_deadline_s=math.inf))
+    tree.get_ready("a")
+    bench.ask("sup", TerminateChild(id="a"))
+    turn_late(tree, every_s=2.5, within_s=15.0)
+    assert tree.process("a").was_killed
+
+
+def test_a_supervisor_whose_every_check_is_late_kills_no_child_that_beats(bench: InMemorySystem) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    turn_late(tree, every_s=4.0, within_s=200.0, beats=True)
+    assert not tree.process("a").was_killed
 
 
 BROKEN_MODULES = {
