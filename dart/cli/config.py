@@ -115,10 +115,12 @@ def diff(
     * `dartrl config diff laptop hard`
     * `dartrl config diff runs/laptop runs/hard -o json`
     """
-    from dart.config.config import differences, load_config
+    from dart.config.config import differences, kept_config, load_config
     from dart.config.layers import literal
 
-    old, new = (load_config(path / "config.toml" if path.is_dir() else path) for path in (before, after))
+    old, new = (
+        kept_config(path / "config.toml") if path.is_dir() else load_config(path) for path in (before, after)
+    )
     found = [{"key": key, "before": a, "after": b} for key, a, b in differences(old, new)]
 
     def value(side: str) -> Callable[[Mapping[str, Any]], str | None]:

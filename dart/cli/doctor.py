@@ -91,11 +91,11 @@ def _target(run_dir: NamedRun, file: Path | None, ports: list[int]) -> "CheckTar
     If there is no run, the target has no paths. Without `file`, the configuration is that of the run, or the
     built-in values if there is no run.
     """
-    from dart.config.config import load_config
+    from dart.config.config import kept_config, load_config
     from dart.preflight.doctor import CheckTarget
 
     paths = recorded(chosen_here(run_dir)) if run_dir or any(RUNS.glob("*/lock")) else None
-    config = load_config(file or (paths.config if paths else None))
+    config = kept_config(paths.config) if paths and not file else load_config(file)
     return CheckTarget(config=config, paths=paths, ports=tuple(ports))
 
 
@@ -132,11 +132,11 @@ def columns() -> "list[Column[CheckResult]]":
 def _check_data(run_dir: NamedRun, *, full: bool, output: Format) -> None:
     from dataclasses import asdict
 
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.store.integrity import check
 
     paths = recorded(chosen_here(run_dir))
-    found = check(paths, load_config(paths.config), full=full)
+    found = check(paths, kept_config(paths.config), full=full)
     books = _books(paths)
     if output.is_data:
         print_data({"books": asdict(books) if books else None, "findings": found}, output)

@@ -102,14 +102,14 @@ def top(
 
     from rich.console import Console
 
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.core.run_directory import holder
     from dart.inspect import top as view
     from dart.inspect.snapshot_reader import SnapshotReader
 
     paths, console = shown(run_dir), Console()
     pid = holder(paths.root)
-    with followed(paths.root), SnapshotReader(paths, load_config(paths.config)) as reader:
+    with followed(paths.root), SnapshotReader(paths, kept_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
             # The view would warn of engines that are down, which is normal after the end of a run.

@@ -332,14 +332,14 @@ def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
 
 def _damage(run: NamedRun) -> str:
     """Describe what is wrong with the data of the run that a command is about; empty if nothing is wrong."""
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.core.errors import DartError
     from dart.core.run_directory import RunPaths
     from dart.store.integrity import check, listed
 
     paths = RunPaths(chosen(run))
     try:
-        found = check(paths, load_config(paths.config), full=True)
+        found = check(paths, kept_config(paths.config), full=True)
     except DartError as error:
         return f"the data of the run cannot be read: {error}"
     return f"the data of the run in {paths.title} is damaged:\n{listed(found)}" if found else ""

@@ -50,11 +50,11 @@ def import_folder(
     * `dartrl pool import runs/base-policy/demonstrations --run-dir runs/hard`
     * `python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-tab --out DIR` makes one
     """
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.inspect.task_reports import about_pool
 
     paths = recorded(chosen_here(run_dir))
-    config = load_config(paths.config)
+    config = kept_config(paths.config)
     with _held(paths, "import") as store:
         from dart.policy.prompt_spec import (
             prompt_spec_of,
@@ -88,7 +88,7 @@ def list_pool(
     * `dartrl pool list`
     * `dartrl pool list --task click-tab --run-dir runs/hard`
     """
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
@@ -96,7 +96,7 @@ def list_pool(
     with StoreReader(paths.record) as store:
         held = store.demonstrations()
     if task is not None:
-        known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
+        known = dict.fromkeys([*kept_config(paths.config).tasks.train, *(one.task_id for one in held)])
         task_id = task_reports.find_task(task, list(known))
         held = tuple(one for one in held if one.task_id == task_id)
     print_list(held, columns(), output, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")

@@ -32,13 +32,13 @@ def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     * `dartrl tasks list`
     * `dartrl tasks list --run-dir runs/hard -o json | jq '.[] | select(.success_rate == 0)'`
     """
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
     with StoreReader(paths.record) as store:
-        reports = task_reports.task_reports(store, load_config(paths.config))
+        reports = task_reports.task_reports(store, kept_config(paths.config))
     print_list(reports, columns(reports), output)
     if not output.is_data:
         for line in task_reports.quarantines(reports):
@@ -66,12 +66,12 @@ def show(
     """
     from dataclasses import asdict
 
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
-    config = load_config(paths.config)
+    config = kept_config(paths.config)
     task_id = task_reports.find_task(task, config.tasks.train)
     with StoreReader(paths.record) as store:
         (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)

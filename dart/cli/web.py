@@ -98,7 +98,7 @@ def metrics(
     * `dartrl metrics --listen 127.0.0.1:9109`
     * `dartrl metrics --listen 0.0.0.0:9109 --allow-host trainer.example`
     """
-    from dart.config.config import load_config
+    from dart.config.config import kept_config
     from dart.inspect.metrics import exposition
     from dart.inspect.snapshot_reader import SnapshotReader
 
@@ -106,7 +106,7 @@ def metrics(
     if listen is not None:
         _serve_metrics(paths, *address_of(listen), allow_host or [])
         return
-    with SnapshotReader(paths, load_config(paths.config)) as reader:
+    with SnapshotReader(paths, kept_config(paths.config)) as reader:
         say(exposition(reader.read()).rstrip("\n"))
 
 

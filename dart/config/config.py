@@ -110,11 +110,16 @@ def is_cluster_table(data: Mapping[str, Any]) -> bool:
 
 
 def resolve(
-    path: Path | None, overrides: Sequence[str] = (), *, above_file: Sequence[Layer] = ()
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    above_file: Sequence[Layer] = (),
+    is_kept: bool = False,
 ) -> tuple[Config, Mapping[str, str]]:
     """Merge the defaults, the file, the layers `above_file` and the overrides, and check the result.
 
     path      a run file or the name of a bundled configuration; None: no file
+    is_kept   whether the file is that of a run, and is only read; see `kept_config`
     returns   the configuration, and the origin of each dotted key: `default`, `default for` a kind of
               environment, the file as it was named, or `--set`
     raises    ConfigError with every problem found, also if the file is a cluster file
@@ -141,7 +146,7 @@ def resolve(
         config = Config.model_validate(without_refused(data, error, defaults))
     problems += [
         Problem(given_by(keys, origins), keys[0], text)
-        for keys, text in contradictions(config)
+        for keys, text in (() if is_kept else contradictions(config))
         if not any(is_about(key, refused) for key in keys)
     ]
     if problems:
@@ -174,6 +179,18 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
     raises    ConfigError with every problem found
     """
     config, _ = resolve(path, overrides)
+    return config
+
+
+def kept_config(path: Path) -> Config:
+    """Return the configuration that a run keeps in its directory, for what only reads the run.
+
+    Its values may contradict each other: the version of this package with which the run began may have
+    accepted what a start or a resume refuses now.
+
+    raises    ConfigError for a key or a value that is refused by itself
+    """
+    config, _ = resolve(path, is_kept=True)
     return config
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from actors.board import rows_of
-from dart.config.config import load_config
+from dart.config.config import kept_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import serving
 from dart.store.checkpoints import STATE_FILE, list_checkpoints
@@ -45,7 +45,7 @@ def read_versions(paths: RunPaths) -> list[VersionRow]:
     engines = serving(rows_of(paths.board), paths.root)
     with StoreReader(paths.record) as store:
         found = store.versions()
-    base = load_config(paths.config).training.policy
+    base = kept_config(paths.config).training.policy
     folder = LocalCheckpoints(paths.checkpoints, base).policy
     return [
         VersionRow(

@@ -9,7 +9,7 @@ from typing import Self
 
 from actors.board import ActorState, Vitals, rows_of, second_row
 from dart.config.alarm_names import LearningAlarm
-from dart.config.config import Config, load_config
+from dart.config.config import Config, kept_config
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths, holder
 from dart.core.statistics import Score, mean_rate
@@ -219,5 +219,5 @@ def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
 def read_snapshot(run_dir: Path) -> RunSnapshot:
     """Read a snapshot of the run in a directory. Works while every actor hangs."""
     paths = RunPaths(run_dir)
-    with SnapshotReader(paths, load_config(paths.config)) as reader:
+    with SnapshotReader(paths, kept_config(paths.config)) as reader:
         return reader.read()

@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import ExitStack, suppress
 
-from dart.config.config import Config, load_config
+from dart.config.config import Config, kept_config
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, write_sidecar
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     """
     is_over = threading.Event()
     paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
-    config = load_config(paths.config)
+    config = kept_config(paths.config)
     if missing := list(missing_trackers(config)):
         raise UnavailableError("; ".join(missing))
     make_private(paths.tracking)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 
-from dart.config.config import load_config
+from dart.config.config import kept_config
 from dart.config.sections import WebSettings
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     arguments   the run directory, and the pid of the main process
     """
     paths = begin_sidecar(WEB, arguments)
-    web = load_config(paths.config).web
+    web = kept_config(paths.config).web
     access = access_of(web, paths)
     listener = _listening(web, paths)
     serve(web_app(paths, access), listener, beat=partial(beat, paths, WEB))

@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dart import __version__
-from dart.config.config import Config, load_config
+from dart.config.config import Config, kept_config
 from dart.core.errors import DartError, UnavailableError, UsageError
 from dart.core.record_address import RecordAddress
 from dart.core.run_directory import RunPaths
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> None:
     arguments   the run directory, and the pid of the main process
     """
     paths = begin_sidecar(INSPECTION, arguments)
-    config, pid = load_config(paths.config), int(arguments[1])
+    config, pid = kept_config(paths.config), int(arguments[1])
     record = paths.record_at(config.run.record)
     listener, place = _listening(paths, config, record)
     token = secrets.token_urlsafe(TOKEN_BYTES)

@@ -9,7 +9,7 @@ from os import SEEK_END
 from pathlib import Path
 
 from actors.board import rows_of
-from dart.config.config import Config, load_config
+from dart.config.config import Config, kept_config
 from dart.core.errors import TemporaryError
 from dart.core.png import png_size
 from dart.core.record_address import RecordAddress
@@ -162,7 +162,7 @@ def _config(path: Path, mtime_ns: int) -> Config:
 
     mtime_ns   modification time of the file, so that a changed file is read again
     """
-    return load_config(path)
+    return kept_config(path)
 
 
 def _last_lines(path: Path) -> list[bytes]:

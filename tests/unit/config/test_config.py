@@ -9,6 +9,7 @@ from dart.config.config import (
     ConfigError,
     contradictions,
     field_rows,
+    kept_config,
     known_tasks,
     load_config,
     resolve,
@@ -563,6 +564,28 @@ def test_an_evaluation_that_cannot_wait_twice_for_a_page_is_refused() -> None:
     )
     load_config(None, [*pool, "environments.evaluate_deadline_s=172"])
     load_config(None, ["environments.evaluate_deadline_s=171"])
+
+
+@pytest.mark.parametrize(
+    ("key", "earlier"),
+    [
+        ("environments.evaluate_deadline_s", "120.0"),
+        ("supervision.environment_pool.retirement.warm_spare", "true"),
+    ],
+)
+def test_a_run_that_began_with_what_is_refused_now_can_be_read_but_not_started(
+    tmp_path: Path, key: str, earlier: str
+) -> None:
+    machines = f'environments.kind = "osworld"\nenvironments.osworld.provider = "docker"\n{OSWORLD_TASK}\n'
+    path = written(tmp_path, f"{machines}{key} = {earlier}\n")
+    (problem,) = problems_of(path)
+    assert f" {key} must be " in problem
+    assert kept_config(path).environments.kind == "osworld"
+
+
+def test_a_wrong_value_in_the_configuration_of_a_run_is_refused_by_who_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="evaluate_deadline_s must be"):
+        kept_config(written(tmp_path, "[environments]\nevaluate_deadline_s = -1\n"))
 
 
 @pytest.mark.parametrize("addresses", ['["a:1", "a:1"]', '["a:1", "A:1:9222"]', '["a", "a:5000"]'])
