@@ -12,6 +12,7 @@ from typing import Any
 
 from dart.config.bundled import configuration_file, no_such_file
 from dart.config.problems import Problem, Table, dotted
+from dart.core.utf8 import is_utf8
 
 FILE_BYTES_MOST = 4 * 2**20
 """Largest configuration file; a longer one is probably another file."""
@@ -155,15 +156,6 @@ def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "
     ]
     head = "".join(f"{line}\n" for line in lines)
     return "\n".join(part for part in [head, *tables] if part)
-
-
-def is_utf8(text: str) -> bool:
-    """Whether a text has no lone surrogate: Python's stand-in for a byte that is not UTF-8, as in a name."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _escaped(character: str) -> str:

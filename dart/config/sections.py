@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dart.config.environment_kinds import KindName
-from dart.config.layers import is_utf8, merged
+from dart.config.layers import merged
 from dart.core.types import SUCCESS_ABOVE
+from dart.core.utf8 import is_utf8
 
 MOST = 10**9
 """Largest value of most numbers. In seconds it is thirty years, which timers can still count."""

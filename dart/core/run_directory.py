@@ -31,6 +31,7 @@ from pathlib import Path
 
 from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
 from dart.core.record_address import RecordAddress, parse_record_address
+from dart.core.utf8 import is_utf8
 
 KEY_BYTES = 32
 """Length of the key that authenticates all messages between the run's processes."""
@@ -183,6 +184,12 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
         pass  # it will be made
     except OSError as error:  # below a file, or links that lead in a circle
         raise _cannot_make(paths.root, error) from error
+    whole = str(paths.root.resolve())
+    if not is_utf8(whole):  # a name may be that of the working directory
+        raise RunDirectoryError(
+            f"run directory {whole!r} has a path that is not UTF-8 text; choose another directory with "
+            "--run-dir"
+        )
     if paths.root.exists() and not paths.root.is_dir():
         raise RunDirectoryError(f"run directory {paths.root} is a file; choose a folder with --run-dir")
     if paths.config.exists() and not resume:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -247,3 +248,29 @@ def test_the_latest_run_is_found_when_none_is_running(tmp_path: Path) -> None:
         os.utime(tmp_path / name / "lock", (started, started))
 
     assert latest_run(tmp_path) == tmp_path / "new"
+
+
+@pytest.fixture
+def in_unfit_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory whose name is Latin-1, which is not UTF-8."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_run_directory_below_a_name_that_is_not_utf8_is_refused_before_anything_is_made(
+    in_unfit_folder: Path,
+) -> None:
+    says = r"caf\udce9/run' has a path that is not UTF-8 text; choose another directory with --run-dir"
+    with pytest.raises(RunDirectoryError, match=re.escape(says)):
+        refuse_at_once(RunPaths(Path("run")), resume=False)
+    with (
+        pytest.raises(RunDirectoryError, match="not UTF-8"),
+        claimed(Path("run"), resume=False, config_toml=""),
+    ):
+        pass
+    assert list(in_unfit_folder.iterdir()) == []
