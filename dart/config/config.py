@@ -24,7 +24,7 @@ from dart.config.hub import hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import is_server_url, machine_of, parse_address
-from dart.config.osworld_evaluation import LIMIT_SHARE, PAGE_CALL_S, RESERVE_S, least_deadline_s
+from dart.config.osworld_evaluation import PAGE_CALL_S, least_deadline_s
 from dart.config.problems import (
     Problem,
     describe,
@@ -514,8 +514,8 @@ def _evaluation_problems(environments: sections.EnvironmentsSettings) -> Iterato
         yield (
             ("environments.evaluate_deadline_s", "environments.kind"),
             f"must be at least {least_s} with environments.kind = 'osworld', got {got_s:g}: a getter of an "
-            f"evaluation may wait {PAGE_CALL_S:g} s for a page, and its call gets {100 * LIMIT_SHARE:g} % of "
-            f"the deadline less {RESERVE_S:g} s",
+            f"evaluation may wait {PAGE_CALL_S:g} s for a page, and the steps before and after it need a "
+            "quarter of the time",
         )
 
 

@@ -364,7 +364,7 @@ async def test_a_score_of_pages_is_given_again_without_the_guest_by_what_the_get
 async def test_a_getter_that_hangs_in_playwright_is_ended_at_its_own_limit_with_every_process(
     desktop: FakeDesktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "LIMIT_SHARE", 0.02)
+    monkeypatch.setattr(judging, "page_call_s", lambda within_s: 0.02 * within_s)
     before = psutil.Process().children(recursive=True)
     kind = ("is_expected_tabs", {"type": "open_tabs_info"}, rule(type="url", urls=[PAGE]))
     with socket.create_server(("127.0.0.1", 0)) as never_answers:

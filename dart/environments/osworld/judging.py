@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dart.config.osworld_evaluation import LIMIT_SHARE, child_s
+from dart.config.osworld_evaluation import child_s, page_call_s
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, InfrastructureFault, TaskUnsupported
 from dart.environments.osworld.guest import Guest
@@ -133,7 +133,7 @@ class ChildEvaluation:
             async with asyncio.timeout(within_s):
                 order = {"evaluator": self._task.evaluator, "files": files, "page_getters": self._readers}
                 await self._process.send(order)
-                said = await self._conversed(PageCalls(self._answers.lacks, LIMIT_SHARE * within_s))
+                said = await self._conversed(PageCalls(self._answers.lacks, page_call_s(within_s)))
         except TimeoutError:
             why = f"its evaluation did not end within {within_s:.1f} s and was killed"
             raise await self._broken(why) from None

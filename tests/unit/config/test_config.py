@@ -559,8 +559,8 @@ def test_an_evaluation_that_cannot_wait_twice_for_a_page_is_refused() -> None:
     (found,) = problems_of(None, *pool, "environments.evaluate_deadline_s=171")
     assert found == (
         "--set: environments.evaluate_deadline_s must be at least 172 with environments.kind = 'osworld', "
-        "got 171: a getter of an evaluation may wait 125 s for a page, and its call gets 75 % of the "
-        "deadline less 5 s"
+        "got 171: a getter of an evaluation may wait 125 s for a page, and the steps before and after it "
+        "need a quarter of the time"
     )
     load_config(None, [*pool, "environments.evaluate_deadline_s=172"])
     load_config(None, ["environments.evaluate_deadline_s=171"])

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from dart.environments.osworld.judgements import (
     RecordedAnswers,
     read_judgements,
 )
-from dart.environments.osworld.judging import Judgement, judge, judged
+from dart.environments.osworld.judging import ChildEvaluation, Judgement, judge, judged
+from dart.environments.osworld.page_calls import PageCalls
 from dart.environments.osworld.scoring_environment import find_evaluators
 from dart.environments.osworld.scoring_process import has_sandbox
 from dart.environments.osworld.setup_steps import Setting
@@ -79,8 +80,45 @@ def browser_at(server: Any) -> MachineAddress:
 @pytest.fixture
 def limit_s(monkeypatch: pytest.MonkeyPatch) -> str:
     """The limit of a call, which is far below the deadline of the evaluation, as a message has it."""
-    monkeypatch.setattr(judging, "LIMIT_SHARE", 0.02)
+    monkeypatch.setattr(judging, "page_call_s", lambda within_s: 0.02 * within_s)
     return f"{0.02 * (DEADLINE_S - RESERVE_S):.1f}"
+
+
+class Answered:
+    """Stands for a child that gives the score 1 at once, and for answers that lack nothing."""
+
+    lacks = ()
+
+    async def send(self, message: object) -> None:
+        pass
+
+    async def receive(self) -> dict[str, float]:
+        return {"score": 1.0}
+
+    async def answer(self, question: str, arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("left_s", "limit_s"),
+    [(180.0, 131.25), (150.0, 125.0), (130.0, 125.0), (105.0, 100.0)],
+    ids=["nothing took time before", "a slow setup before", "no more than two waits", "less than that"],
+)
+async def test_a_call_that_reads_pages_has_the_time_of_two_waits_if_so_much_is_left(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, limit_s: float
+) -> None:
+    limits: list[float] = []
+
+    class Noted(PageCalls):
+        def __init__(self, lacks: Sequence[str], limit_s: float) -> None:
+            super().__init__(lacks, limit_s)
+            limits.append(limit_s)
+
+    monkeypatch.setattr(judging, "PageCalls", Noted)
+    stub: Any = Answered()
+    evaluation = ChildEvaluation(task("is_there", {"type": "tabs"}), stub, stub, [])
+    assert await evaluation.score({}, lambda: left_s) == 1.0
+    assert limits == [limit_s]
 
 
 async def test_a_getter_that_hangs_in_the_browser_is_ended_at_its_own_limit_and_named(
