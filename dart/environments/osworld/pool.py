@@ -110,9 +110,12 @@ class PoolProvider(Provider):
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
-        """Stop the machines that this environment's file names; the file may be from before a restart."""
+        """Stop the machines that this environment's file names; the file may be from before a restart.
+
+        They are stopped together, so that any number of stops that hang takes `CALL_DEADLINE_S`."""
         held = _held(self._own)
-        left = [emulator for emulator in held if not await self._stop(emulator)]
+        are_gone = await asyncio.gather(*map(self._stop, held))
+        left = [emulator for emulator, is_gone in zip(held, are_gone, strict=True) if not is_gone]
         if left != held:
             with contextlib.suppress(OSError):  # a machine that stays in the file is stopped once more
                 self._write_ledger(left)
@@ -164,9 +167,13 @@ class PoolProvider(Provider):
 
 
 def _held(path: Path) -> list[str]:
-    """Return the ids of the machines that a file of the ledger names."""
+    """Return the ids of the machines that a file of the ledger names.
+
+    Files of earlier versions have one machine, as `emulator_id`."""
     try:
-        return [str(emulator) for emulator in json.loads(path.read_text())["emulator_ids"]]
+        held = json.loads(path.read_text())
+        ids = [held["emulator_id"]] if "emulator_id" in held else held["emulator_ids"]
+        return [str(emulator) for emulator in ids]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -6,7 +6,7 @@ import json
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,14 @@ class FakePool:
         return httpx2.Response(200, json={"code": 0, "data": data})
 
 
-def pool_provider(pool: FakePool, tmp_path: Path, name: str = "env-000", **settings: Any) -> PoolProvider:
+Serve = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
+
+
+def pool_provider(
+    pool: FakePool, tmp_path: Path, name: str = "env-000", *, serve: Serve | None = None, **settings: Any
+) -> PoolProvider:
+    """A provider of this pool; ``serve`` answers its requests in place of the pool."""
+
     async def no_sleep(_: float) -> None:
         pool.running = {id_: age + 1 for id_, age in pool.running.items()}
 
@@ -236,9 +243,15 @@ def pool_provider(pool: FakePool, tmp_path: Path, name: str = "env-000", **setti
         OSWorldPoolSettings(server="http://pool.test:50003", **settings),
         tmp_path / "machines",
         environ={"DARTRL_POOL_TOKEN": settings.pop("token", "secret")},
-        transport=httpx2.MockTransport(pool),
+        transport=httpx2.MockTransport(serve or pool),
         sleep=no_sleep,
     )
+
+
+def remember(tmp_path: Path, ledger: dict[str, Any]) -> None:
+    """Write the file in which an incarnation before left its machines."""
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "env-000.json").write_text(json.dumps(ledger))
 
 
 async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
@@ -290,6 +303,34 @@ async def test_a_machine_whose_stop_was_refused_is_stopped_while_the_quota_is_wa
     await provider.acquire(deadline_s=30.0)
     assert first not in pool.running
     assert len(pool.running) == 1
+
+
+async def test_the_machines_of_an_environment_are_stopped_together(tmp_path: Path) -> None:
+    """So machines whose stops hang hold an episode up by one deadline, however many they are."""
+    pool, are_asked = FakePool(), asyncio.Event()
+    asked: list[str] = []
+    remember(tmp_path, {"emulator_ids": ["a", "b", "c"]})
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        asked.append(json.loads(request.content)["emulator_id"])
+        if len(asked) == 3:
+            are_asked.set()
+        await are_asked.wait()
+        return pool(request)
+
+    async with asyncio.timeout(5.0):
+        await pool_provider(pool, tmp_path, serve=serve).release()
+    assert asked == ["a", "b", "c"]
+    assert list((tmp_path / "machines").iterdir()) == []
+
+
+async def test_a_machine_in_a_file_of_an_earlier_version_is_stopped(tmp_path: Path) -> None:
+    pool = FakePool()
+    pool.running = {"a": 0}
+    remember(tmp_path, {"emulator_id": "a"})
+    await pool_provider(pool, tmp_path).release()
+    assert pool.running == {}
+    assert list((tmp_path / "machines").iterdir()) == []
 
 
 async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own(tmp_path: Path) -> None:
