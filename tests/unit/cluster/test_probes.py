@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in, source_hash, versions
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan
 from dart.cluster.probes import NODE_LOG_BYTES, ProbeResult, gather, node_results, roles_of
+from dart.config.cluster import load_cluster
 from dart.config.config import Config
 from dart.preflight.requirements import TRACKERS
 
@@ -143,6 +144,14 @@ def test_a_node_needs_room_for_logs_its_cache_and_what_its_engines_and_trainer_s
         "b": 2 * weights,
         "c": 0,
     }
+
+
+@pytest.mark.parametrize("is_control", [True, False])
+def test_the_bundled_cluster_job_of_a_laptop_needs_little_room_on_each_node(is_control: bool) -> None:
+    config = load_cluster(Path("cluster")).run
+    node = NodePlan(node="a", is_control=is_control, engines={"rollout-0": ()}, environments=("env-000",))
+    roles = roles_of(ClusterPlan(nodes=(node,), shards=(), capabilities={}, trainer_gpus=()), config)
+    assert roles["a"].disk_bytes < 5 * 10**9
 
 
 def test_what_a_run_has_in_its_folder_already_takes_no_more_room(
