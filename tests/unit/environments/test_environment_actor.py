@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -528,6 +529,49 @@ def test_told_to_stop_while_its_screen_takes_longer_it_closes_the_screen_and_giv
     assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
     record = system.reader.rollout(lease.rollout_id)
     assert (record.environment, record.attempt) == (None, 1)
+
+
+def hang_at(monkeypatch: pytest.MonkeyPatch, operation: str, number: int) -> None:
+    """The call of this number, counted from 1, of an operation of the environment never ends."""
+    call, numbers = getattr(Watched, operation), itertools.count(1)
+
+    async def hangs_once(self: Watched, *given: Any, **named: Any) -> Any:
+        if next(numbers) == number:
+            await asyncio.Event().wait()
+        return await call(self, *given, **named)
+
+    monkeypatch.setattr(Watched, operation, hangs_once)
+
+
+@pytest.mark.parametrize(
+    ("operation", "number", "deaths"),
+    [
+        ("step", 3, set()),
+        ("observe", 2, set()),
+        ("reset", 2, {("step", 3)}),  # the reset with which the third step is resumed
+    ],
+)
+def test_told_to_stop_while_its_screen_takes_longer_it_parks_the_steps_played_so_far(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
+    number: int,
+    deaths: set[tuple[str, int]],
+) -> None:
+    system.config["environments"]["turn_resumes"] = 1
+    system.deaths.update(deaths)
+    hang_at(monkeypatch, operation, number)
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    system.let(2.0)
+    system.bench.tell(ENV, Stop())
+    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+
+    assert not system.bench.is_alive(ENV)
+    assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
+    parked = system.reader.parked_steps(lease.rollout_id)
+    assert [step.token_ids[0] for step in parked] == [1, 2]
 
 
 def test_told_to_stop_without_a_store_it_waits_for_nothing(system: System) -> None:
