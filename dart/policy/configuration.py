@@ -78,7 +78,7 @@ def is_small_policy(folder: Path) -> bool:
     """Return whether a folder holds a small policy. False if its configuration cannot be read."""
     try:
         described = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(described, dict) and described.get("model_type") == SMALL_POLICY
 
