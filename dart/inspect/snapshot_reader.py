@@ -10,6 +10,7 @@ from typing import Self
 from actors.board import ActorState, Vitals, rows_of, second_row
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, kept_config
+from dart.core.errors import NotRunningError
 from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths, holder
 from dart.core.statistics import Score, mean_rate
@@ -68,7 +69,7 @@ class SnapshotReader:
     def read(self) -> RunSnapshot:
         """Read a snapshot of the run as it is now."""
         session = read_session(self.paths)
-        pid = holder(self.paths.root)
+        pid = _main_process(self.paths.root)
         vitals = rows_of(self.paths.board)
         totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
         newest = self.store.latest_version()
@@ -170,6 +171,14 @@ class SnapshotReader:
         left = {RunPhase.BASE_EVALUATION: before, RunPhase.FINAL_EVALUATION: after}.get(now)
         total = len(plan.episodes)
         return (now, 0, 0) if left is None else (now, total - left, total)
+
+
+def _main_process(run_dir: Path) -> int | None:
+    """Return the pid of a run's main process, 0 while it starts. None if the run is not running."""
+    try:
+        return holder(run_dir)
+    except NotRunningError:  # a directory without a lock, such as a copy of a run's files
+        return None
 
 
 def _restarts(vitals: Sequence[Vitals]) -> int:
