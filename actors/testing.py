@@ -105,6 +105,7 @@ class InMemoryChild:
         self.pidfd = os.eventfd(0)
         self.was_killed = False
         self._code: int | None = None
+        self._is_closed = False
 
     def end(self, code: int | None) -> None:
         """End the process; with None the exit status is not available yet."""
@@ -118,7 +119,10 @@ class InMemoryChild:
         self.was_killed = True
 
     def close(self) -> None:
-        os.close(self.pidfd)
+        """Close the descriptor, unless it was closed before."""
+        if not self._is_closed:
+            os.close(self.pidfd)
+        self._is_closed = True
 
 
 class LiveChild(InMemoryChild):
@@ -225,6 +229,8 @@ class InMemorySystem:
         self._processes: dict[int, _Process] = {}
         self._pids = 0
         self._ended_fds: dict[int, int] = {}
+        self._children: list[InMemoryChild] = []
+        """All children that were spawned. Nobody closes those that are left at the end."""
         """A descriptor by pid; it is readable once that process has ended."""
         self._sockets: dict[tuple[int, int], MemorySocket] = {}
         self._asker = self.start(Asker, "asker")
@@ -237,6 +243,8 @@ class InMemorySystem:
             process.close()
         for fd in self._ended_fds.values():
             os.close(fd)
+        for child in self._children:
+            child.close()
         self.board.close()
 
     # ---- actors come and go ----
@@ -365,8 +373,10 @@ class InMemorySystem:
         if self._has_live_children:
             live = LiveChild(boot, pid, lambda: self._end(process, -signal.SIGKILL))
             process = self._fork(boot, lambda: actor_class(boot["actor"]), live)
+            self._children.append(live)
             return live
         child = InMemoryChild(boot, pid)
+        self._children.append(child)
         self._ended_fds[pid] = os.dup(child.pidfd)
         return child
 

@@ -345,7 +345,10 @@ class Probe:
             assert time.monotonic() - began < 3 * PATIENCE_S * slowness(), "the ask never ended"
             wait_s = max(0.0, min(0.1, self._runtime.wake_s - time.monotonic()))
             self._runtime.wake_s = float("inf")
-            for fd in select.select(list(self._runtime.fds), [], [], wait_s)[0]:
+            ready = select.poll()  # `select.select` takes no descriptor above 1023
+            for fd in self._runtime.fds:
+                ready.register(fd, select.POLLIN)
+            for fd, _ in ready.poll(1000 * wait_s):
                 self._runtime.fds[fd]()
             self.actor.turn()
         return completion.result()
