@@ -8,8 +8,7 @@ def trim_heap() -> None:
 
     Updates and answers allocate tensors of all sizes in many threads, and glibc keeps the gaps that they
     leave. Without this call a trainer of the laptop job held 1.2 GiB, used 0.35 GiB of them, and grew every
-    hour; an engine held 460 MiB after 60 versions instead of 340 to 400. The call takes about 40 ms. It does
-    nothing with another C library.
+    hour; engines grew as well. The call takes about 40 ms. It does nothing with another C library.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
