@@ -229,9 +229,9 @@ class InMemorySystem:
         self._processes: dict[int, _Process] = {}
         self._pids = 0
         self._ended_fds: dict[int, int] = {}
-        self._children: list[InMemoryChild] = []
-        """All children that were spawned. Nobody closes those that are left at the end."""
         """A descriptor by pid; it is readable once that process has ended."""
+        self._children: list[InMemoryChild] = []
+        """All children that were spawned. Supervisors close those that end; the system closes the others."""
         self._sockets: dict[tuple[int, int], MemorySocket] = {}
         self._asker = self.start(Asker, "asker")
 

@@ -81,7 +81,7 @@ class ChildProcesses:
         )
 
     def _rows_of(self, id_: str) -> list[int]:
-        """The rows under a child's name and beside it, whoever has them."""
+        """The slots of a child's row and of the row beside it, also if another supervisor has them."""
         names = id_, second_row(id_)
         return [slot for name in names if (slot := self._board.find(name)) is not None]
 

@@ -67,6 +67,9 @@ CANCEL_SHARE = 0.8
 
 A machine that is not closed before the process is killed would run on after the run."""
 
+CLEAN_UP_SHARE = 0.05
+"""Share of ``shutdown_s`` for which the actor waits until the cancelled call has ended."""
+
 PARK_SHARE = 0.1
 """Share of ``shutdown_s`` for which the actor waits until an episode that it has cancelled is parked."""
 
@@ -102,16 +105,16 @@ class EnvironmentActor(Actor):
         can_keep = self._runs("store")  # without the store no episode can be kept, however it ends
         if can_keep:
             self.after(FINISH_SHARE * shutdown_s, self._player.stop_event.set)
-            await self._over_within(CANCEL_SHARE * shutdown_s)
+            await self._within(CANCEL_SHARE * shutdown_s, self._over)
             self._record_load()
-        await self.in_loop(self._player.cancel())
+        await self._within(CLEAN_UP_SHARE * shutdown_s, self.in_loop(self._player.cancel()))
         await self.in_loop(self.environment.close())
         if can_keep:
-            await self._over_within(PARK_SHARE * shutdown_s)
+            await self._within(PARK_SHARE * shutdown_s, self._over)
 
-    async def _over_within(self, seconds: float) -> None:
-        """Wait until no episode is played any more, at most this long."""
-        await StopEvent().wait_first(self._over, self.sleep(seconds))
+    async def _within(self, seconds: float, future: Future[None]) -> None:
+        """Wait for a future, at most this long."""
+        await StopEvent().wait_first(future, self.sleep(seconds))
 
     async def on_probe(self) -> bool:
         """Return whether the environment can take a screenshot.

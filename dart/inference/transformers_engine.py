@@ -99,6 +99,7 @@ class TransformersEngine(Engine):
             raise EngineError(NO_BASE.format(folder=folder))
         if self._base.sha256 != wanted.sha256:
             raise OtherBase(folder, wanted, self._base.folder, self._base.sha256)
+        # Imported here, because it imports transformers, which an engine of the small policy does without.
         from dart.policy.lora import with_shared_base
 
         return with_shared_base(self._base.policy, folder)

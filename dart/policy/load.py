@@ -1,7 +1,7 @@
 """Loading the policy of a checkpoint, chosen by the model type in its configuration. Imports torch.
 
-transformers and what needs it are imported only for a vision-language policy: the small policy starts in half
-of the time and memory without them.
+transformers and what needs it are imported only for a vision-language policy, because they take longer to
+import than everything that the small policy needs.
 """
 
 import errno
@@ -165,7 +165,7 @@ def _hindrance(path: Path, error: BaseException) -> DartError | None:
 def model_type(folder: Path) -> str:
     """Return the model type of a checkpoint's configuration. Raises what `named_errors` raises."""
     with named_errors(folder):
-        described = json.loads((folder / "config.json").read_text())
+        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if not isinstance(described, dict):
             raise ValueError(f"expected a JSON object in config.json, got {str(described)[:40]!r}")
     found = described.get("model_type")

@@ -378,7 +378,7 @@ class GuiPolicyModel(nn.Module):
         if is_image.shape[0] != image_tokens.shape[0] or not bool((counts == image_tokens.shape[1]).all()):
             raise PromptError(
                 f"expected {image_tokens.shape[1]} image placeholders in each of {image_tokens.shape[0]}"
-                f" prompts, got {counts.tolist()}: encode prompts with this checkpoint's processor"
+                f" prompts, got {counts.tolist()}: encode prompts with this checkpoint's codec"
             )
 
     def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor, prefix: Tensor) -> Tensor:

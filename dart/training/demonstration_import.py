@@ -226,7 +226,7 @@ def main() -> None:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
         blobs = blobs_of(RunPaths(options.run_dir))
         with Store(options.record, create=False, steps=blobs.steps) as store:
-            # Every start imports the folders, so what somebody dropped since must stay dropped.
+            # Every start imports the folders, so demonstrations that were dropped since must stay dropped.
             add = partial(store.add_demonstrations, revive=False)
             counts = [
                 import_demonstrations(add, folder, options.policy, blobs.screenshots, prompt_spec)

@@ -8,6 +8,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -504,6 +505,17 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     assert len(steps) == NUM_STEPS
 
 
+def stopped_in_the_episode(system: System) -> RolloutLease:
+    """Tell the actor to stop while it plays an episode, and let its shutdown time pass."""
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    system.let(2.0)
+    system.bench.tell(ENV, Stop())
+    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+    return lease
+
+
 @pytest.mark.parametrize("operation", ["reset", "step", "evaluate"])
 def test_told_to_stop_while_its_screen_takes_longer_it_closes_the_screen_and_gives_the_episode_back(
     system: System, monkeypatch: pytest.MonkeyPatch, operation: str
@@ -517,18 +529,35 @@ def test_told_to_stop_while_its_screen_takes_longer_it_closes_the_screen_and_giv
 
     monkeypatch.setattr(Watched, operation, never_ends)
     monkeypatch.setattr(Watched, "close", close)
-    lease = system.lease()
-    system.give(lease)
-    system.start()
-    system.let(2.0)
-    system.bench.tell(ENV, Stop())
-    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+    lease = stopped_in_the_episode(system)
 
     assert not system.bench.is_alive(ENV)
     assert [call for call in system.calls if call != "step"] == [f"{operation} begins", "close"]
     assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
     record = system.reader.rollout(lease.rollout_id)
     assert (record.environment, record.attempt) == (None, 1)
+
+
+def test_a_call_that_does_not_end_when_it_is_cancelled_does_not_keep_the_screen_open(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = asyncio.Event()
+
+    async def ends_late(*_: Any, **__: Any) -> None:
+        while not ends.is_set():
+            with suppress(asyncio.CancelledError):
+                await ends.wait()
+        raise asyncio.CancelledError
+
+    async def close(self: Watched) -> None:
+        system.calls.append("close")
+        ends.set()
+
+    monkeypatch.setattr(Watched, "step", ends_late)
+    monkeypatch.setattr(Watched, "close", close)
+    stopped_in_the_episode(system)
+
+    assert "close" in system.calls
 
 
 def hang_at(monkeypatch: pytest.MonkeyPatch, operation: str, number: int) -> None:
@@ -561,12 +590,7 @@ def test_told_to_stop_while_its_screen_takes_longer_it_parks_the_steps_played_so
     system.config["environments"]["turn_resumes"] = 1
     system.deaths.update(deaths)
     hang_at(monkeypatch, operation, number)
-    lease = system.lease()
-    system.give(lease)
-    system.start()
-    system.let(2.0)
-    system.bench.tell(ENV, Stop())
-    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+    lease = stopped_in_the_episode(system)
 
     assert not system.bench.is_alive(ENV)
     assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]

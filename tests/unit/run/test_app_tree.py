@@ -1,7 +1,9 @@
 """The tree in code is the tree of the plan."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,9 +83,21 @@ def test_only_the_supervisor_of_the_engines_holds_a_heavy_library() -> None:
     assert "dart.inference.transformers_engine" in modules["rollout_pool"]
 
 
+def test_the_pool_of_a_vision_language_policy_preloads_what_loads_it(tmp_path: Path) -> None:
+    modules = preloaded(with_policy_of_type("qwen2_5_vl", tmp_path))["rollout_pool"]
+    assert "dart.policy.vlm_load" in modules
+    assert "dart.policy.vlm_load" not in preloaded(load_config())["rollout_pool"]
+
+
+def with_policy_of_type(model_type: str, folder: Path) -> Config:
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    return load_config(None, [f"training.policy={folder}"])
+
+
 @pytest.mark.slow
-def test_what_is_preloaded_may_be_forked_afterwards() -> None:
-    modules = sorted(set().union(*preloaded(load_config()).values()))
+@pytest.mark.parametrize("model_type", ["gui_policy", "qwen2_5_vl"])
+def test_what_is_preloaded_may_be_forked_afterwards(model_type: str, tmp_path: Path) -> None:
+    modules = sorted(set().union(*preloaded(with_policy_of_type(model_type, tmp_path)).values()))
 
     code = (
         f"import threading, torch, {', '.join(modules)}; "
