@@ -308,6 +308,9 @@ class KilledEnvironment(EnvironmentActor):
     work: Work | None = None
     """What it plays now."""
 
+    is_unanswered = False
+    """Whether its episode cannot end by itself, so that it is parked at once."""
+
     def on_start(self) -> None:
         self._kills = _NotingPlan(Path(self.args["plan"]), self._note)
         arm(self._kills, ENVIRONMENT_PLACES | EVALUATION_PLACES | GUIDED_PLACES)
@@ -316,6 +319,11 @@ class KilledEnvironment(EnvironmentActor):
         self._answered, self._replayed = policy.answer, self._player._replay
         policy.answer = self._answer  # type: ignore[method-assign]
         self._player._replay = self._replay  # type: ignore[assignment, method-assign]
+
+    async def on_stop(self) -> None:
+        if self.is_unanswered:
+            self._player.stop_event.set()
+        await super().on_stop()
 
     async def _take(self, work: Work) -> None:
         self.work = work
@@ -329,6 +337,7 @@ class KilledEnvironment(EnvironmentActor):
             self.environment.send_signal(signal.SIGKILL)  # type: ignore[attr-defined]
         if request.history and self._is_to_stop(setting):
             self.stop()
+            self.is_unanswered = True
             return Future()  # an engine that says nothing
         return self._answered(request)
 
