@@ -25,7 +25,7 @@ osworld-score: ## OSWorld's own evaluators in an environment of their own (900 M
 
 test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications (600 MB)
 	@scripts/setup-desktop.sh all
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/fault/test_desktop.py tests/fault/test_desktop_run.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others
 	$(BIN)/python -m benchmarks.desktops $(ARGS)

@@ -2,9 +2,9 @@
 
 Browsers, desktops and virtual machines all implement `Environment`. To write one of your own:
 
-1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
-2. to inject faults into it, give it ``screen_io``, ``send_signal`` and ``disturb``
-   (`dart.environments.screen_io.Breakable`);
+1. write a subclass of `Environment` (`dart.environments.simulated` is the shortest example);
+2. to inject faults into it, make it a subclass of `dart.environments.screen_io.Breakable`, and give it
+   ``screen_io`` and ``send_signal``;
 3. add a row to `dart.config.environment_kinds.KINDS`.
 
 Every call has a deadline in seconds. A failure is an exception, an

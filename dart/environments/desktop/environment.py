@@ -40,7 +40,7 @@ from dart.environments.faults import (
 )
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import ScreenIO
+from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 WAIT_S = 1.0
@@ -56,7 +56,7 @@ class _Episode:
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
-class DesktopEnvironment:
+class DesktopEnvironment(Breakable):
     """Plays episodes on local desktops, with a new sandbox for each episode."""
 
     def __init__(self, name: str, scratch: Path, settings: DesktopSettings) -> None:

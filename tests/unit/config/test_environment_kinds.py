@@ -1,6 +1,7 @@
 """Every kind of environment has a row in the table of kinds, and a task of another kind is refused."""
 
 from pkgutil import resolve_name
+from typing import get_type_hints
 
 import pytest
 
@@ -8,6 +9,8 @@ from dart.config.config import ConfigError, load_config
 from dart.config.environment_kinds import KINDS
 from dart.config.sections import EnvironmentsSettings
 from dart.environments.factory import make_environment
+from dart.environments.protocol import Environment
+from dart.environments.screen_io import Breakable
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -20,6 +23,12 @@ def test_the_functions_that_a_row_names_exist(kind: str) -> None:
     row = KINDS[kind]
     assert callable(resolve_name(row.make))
     assert not row.task_ids or callable(resolve_name(row.task_ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_environment_of_each_kind_inherits_what_the_protocol_does_by_default(kind: str) -> None:
+    made = get_type_hints(resolve_name(KINDS[kind].make))["return"]
+    assert (Breakable if KINDS[kind].injectable else Environment) in made.__mro__
 
 
 def test_a_kind_without_a_row_is_refused_and_does_not_become_another_one() -> None:
