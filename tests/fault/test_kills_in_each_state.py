@@ -356,7 +356,7 @@ def assert_attempts_are_counted_exactly(run: Run, plan: Iterable[str]) -> None:
     assert lost <= spent.keys()
     assert {spent[one] for one in by_kills} == {FaultKind.INFRASTRUCTURE}
     unseen = spent.keys() - lost
-    assert not unseen & {*run.notes(moments.RECEIVED)}
+    assert unseen & {*run.notes(moments.RECEIVED)} == set()
     assert len(unseen) == sum(name in LOST_LEASES for name in plan)
     assert run.query(MISCOUNTED) == []
 
