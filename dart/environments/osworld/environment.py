@@ -231,8 +231,8 @@ class OSWorldEnvironment(Breakable):
         if guest is not None:
             await guest.close()
         if self._holds_machine:
-            self._holds_machine = False
             await self._provider.release()
+            self._holds_machine = False  # not before: a call that is cancelled leaves the rest to the next
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _scoring(self) -> ScoringEnvironment:

@@ -821,6 +821,28 @@ async def test_a_machine_that_was_still_being_started_is_given_back_when_the_env
     assert provider.released == 1
 
 
+async def test_a_machine_whose_release_was_cancelled_is_given_back_when_the_environment_closes(
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reset(environment)
+    begins, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def releasing() -> None:
+        begins.set()
+        await goes_on.wait()
+        provider.released += 1
+
+    monkeypatch.setattr(provider, "release", releasing)
+    resetting = asyncio.create_task(reset(environment))
+    await begins.wait()
+    resetting.cancel()
+    await asyncio.wait([resetting])
+    goes_on.set()
+    for _ in range(2):
+        await environment.close()
+    assert provider.released == 1
+
+
 async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:
     guest = Guest("vm 9", MachineAddress(host="127.0.0.1", server=1))
     with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nothing answers at 127.0.0.1:1"):
