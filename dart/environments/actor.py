@@ -29,7 +29,7 @@ from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
 from dart.environments.factory import make_environment
-from dart.environments.faults import EnvironmentFault
+from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
@@ -53,7 +53,7 @@ DETAIL_CHARACTERS = 4000
 whole reason."""
 
 MAX_FAULTS_IN_ROW = 3
-"""Number of faults in a row after which the actor ends. Faults of a task or an evaluator do not count.
+"""Number of infrastructure faults in a row after which the actor ends. Other faults do not count.
 
 After fewer faults, the next reset repairs the environment."""
 
@@ -163,7 +163,7 @@ class EnvironmentActor(Actor):
         except EnvironmentFault as fault:
             self._has_screen = False
             self._report(work, fault.kind, str(fault))
-            if fault.kind in (FaultKind.TASK, FaultKind.EVALUATOR):  # it would occur in any environment
+            if not isinstance(fault, InfrastructureFault):  # it would occur in any environment
                 return
             self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:

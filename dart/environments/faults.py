@@ -3,6 +3,7 @@
 Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what is to blame:
 
 * `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
+* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it.
 * `EvaluatorFailed`: the episode ran, but it could not be scored.
 * `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 
@@ -160,8 +161,10 @@ class NoMachineFree(InfrastructureFault):
         super().__init__(f"{provider} gave no machine within {deadline_s:g} s: {why}")
 
 
-class FileUnreachable(InfrastructureFault):
+class FileUnreachable(EnvironmentFault):
     """The network or the server of ``url`` failed; the file can also be put at the path ``place``."""
+
+    kind = FaultKind.INFRASTRUCTURE
 
     def __init__(self, url: str, why: str, place: Path) -> None:
         super().__init__(

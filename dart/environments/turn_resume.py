@@ -17,7 +17,7 @@ def may_resume(fault: EnvironmentFault, *, steps: int, resumed: int, limit: int)
     resumed   how often this attempt was resumed already
     limit     how often an attempt may be resumed (`environments.turn_resumes`)
 
-    False in the first step, which has nothing to replay, and for a fault of the task or the evaluator, which
+    False in the first step, which has nothing to replay, and for a fault that is not the environment's, which
     would come again.
     """
     is_repairable = isinstance(fault, InfrastructureFault) and not isinstance(fault, DOUBTFUL)

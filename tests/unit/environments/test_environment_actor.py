@@ -22,7 +22,13 @@ from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
 from dart.environments.actor import DETAIL_CHARACTERS, MAX_FAULTS_IN_ROW, EnvironmentActor
-from dart.environments.faults import BrowserDied, EnvironmentFault, EvaluatorFailed, TaskUnsupported
+from dart.environments.faults import (
+    BrowserDied,
+    EnvironmentFault,
+    EvaluatorFailed,
+    FileUnreachable,
+    TaskUnsupported,
+)
 from dart.environments.protocol import Observation, WrappedEnvironment
 from dart.environments.scoring import clamped_score
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
@@ -842,6 +848,7 @@ def test_a_fault_with_a_very_long_reason_is_reported_with_its_beginning(
     [
         (EvaluatorFailed(TASK, "its evaluator broke"), False),
         (TaskUnsupported(TASK, "its evaluation needs a Google account"), False),
+        (FileUnreachable("https://x.test/a", "ConnectError", Path("a")), False),
         (BrowserDied("evaluate", -9), True),
     ],
 )
@@ -858,6 +865,24 @@ def test_faults_in_a_row_end_the_environment_only_if_they_are_its_own(
         system.let(10.0)
     assert system.bench.is_alive(ENV) is not ends
     assert {one.kind for one in system.curator.told} == {fault.kind}
+
+
+@pytest.mark.parametrize(
+    ("fault", "resets"),
+    [(BrowserDied("reset", -9), 2), (FileUnreachable("https://x.test/a", "ConnectError", Path("a")), 1)],
+)
+def test_a_reset_is_tried_once_more_only_after_a_fault_that_it_can_repair(
+    system: System, monkeypatch: pytest.MonkeyPatch, fault: EnvironmentFault, resets: int
+) -> None:
+    async def reset(self: Watched, *_: Any, **__: Any) -> Observation:
+        self.calls.append("reset")
+        raise fault
+
+    monkeypatch.setattr(Watched, "reset", reset)
+    system.give(EVALUATION)
+    system.start()
+    assert system.until_told(m.EvaluationFailed).kind is FaultKind.INFRASTRUCTURE
+    assert system.calls == ["reset"] * resets
 
 
 # ---- load ----

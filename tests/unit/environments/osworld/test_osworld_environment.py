@@ -40,6 +40,7 @@ from dart.environments.faults import (
     DirtyStart,
     EnvironmentFault,
     EvaluatorFailed,
+    FileUnreachable,
     FrozenFrame,
     InfrastructureFault,
     MachineDied,
@@ -49,6 +50,7 @@ from dart.environments.faults import (
     UnknownTask,
     WindowManagerDied,
 )
+from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Executed, Guest
 from dart.environments.osworld.judgements import Judged
@@ -115,7 +117,19 @@ IMPOSSIBLE = {
     "config": [],
     "evaluator": {"func": "infeasible"},
 }
-TASKS = {"os/rename": RENAME, "os/report": REPORT, "os/impossible": IMPOSSIBLE, "chrome/pages": PAGES}
+DOWNLOAD = REPORT | {
+    "id": "download",
+    "config": [
+        {"type": "download", "parameters": {"files": [{"url": "https://x.test/a", "path": "/home/user/a"}]}}
+    ],
+}
+TASKS = {
+    "os/rename": RENAME,
+    "os/report": REPORT,
+    "os/impossible": IMPOSSIBLE,
+    "os/download": DOWNLOAD,
+    "chrome/pages": PAGES,
+}
 DEADLINE_S = 30.0
 
 
@@ -621,6 +635,18 @@ async def test_a_program_that_is_not_installed_is_the_tasks_matter_and_not_the_m
     provider.prepare = lambda desktop: desktop.not_installed.add("gnome-terminal")
     with pytest.raises(TaskUnsupported, match="program 'gnome-terminal' is not installed on its machine"):
         await reset(environment)
+
+
+async def test_a_file_that_cannot_be_downloaded_now_costs_no_machine(
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(url: str, **_: Any) -> bytes:
+        raise DownloadFailed("its server does not answer", is_transient=True)
+
+    monkeypatch.setattr("dart.environments.osworld.setup_steps.download", unreachable)
+    with pytest.raises(FileUnreachable, match=r"https://x\.test/a cannot be downloaded now"):
+        await reset(environment, "os/download")
+    assert (len(provider.leased), provider.released) == (1, 0)
 
 
 async def test_a_file_that_opens_no_window_is_said_by_the_guest_before_we_give_up(
