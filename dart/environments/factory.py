@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.core.errors import ConfigurationError
 from dart.core.run_directory import RunPaths
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog
 from dart.environments.latency import LatencyEnvironment, LatencySampler
@@ -21,9 +22,10 @@ def make_environment(
     """Create the environment of the actor ``name``. Each incarnation draws other latencies and faults.
 
     The layer that adds latency wraps the layer that injects faults, because real faults occur at the screen.
+    Raises ConfigurationError if the kind's row makes something that is no environment.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
-    breakable: Breakable = resolve_name(KINDS[settings.kind].make)(config, name, paths)
+    breakable = _made_by_row(config, name, paths)
     environment: Environment = breakable
     if settings.faults.enabled:
         log = InjectionLog(paths.root / FAULTS_FOLDER, name, unix_s)
@@ -31,3 +33,18 @@ def make_environment(
     if settings.latency.enabled:
         environment = LatencyEnvironment(environment, LatencySampler(settings.latency, seed))
     return environment
+
+
+def _made_by_row(config: Config, name: str, paths: RunPaths) -> Breakable:
+    """Return what the row of the configured kind makes. Raises ConfigurationError unless its class inherits
+    from Environment: the same methods are not enough, as those with a default would be missing."""
+    kind = config.environments.kind
+    make = KINDS[kind].make
+    made: Breakable = resolve_name(make)(config, name, paths)
+    if Environment not in type(made).__mro__:
+        raise ConfigurationError(
+            f"{make}, which makes environments of the kind {kind!r} (dart/config/environment_kinds.py), must "
+            f"return an instance of a subclass of dart.environments.protocol.Environment, got one of "
+            f"{type(made).__module__}.{type(made).__qualname__}: make this class a subclass of Environment"
+        )
+    return made

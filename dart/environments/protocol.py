@@ -1,6 +1,7 @@
 """The interface of an environment: a screen that is reset, observed, acted on and scored.
 
-Browsers, desktops and virtual machines all implement `Environment`. To write one of your own:
+Browsers, desktops and virtual machines are all subclasses of `Environment`, which gives them the methods that
+have a default. To write one of your own:
 
 1. write a subclass of `Environment` (`dart.environments.simulated` is the shortest example);
 2. to inject faults into it, make it a subclass of `dart.environments.screen_io.Breakable`, and give it
@@ -163,7 +164,7 @@ def _refuse_without_pages(environment: object, verb: str) -> NoReturn:
     )
 
 
-class WrappedEnvironment:
+class WrappedEnvironment(Environment):
     """Passes every call to an inner environment; a subclass overrides the calls that it changes."""
 
     def __init__(self, inner: Environment) -> None:

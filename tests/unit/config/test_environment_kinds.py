@@ -1,15 +1,18 @@
 """Every kind of environment has a row in the table of kinds, and a task of another kind is refused."""
 
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
-from dart.config.config import ConfigError, load_config
-from dart.config.environment_kinds import KINDS
+from dart.config.config import Config, ConfigError, load_config
+from dart.config.environment_kinds import KINDS, EnvironmentKind
 from dart.config.sections import EnvironmentsSettings
+from dart.core.errors import ConfigurationError
+from dart.core.run_directory import RunPaths
 from dart.environments.factory import make_environment
-from dart.environments.protocol import Environment
+from dart.environments.protocol import Environment, WrappedEnvironment
 from dart.environments.screen_io import Breakable
 
 
@@ -45,6 +48,50 @@ def test_a_row_that_is_missing_is_an_error_and_not_another_environment(
     )
     with pytest.raises(KeyError, match="simulated"):
         make_environment(config, "env-000", 1, None, lambda: 0.0)  # type: ignore[arg-type]
+
+
+class Lookalike:
+    """Has some of the methods of an environment and inherits none."""
+
+    async def reset(self, *_: Any, **__: Any) -> None:
+        """Never called."""
+
+
+class Inheriting(Environment):
+    """Inherits the methods of an environment."""
+
+
+def with_row(monkeypatch: pytest.MonkeyPatch, made: object) -> Config:
+    """Return a configuration whose kind has a row that makes this object."""
+    monkeypatch.setattr(f"{__name__}.make", lambda *_: made, raising=False)
+    monkeypatch.setitem(KINDS, "own", EnvironmentKind(make=f"{__name__}:make"))
+    settings = EnvironmentsSettings().model_copy(update={"kind": "own"})
+    return load_config().model_copy(update={"environments": settings})
+
+
+def test_an_object_that_is_no_subclass_of_the_protocol_is_refused_when_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = with_row(monkeypatch, Lookalike())
+    with pytest.raises(
+        ConfigurationError,
+        match=r"test_environment_kinds:make.*'own'.*must return .*Environment, got one of .*Lookalike: make "
+        "this class a subclass of Environment",
+    ):
+        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
+
+
+@pytest.mark.parametrize("made", [Inheriting(), WrappedEnvironment(Inheriting())])
+def test_a_subclass_of_the_protocol_and_a_wrapper_of_one_are_environments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Environment
+) -> None:
+    config = with_row(monkeypatch, made)
+    assert make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0) is made
+
+
+def test_a_wrapper_passes_on_every_method_of_the_protocol() -> None:
+    methods = {name for name in vars(Environment) if not name.startswith("_")}
+    assert methods == {name for name in vars(WrappedEnvironment) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("kind", ["simulated", "miniwob"])
