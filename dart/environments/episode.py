@@ -1,7 +1,8 @@
 """Plays an episode: reset; observe, ask the policy and act until the episode ends; then compute the reward.
 
-An episode can be interrupted between two steps. Its steps are then stored in the record. The environment that
-continues the episode first replays the recorded answers, and compares each screenshot with the recorded one.
+An episode can be interrupted between two steps, or while a call of its environment takes too long. Its steps
+are then stored in the record. The environment that continues the episode first replays the recorded answers,
+and compares each screenshot with the recorded one.
 An episode whose environment failed is continued in the same way, if `environments.turn_resumes` allows it.
 While an answer takes longer than `environments.park_after_s`, the screen is parked: its clock stands still.
 """
@@ -18,6 +19,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 from actors.actor import Actor
 from actors.future import Future
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
@@ -64,7 +66,8 @@ class PlayedEpisode:
 
 
 class Interrupted(Exception):
-    """The episode was interrupted between two steps; ``steps`` holds all of its steps so far."""
+    """The episode was interrupted; ``steps`` holds the steps that are replayed when it continues: all so far,
+    or, if it was being judged, all but the last or none."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__(f"interrupted after {len(steps)} steps")
@@ -185,7 +188,7 @@ class Player:
                         raise
                     resumed += 1
                     progress = await self._resume(progress, fault)
-            reward = await self._reward(task, progress.outcome)
+            reward = await self._reward(progress, progress.outcome)
         return PlayedEpisode(
             instruction=progress.observation.instruction,
             outcome=progress.outcome,
@@ -315,15 +318,21 @@ class Player:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
         progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
-    async def _reward(self, task: EpisodeTask, outcome: Outcome) -> float:
-        """Evaluate the episode and return its reward.
+    async def _reward(self, progress: _Progress, outcome: Outcome) -> float:
+        """Evaluate the episode and return its reward. Raises Interrupted.
 
         The evaluation runs even if the outcome alone decides the reward, because it detects faults."""
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
-        score = await self._timed_in_environment(evaluate)
+        try:
+            score = await self._timed_in_environment(evaluate)
+        except Interrupted as cancelled:
+            # The last step is played again, because its replay would end the episode. Where a replay mostly
+            # fails there is none, because a replay that fails spends an attempt.
+            can_replay = KINDS[self._limits.kind].can_replay
+            raise Interrupted(progress.steps[:-1] if can_replay else ()) from cancelled
         keep = self._environment.keep_judgement
         await await_room(self._actor, "a judgement", lambda: self._actor.in_loop(keep()))
-        return reward_of(outcome, score, self._environment.is_infeasible(task.task_id))
+        return reward_of(outcome, score, self._environment.is_infeasible(progress.task.task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
         """Reset the environment; after an infrastructure fault, try once more, because a reset starts anew.

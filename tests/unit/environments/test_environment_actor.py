@@ -18,6 +18,7 @@ import pytest
 from actors.actor import Actor, Sender, Stop, receives
 from actors.testing import InMemorySystem
 from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
 from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
@@ -511,9 +512,9 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     assert len(steps) == NUM_STEPS
 
 
-def stopped_in_the_episode(system: System) -> RolloutLease:
+def stopped_in_the_episode(system: System, lease: RolloutLease | None = None) -> RolloutLease:
     """Tell the actor to stop while it plays an episode, and let its shutdown time pass."""
-    lease = system.lease()
+    lease = lease or system.lease()
     system.give(lease)
     system.start()
     system.let(2.0)
@@ -602,6 +603,49 @@ def test_told_to_stop_while_its_screen_takes_longer_it_parks_the_steps_played_so
     assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
     parked = system.reader.parked_steps(lease.rollout_id)
     assert [step.token_ids[0] for step in parked] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("recorded_steps", "step_cap", "kept", "outcome"),
+    [
+        (0, 10, [1, 2, 3], Outcome.TERMINATED),
+        (0, 3, [1, 2], Outcome.STEP_CAP),
+        (3, 10, [100, 101, 102], Outcome.TERMINATED),  # only its last step was played here
+        (0, 1, [], Outcome.STEP_CAP),
+    ],
+)
+def test_told_to_stop_while_an_episode_is_judged_it_parks_all_steps_but_the_last_which_is_played_again(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded_steps: int,
+    step_cap: int,
+    kept: list[int],
+    outcome: Outcome,
+) -> None:
+    hang_at(monkeypatch, "evaluate", 1)
+    steps = tuple(map(recorded, range(recorded_steps)))
+    leased = system.parked(steps, step_cap) if steps else system.lease(step_cap)
+    lease = stopped_in_the_episode(system, leased)
+    assert [step.token_ids[0] for step in system.reader.parked_steps(lease.rollout_id)] == kept
+
+    answers = len(system.engine().asked)
+    system.give(system.store.reassign_rollout(lease.rollout_id, ENV, 1e12))
+    system.start()
+    system.until_told(m.RolloutStored)
+    trajectory = system.trajectory()
+    assert [step.token_ids[0] for step in trajectory.steps] == [*kept, answers + 1]
+    assert trajectory.outcome is outcome
+
+
+def test_told_to_stop_while_an_episode_is_judged_that_cannot_be_replayed_it_gives_it_back_without_steps(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay that fails would spend an attempt."""
+    monkeypatch.setitem(KINDS, "simulated", replace(KINDS["simulated"], can_replay=False))
+    hang_at(monkeypatch, "evaluate", 1)
+    lease = stopped_in_the_episode(system)
+    assert system.reader.parked_steps(lease.rollout_id) == ()
+    assert system.reader.rollout(lease.rollout_id).attempt == 1
 
 
 def test_told_to_stop_without_a_store_it_waits_for_nothing(system: System) -> None:
