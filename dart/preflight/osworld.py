@@ -19,6 +19,7 @@ from dart.environments.faults import (
     DirtyStart,
     EnvironmentFault,
     EvaluatorFailed,
+    FileUnreachable,
     InfrastructureFault,
     MachineDied,
     MachineHung,
@@ -436,6 +437,8 @@ def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
     match error:
         case TaskUnsupported():
             return "provide what the task needs, or leave the tasks of this application out of tasks.train"
+        case FileUnreachable():
+            return "repair the network of this computer, or put the file at the path above; then check again"
         case EvaluatorFailed():
             return "run the evaluators' tests: python -m benchmarks.osworld_evaluators; or update desktop-env"
         case DirtyStart():

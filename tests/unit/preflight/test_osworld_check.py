@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from dart.cli.main import app
 from dart.config.machine_address import MachineAddress
 from dart.config.sections import OSWorldSettings
+from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.oracles import ORACLES
 from dart.environments.osworld.providers import free_port
@@ -48,6 +49,10 @@ NOTES_TASK = {
         "result": {"type": "vm_command_line", "command": "echo no", "shell": True},
         "expected": {"type": "rule", "rules": {"expected": "yes\n"}},
     },
+}
+DOWNLOAD_STEP = {
+    "type": "download",
+    "parameters": {"files": [{"url": "https://x.test/a", "path": "/home/user/a"}]},
 }
 ACCOUNT_TASK = NOTES_TASK | {"config": [{"type": "login", "parameters": {}}]}
 IMPOSSIBLE_TASK = NOTES_TASK | {"evaluator": {"func": "infeasible"}}
@@ -254,6 +259,21 @@ async def test_an_application_without_a_script_is_set_up_and_judged(
     assert "os" not in found
     assert found["vs_code"].verdict is verdict
     assert says in found["vs_code"].found
+
+
+async def test_a_file_that_cannot_be_downloaded_now_is_blamed_on_the_network_and_not_on_the_application(
+    preflight: Preflight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(url: str, **_: Any) -> bytes:
+        raise DownloadFailed("its server does not answer", is_transient=True)
+
+    monkeypatch.setattr("dart.environments.osworld.setup_steps.download", unreachable)
+    path = preflight.settings.tasks / f"{RENAME.removeprefix('osworld/')}.json"
+    path.write_text(json.dumps(RENAME_TASK | {"config": [DOWNLOAD_STEP]}))
+    wrong = await only_wrong(check_machines(preflight))
+    assert "https://x.test/a cannot be downloaded now" in wrong.found
+    assert "network" in wrong.remedy
+    assert "application" not in wrong.remedy
 
 
 async def test_an_application_that_has_no_tasks_is_named(preflight: Preflight) -> None:
