@@ -257,8 +257,9 @@ class ChildProcesses:
         """Free the rows of a child, unless another supervisor has the name by now."""
         for slot in filter(self._is_mine, self._rows_of(id_)):
             if not self._board.get(slot, "ended_incarnation"):  # it never had a process
-                self._board.set(slot, incarnation=1)
-                self._board.note_end(slot, 1, "it was never started")
+                last = max(1, int(self._board.get(slot, "incarnation")))  # an earlier actor may have had it
+                self._board.set(slot, incarnation=last)
+                self._board.note_end(slot, last, "it was never started")
             self._board.set_state(slot, ActorState.FREE, ready=0)
 
     # ---- inside ----

@@ -93,6 +93,20 @@ def test_starts_without_a_process_fill_no_board(world: BenchWorld) -> None:
     assert world.call(start_child(child("c"))).ok
 
 
+def test_a_start_without_a_process_gives_no_number_of_its_row_away_again(world: BenchWorld) -> None:
+    world.grow(child("a"))
+    board = world.bench.board
+    for number in range(SLOTS - len(board.rows())):
+        slot = board.claim(f"other-{number}", "test")
+    board.set_state(slot, ActorState.FREE, incarnation=57, ended_incarnation=57)
+    fail_next(world, 1)
+    assert not world.call(start_child(child("b"))).ok
+    started = world.call(start_child(child("c")))
+    assert started.ok
+    assert started.incarnation > 57
+    assert board.find("c") == slot, "the board has no other row"
+
+
 def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: BenchWorld) -> None:
     world.grow(child("a"))
     for number in range(SLOTS - len(world.bench.board.rows())):
