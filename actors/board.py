@@ -54,6 +54,12 @@ GAUGES = 4
 MOST = 2**40
 """The limit of pids, counts and unix times in a row. A larger number means that the file is damaged."""
 
+MAX_PLACED_INCARNATION = 2**60
+"""The highest incarnation accepted for a plain name, so that the next placement can have a higher one.
+
+An actor's incarnation goes on from that of its row and is not higher; a client's is random and higher.
+"""
+
 LAUNCHER = "launcher"
 """The parent of the root actor: the process that started the system, which is no actor."""
 
@@ -552,11 +558,20 @@ class Board:
                 return slot
         return None
 
-    def claim(self, name: str, parent: str, *, check: Callable[[int], None] = lambda _: None) -> int:
+    def claim(
+        self,
+        name: str,
+        parent: str,
+        *,
+        incarnation: int | None = None,
+        check: Callable[[int], None] = lambda _: None,
+    ) -> int:
         """Return the slot of a name. A new name takes an unused slot, or one whose actor was forgotten.
 
-        check   called with the slot if the name belongs to another parent; it may raise to refuse the claim.
-                It is called under the lock of all claims: if two processes want one name, one gets it.
+        incarnation   the incarnation that the caller will write; None: one that goes on from the slot's
+        check         called with the slot if the name belongs to another parent; it may raise to refuse the
+                      claim. It is called under the lock of all claims: if two processes want one name, one
+                      gets it.
 
         A slot's incarnation is not reset for a new name, so that no two processes share an address.
         Raises ActorError when the name is not usable, the board is full, or the lock is held for too long.
@@ -574,7 +589,7 @@ class Board:
             if slot is None:
                 slot = self._unused_slot()
             if slot is None:
-                slot = self._emptied_slot(parent)
+                slot = self._emptied_slot(incarnation)
             if slot is None:
                 raise ActorError(
                     f"the board holds {self.slots} actors and is full, so {name!r} cannot start; "
@@ -598,24 +613,39 @@ class Board:
             used = 0
         return next((slot for slot in range(used, self.slots) if not self._name_at(slot)[0]), None)
 
-    def _emptied_slot(self, parent: str) -> int | None:
+    def _emptied_slot(self, incarnation: int | None) -> int | None:
         """A slot whose actor ended and was forgotten, cleared except for its incarnation.
 
-        Rows of clients, which have no parent, go to clients only: their incarnations are random numbers, and
-        an actor's would go on from there. Each search begins after the slot that the last one found, so that
-        a full board is not searched from its first row for every name.
+        An actor, whose incarnation goes on from the slot's, gets no slot with a random one. A caller with an
+        incarnation of its own gets any slot, but first one of the same kind, so that clients do not use up
+        the slots that actors can have.
+        """
+        is_random = incarnation is not None and incarnation > MAX_PLACED_INCARNATION
+        fitting = (slot for slot in self._emptied() if self._has_random_incarnation(slot) == is_random)
+        slot = next(fitting, None)
+        if slot is None and incarnation is not None:
+            slot = next(self._emptied(), None)
+        if slot is not None:
+            blank = {"q": 0, "d": 0.0, "s": ""}
+            wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}
+            self._set(slot, wiped)
+            self.whole[self._header + _NEXT_EMPTIED] = slot + 1
+        return slot
+
+    def _emptied(self) -> Iterator[int]:
+        """The slots whose actors ended and were forgotten.
+
+        Each search begins after the slot that the last one found, so that a full board is not searched from
+        its first row for every name.
         """
         first = self.whole[self._header + _NEXT_EMPTIED]
         for step in range(self.slots):
             slot = (first + step) % self.slots
-            is_free = self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation")
-            if is_free and bool(self.get(slot, "parent")) == bool(parent):
-                blank = {"q": 0, "d": 0.0, "s": ""}
-                wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}
-                self._set(slot, wiped)
-                self.whole[self._header + _NEXT_EMPTIED] = slot + 1
-                return slot
-        return None
+            if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
+                yield slot
+
+    def _has_random_incarnation(self, slot: int) -> bool:
+        return int(self.get(slot, "incarnation")) > MAX_PLACED_INCARNATION
 
     def row(self, name: str) -> Vitals | None:
         """The row that has a name now, with ages as of now; None if no row has it."""

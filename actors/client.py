@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import structlog
 
 from actors.actor import Actor
-from actors.board import LAUNCHER, ActorState, Board
+from actors.board import LAUNCHER, MAX_PLACED_INCARNATION, ActorState, Board
 from actors.clock import SystemClock
 from actors.errors import ActorError
 from actors.mail import Mail
@@ -21,6 +21,14 @@ from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
 """How long a tell waits until a receiver that is being started takes the message."""
+
+
+def random_incarnation() -> int:
+    """Draw the incarnation of a client, above those of all actors.
+
+    It is random, so that an answer to an earlier client of the same name never finds this one.
+    """
+    return MAX_PLACED_INCARNATION + 1 + secrets.randbits(61)
 
 
 class _Loop:
@@ -90,9 +98,8 @@ class Client:
     ) -> None:
         self._board = board
         self._thread = threading.get_ident()
-        self._slot = board.claim(name, "")
-        # Random, so that an answer to an earlier client of this name never finds this one.
-        incarnation = secrets.randbits(62) if incarnation is None else incarnation
+        incarnation = random_incarnation() if incarnation is None else incarnation
+        self._slot = board.claim(name, "", incarnation=incarnation)
         board.set_state(self._slot, ActorState.RUNNING, incarnation=incarnation)
         self._mail = mail or Mail(board, mail_dir, key)
         self._loop = _Loop()

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from actors.announced_rows import AnnouncedRow
-from actors.board import LIVING, STATES, WAITING, ActorState, Board, row_beside
+from actors.board import LIVING, MAX_PLACED_INCARNATION, STATES, WAITING, ActorState, Board, row_beside
 from actors.clock import Clock
 from actors.errors import ActorError
-from actors.link import MAX_PLACED_INCARNATION, Activity, Row, can_be_announced, host_in, machine_row
+from actors.link import Activity, Row, can_be_announced, host_in, machine_row
 
 PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
 """The largest share of the board's rows that one other host may take, and that all other hosts may take."""
@@ -223,7 +223,7 @@ class Directory:
                 self._swap(slot, before, row.name)
             elif before != row.name and self._is_of(before, row.host):
                 self._forget_name(before, slot)
-        slot = self._board.claim(row.name, row.parent)
+        slot = self._board.claim(row.name, row.parent, incarnation=row.incarnation)
         if not self._is_of(row.name, row.host):
             self._unbind(slot)
         self._slots[teller, row.slot] = slot

@@ -52,9 +52,6 @@ Ms = SmallCount | None
 MAX_EPOCH = 2**60
 """The highest epoch that a Hello may name as seen, so that the leader can always give a higher one."""
 
-MAX_PLACED_INCARNATION = 2**60
-"""The highest incarnation accepted for a plain name, so that the next placement can have a higher one."""
-
 ROWS_PER_FRAME = 48
 ACTIVITIES_PER_FRAME = 256
 PEERS_PER_FRAME = 128

@@ -9,7 +9,6 @@ process below (invariant no-orphans).
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -25,7 +24,7 @@ import structlog
 
 from actors import orphans, thespian_base
 from actors.board import LAUNCHER, LIVING, MAX_SLOTS, SLOTS, ActorState, Board, Vitals
-from actors.client import TELL_DEADLINE_S, Client
+from actors.client import TELL_DEADLINE_S, Client, random_incarnation
 from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.last_words import last_words
@@ -117,7 +116,7 @@ class ActorSystem:
         thespian_base.install(key, self._admin_pid_file, self._held_port)
         self.board = Board.create(run_dir / "board", rows)
         self._mail = Mail(self.board, mail_dir, key)
-        self._incarnation = secrets.randbits(62)
+        self._incarnation = random_incarnation()
         self._mail_dir = mail_dir
         self._key = key
         self._client: Client | None = None
@@ -175,7 +174,7 @@ class ActorSystem:
             self._send(self._mail, self._incarnation, self.root.name, Stop())
             return
         mail = Mail(self.board, self._mail_dir, self._key)
-        self._send(mail, secrets.randbits(62), self.root.name, Stop())
+        self._send(mail, random_incarnation(), self.root.name, Stop())
         mail.close()
 
     def wait(self, timeout_s: float) -> bool:

@@ -310,7 +310,29 @@ def test_a_row_of_a_client_goes_to_no_actor_because_its_incarnation_is_random(tm
         slot = board.claim(name, parent)
         board.set_state(slot, ActorState.FREE, incarnation=incarnation, ended_incarnation=incarnation)
     assert board.get(board.claim("b", "root"), "incarnation") == 1
-    assert board.get(board.claim("another-client", ""), "incarnation") == 2**61
+    assert board.get(board.claim("another-client", "", incarnation=2**61 + 1), "incarnation") == 2**61
+    board.close()
+
+
+def test_a_row_of_another_machines_client_goes_to_no_actor(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 1)
+    slot = board.claim("client@b", "machine-b", incarnation=2**61)
+    board.set_state(slot, ActorState.FREE, incarnation=2**61, ended_incarnation=2**61)
+    with pytest.raises(ActorError, match="is full"):
+        board.claim("x", "root")
+    assert board.claim("another-client@b", "machine-b", incarnation=2**61 + 1) == slot
+    board.close()
+
+
+def test_a_client_leaves_the_rows_of_ended_actors_to_actors_while_it_finds_another(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board", 2)
+    for name, incarnation in (("a", 57), ("client", 2**61)):
+        slot = board.claim(name, "root")
+        board.set_state(slot, ActorState.FREE, incarnation=incarnation, ended_incarnation=incarnation)
+    for number in range(3):
+        slot = board.claim(f"client-{number}", "", incarnation=2**61 + number)
+        board.set_state(slot, ActorState.FREE, incarnation=2**61 + number, ended_incarnation=1)
+    assert board.get(board.claim("b", "root"), "incarnation") == 57
     board.close()
 
 

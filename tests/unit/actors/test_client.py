@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from actors.board import LAUNCHER, ActorState, Board
+from actors.board import LAUNCHER, MAX_PLACED_INCARNATION, ActorState, Board
 from actors.client import Client
 from actors.scratch import scratch_folder
 from actors.testing import KEY
@@ -26,6 +26,24 @@ def test_more_clients_than_the_board_has_rows_come_and_go(board: Board) -> None:
     for number in range(10):
         client(board, f"request-{number}").close()
     assert {row.state for row in board.rows()} == {ActorState.FREE}
+
+
+def test_a_client_takes_the_row_of_an_ended_actor_where_there_is_no_other() -> None:
+    with scratch_folder(40) as folder, closing(Board.create(folder / "board", 1)) as full:
+        slot = full.claim("a", "root")
+        full.set_state(slot, ActorState.FREE, incarnation=57, ended_incarnation=57)
+        client(full, "c").close()
+        assert full.find("c") == slot
+
+
+def test_no_incarnation_of_a_client_can_be_that_of_an_actor(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.randbits", lambda _: 0)
+    client(board, "request").close()
+    row = board.row("request")
+    assert row is not None
+    assert row.incarnation > MAX_PLACED_INCARNATION
 
 
 def test_a_client_ends_normally_for_those_who_monitor_it(board: Board) -> None:

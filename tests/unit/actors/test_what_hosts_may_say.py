@@ -219,6 +219,13 @@ def test_rows_that_a_host_lets_go_of_can_be_used_again_whatever_it_says_of_their
             assert directory.learn("b", told, speaks_for_others=False) == ""
 
 
+def test_rows_of_clients_that_another_host_lets_go_of_can_be_used_again(directory: Directory) -> None:
+    for number in range(100):
+        for state in (ActorState.RUNNING, ActorState.FREE):
+            told = row(f"client-{number}@b", slot=number, state=state, incarnation=2**61 + number)
+            assert directory.learn("b", told, speaks_for_others=False) == ""
+
+
 def test_no_host_and_not_all_hosts_together_fill_the_board(directory: Directory) -> None:
     for host in "bcd":
         for number in range(16):
