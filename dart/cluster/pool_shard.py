@@ -4,9 +4,10 @@ A shard is a `supervision.supervisor.Supervisor` that makes the specs of its chi
 have the names of the children and, only once, the arguments of all of them, because a message is too small
 for many child specs.
 
-args   pool    `environment_pool` or `rollout_pool`
-       names   names of its children
-       run     arguments of every actor, as in `dart.run.tree`
+args   pool      `environment_pool` or `rollout_pool`
+       names     names of its children
+       preload   modules that it preloads, found on the control node: other nodes may lack the policy's folder
+       run       arguments of every actor, as in `dart.run.tree`
 """
 
 from collections.abc import Mapping
@@ -27,5 +28,5 @@ class PoolShard(Supervisor):
 def expanded(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return args of a supervisor, with flags and specs of children, from the args of a shard."""
     config = Config.model_validate(args["run"]["config"])
-    children = pool_children(config, args["run"], args["pool"], args["names"])
+    children = pool_children(config, args["run"], args["pool"], args["names"], args["preload"])
     return supervisor_args(pool_flags(config, args["pool"]), children)

@@ -10,7 +10,14 @@ from typing import Any
 from dart.config.cluster import PlaceSettings
 from dart.config.config import Config
 from dart.config.gpus import gpus_of_engine
-from dart.run.tree import ENVIRONMENT_POOL, ROLLOUT_POOL, engine_names, environment_names, pool_children
+from dart.run.tree import (
+    ENVIRONMENT_POOL,
+    ROLLOUT_POOL,
+    engine_names,
+    environment_names,
+    pool_children,
+    pool_modules,
+)
 from supervision.child_spec import ChildSpec, ChildType
 from supervision.placement import PlacedSpec
 
@@ -88,7 +95,12 @@ def _shard(run: Config, args: Mapping[str, Any], pool: str, index: int, names: S
     return ChildSpec(
         id=f"{pool}-{index}",
         actor="dart.cluster.pool_shard:PoolShard",
-        args={"pool": pool, "names": list(names), "run": dict(args)},
+        args={
+            "pool": pool,
+            "names": list(names),
+            "preload": list(pool_modules(run, pool)),
+            "run": dict(args),
+        },
         type=ChildType.SUPERVISOR,
         shutdown_s=1.0 + max(child.shutdown_s for child in children),
         start_deadline_s=START_SLACK_S + sum(child.start_deadline_s for child in children),

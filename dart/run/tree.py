@@ -50,6 +50,7 @@ VLM_MODULE = "dart.policy.vlm_load"
 ENVIRONMENT_POOL, ROLLOUT_POOL = "environment_pool", "rollout_pool"
 EXPLORER_POOL = "explorer_pool"
 
+ROLLOUT_ACTOR = "dart.inference.actor:RolloutActor"
 ENVIRONMENT_ACTOR = "dart.environments.actor:EnvironmentActor"
 TRAINER_ACTOR = "dart.training.actor:TrainerActor"
 NO_TRAINING_ACTOR = "dart.training.no_training:NoTrainingActor"
@@ -150,23 +151,40 @@ def exploration_children(config: Config, run: Mapping[str, Any]) -> tuple[ChildS
 
 
 def pool_children(
-    config: Config, run: Mapping[str, Any], pool: str, names: Sequence[str]
+    config: Config,
+    run: Mapping[str, Any],
+    pool: str,
+    names: Sequence[str],
+    preload: Sequence[str] | None = None,
 ) -> tuple[ChildSpec, ...]:
     """Return the child specs of the children of a pool with these names.
 
-    run    arguments that every actor gets
-    pool   `environment_pool` or `rollout_pool`
+    run       arguments that every actor gets
+    pool      `environment_pool` or `rollout_pool`
+    preload   modules that the pool preloads; None: those of `pool_modules`
     """
+    modules = pool_modules(config, pool) if preload is None else tuple(preload)
+    return tuple(_worker(config, run, name, _pool_actor(config, pool), preload=modules) for name in names)
+
+
+def pool_modules(config: Config, pool: str) -> tuple[str, ...]:
+    """Return the modules that a pool preloads.
+
+    The kind of the policy is read from its folder, which may be on the control node alone: call this there.
+    """
+    actor_module = _pool_actor(config, pool).partition(":")[0]
     if pool == ENVIRONMENT_POOL:
-        actor = EXPLORING_ENVIRONMENT_ACTOR if config.exploration.enabled else ENVIRONMENT_ACTOR
-        return tuple(_worker(config, run, name, actor) for name in names)
-    preload = ["dart.inference.actor", ENGINE_MODULES[config.rollout.engine]]
+        return (actor_module,)
+    modules = actor_module, ENGINE_MODULES[config.rollout.engine]
     if config.rollout.engine == "transformers" and not is_small_policy(config.training.policy):
-        preload.append(VLM_MODULE)
-    return tuple(
-        _worker(config, run, name, "dart.inference.actor:RolloutActor", preload=tuple(preload))
-        for name in names
-    )
+        return *modules, VLM_MODULE
+    return modules
+
+
+def _pool_actor(config: Config, pool: str) -> str:
+    if pool == ROLLOUT_POOL:
+        return ROLLOUT_ACTOR
+    return EXPLORING_ENVIRONMENT_ACTOR if config.exploration.enabled else ENVIRONMENT_ACTOR
 
 
 def pool_flags(config: Config, pool: str) -> SupervisorFlags:
