@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, end
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.options import ID_MOST, OfTask, RunDir, chosen_here, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.tables import Column
@@ -189,6 +189,7 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
 
     unchanged = paths.config.read_text(encoding="utf-8")
     with (
+        errors_as_exit_codes(paths.root),  # not around the whole command, whose output may go to another disk
         claimed(paths.root, resume=True, config_toml=unchanged) as held,
         Store(held.paths.record, create=False, steps=blobs_of(held.paths).steps) as store,
     ):

@@ -27,7 +27,14 @@ from actors.board_copy import BoardCopy, write_copy
 from actors.process import is_alive
 from dart import __version__
 from dart.config.layers import to_toml
-from dart.core.errors import DartError, NotRunningError, SilentError, TemporaryError, UnavailableError
+from dart.core.errors import (
+    DartError,
+    DiskError,
+    NotRunningError,
+    SilentError,
+    TemporaryError,
+    UnavailableError,
+)
 from dart.core.record_address import ServerAddress
 from dart.core.run_directory import RunPaths
 from dart.inspect import signals
@@ -57,7 +64,8 @@ class Mirror:
     """The mirror of one run. Several threads may use it.
 
     Making and refreshing a mirror raises StoreUnavailable if the record cannot be read, NotRunningError if
-    the record has no run, and UnavailableError if the run has another version of dartrl.
+    the record has no run, and UnavailableError if the run has another version of dartrl. If the mirror cannot
+    be written, making it and fetching logs raise DiskError, and `refresh` raises OSError.
 
     record       address of the run's record
     now_unix_s   the clock by which the age of the control node's announcement is computed
@@ -82,9 +90,9 @@ class Mirror:
         self.trouble = ""
         """Why only the record can be shown; empty if the whole run can be shown."""
         self.has_ended = False
-        _remove_abandoned()
-        self.paths = RunPaths(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve())
-        with ExitStack() as on_failure:
+        with _errors_of_temporary_folder(), ExitStack() as on_failure:
+            _remove_abandoned()
+            self.paths = RunPaths(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve())
             on_failure.callback(self.close)
             for folder in FOLDERS:
                 (self.paths.root / folder).mkdir(mode=0o700)
@@ -104,7 +112,8 @@ class Mirror:
         """Fetch the log and the crash files of an actor. Later refreshes fetch what is new in these files."""
         if actor not in self._about:
             self._about.add(actor)
-            self.refresh()
+            with _errors_of_temporary_folder():
+                self.refresh()
 
     def refresh(self) -> None:
         """Bring the mirror up to date. Does nothing after `close`."""
@@ -333,6 +342,18 @@ class Mirror:
             self._lock_fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.close(self._lock_fd)
         self._lock_fd = -1
+
+
+@contextmanager
+def _errors_of_temporary_folder() -> Iterator[None]:
+    """Within the block, an OSError is that of writing a mirror, and becomes a DiskError with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"a copy of the run cannot be written in {tempfile.tempdir or 'any folder for temporary files'}: "
+            f"{error.strerror}; free space there, or set TMPDIR to a folder that can be written"
+        ) from error
 
 
 def _remove_abandoned() -> None:

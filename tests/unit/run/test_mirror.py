@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from actors.board import rows_of
 from actors.process import start_ticks
 from dart import __version__
 from dart.config.config import load_config
-from dart.core.errors import NotRunningError, SilentError, TemporaryError, UnavailableError
+from dart.core.errors import DiskError, NotRunningError, SilentError, TemporaryError, UnavailableError
 from dart.core.record_address import ServerAddress
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect import signals
@@ -297,6 +298,39 @@ def test_a_followed_mirror_that_cannot_be_written_says_so_and_is_refreshed_again
 
     mirror.refresh()
     assert mirror.trouble == ""
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_mirror_that_cannot_be_written_says_so_and_leaves_no_folder(
+    machine: ControlMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Mirror, "_write", no_space)
+    with pytest.raises(DiskError, match=rf"{tmp_path}.*No space left on device.*TMPDIR"):
+        Mirror(RECORD)
+    assert not list(tmp_path.glob("dartrl-mirror-*"))
+
+
+def test_a_machine_without_a_folder_for_a_mirror_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", refuse)
+    with pytest.raises(DiskError, match=r"No usable temporary directory found in \['/tmp'\].*TMPDIR"):
+        Mirror(RECORD)
+
+
+def test_a_log_for_which_a_mirror_has_no_space_is_an_error_that_names_the_folder(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = open_mirror()
+    monkeypatch.setattr(Mirror, "_fetch", no_space)
+    with pytest.raises(DiskError, match=rf"{mirror.paths.root.parent}.*No space left on device"):
+        mirror.fetch_logs("env-000")
 
 
 # ---- a control node that does not answer ----
