@@ -118,9 +118,12 @@ class NodeProbe:
 def room_in(folder: Path, needed_bytes: int) -> tuple[int, int]:
     """Return the free bytes on the disk of a folder, and how many are lacking there for `needed_bytes`.
 
-    What a run has in the folder already, its checkpoints and its caches, takes no more room.
+    What a run has in the folder already, its checkpoints and its caches, takes no more room. Its files are
+    counted only where too little is free, because that takes long in a large folder.
     """
     free_bytes = shutil.disk_usage(existing_part(folder)).free
+    if needed_bytes <= free_bytes:
+        return free_bytes, 0
     present_bytes = sum(bytes_below(folder / part) for part in (CACHE, "checkpoints"))
     return free_bytes, max(0, needed_bytes - present_bytes - free_bytes)
 

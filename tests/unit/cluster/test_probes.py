@@ -167,6 +167,15 @@ def test_what_a_run_has_in_its_folder_already_takes_no_more_room(
     assert room_in(run, 500) == (100, 0)
 
 
+def test_where_enough_is_free_nobody_counts_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(folder: Path) -> int:
+        raise AssertionError(f"the files below {folder} were counted")
+
+    monkeypatch.setattr("dart.cluster.node_facts.bytes_below", never)
+    _, lacking_bytes = room_in(Path("/"), 0)
+    assert lacking_bytes == 0
+
+
 def test_only_nodes_with_environments_must_reach_the_server_of_their_machines() -> None:
     environments = {
         "kind": "osworld",
