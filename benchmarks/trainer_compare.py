@@ -5,7 +5,8 @@
     python -m benchmarks.trainer_compare --quick                           # against HEAD, one seed, seconds
 
 The other commit is unpacked into a temporary folder; each measurement is a process of its own, in which
-`dart` is that one or this one, and both take turns.
+`dart` is that one or this one, and both take turns. Both train the base policy of the other commit, because
+an older commit cannot read the one of today.
 
 vlm          a tiny Qwen2.5-VL on screenshots of 480x270, a sixteenth of full HD, with five of them in a
              prompt and a KL term
@@ -49,7 +50,8 @@ from rich.table import Table
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).parent / "out" / "trainer_compare.json"
-PACKAGES = ("actors", "dart", "supervision")
+BASE_POLICY = Path("configs", "base-policy")
+UNPACKED = ("actors", "dart", "supervision", str(BASE_POLICY))
 DEADLINE_S = 3600.0
 
 VLM_SIZE = (480, 270)
@@ -101,8 +103,8 @@ class Counts:
 
     def watch(self) -> None:
         """Wrap the functions that prepare images, decode screenshots and compute prefixes."""
+        from dart.policy import modeling
         from dart.policy.codec import PromptCodec
-        from dart.policy.modeling import GuiPolicyModel
         from dart.policy.small_policy import SmallPolicy
         from dart.policy.vlm import VisionLanguagePolicy
         from dart.policy.vlm_codec import VisionLanguageCodec
@@ -118,7 +120,7 @@ class Counts:
         )
         for policy in (SmallPolicy, VisionLanguagePolicy):
             self._around(policy, "score", lambda steps, *_: ("scored", len(steps)))
-        self._around(GuiPolicyModel, "_first_pass", lambda ids, *_: ("prefixes", len(ids)))
+        self._around(small_model(modeling), "_first_pass", lambda ids, *_: ("prefixes", len(ids)))
 
     def _around(
         self, kind: Any, name: str, count: Callable[..., tuple[str, int]], *, is_image_work: bool = False
@@ -134,6 +136,15 @@ class Counts:
                 return inner(this, *given, **named)
 
         setattr(kind, name, outer)
+
+
+def small_model(modeling: Any) -> Any:
+    """Return the class of the small policy's model; commits before 6137ce81 have another name for it.
+
+    modeling   `dart.policy.modeling` of the side that is measured
+    """
+    names = ("GuiPolicyModel", "GuiPolicyForImageTextToText")
+    return next(getattr(modeling, name) for name in names if hasattr(modeling, name))
 
 
 def measure(options: argparse.Namespace) -> Figures:
@@ -153,9 +164,8 @@ def measure_vlm(options: argparse.Namespace, folder: Path, counts: Counts) -> Fi
     """Measure a tiny vision-language policy, alone or with two ranks."""
     from benchmarks.noise_episodes import Episodes
     from dart.config.sections import ContextSettings
-    from dart.policy.placement import ModelPlacement
     from dart.testing.tiny_families import make_tiny_qwen
-    from dart.training.learner import Learner, LearnerConfig
+    from dart.training.learner import Learner, LearnerConfig, ModelPlacement
 
     policy = folder / "policy"
     make_tiny_qwen(policy)
@@ -202,15 +212,14 @@ def measure_small(options: argparse.Namespace, folder: Path, counts: Counts) -> 
     from dart.store.blobs import FolderBlobs
     from dart.training.learner import Learner, LearnerConfig
 
-    policy = options.policy or REPOSITORY / "configs" / "base-policy"
     if options.run is None:
         blobs = FolderBlobs(folder / "blobs")
-        batches = [made_up_batch(policy, blobs, options.seed, 2 if options.quick else 16)]
+        batches = [made_up_batch(options.policy, blobs, options.seed, 2 if options.quick else 16)]
     else:
         blobs = FolderBlobs(options.run / "blobs")
         batches = batches_of(options.run)
     changed = {"minibatches": 1} if options.arm == "whole" else {}
-    learner = Learner(policy, LearnerConfig(**{**LAPTOP, **changed}, seed=options.seed))
+    learner = Learner(options.policy, LearnerConfig(**{**LAPTOP, **changed}, seed=options.seed))
     return measured(learner, batches, blobs, counts)
 
 
@@ -298,10 +307,10 @@ def batches_of(run: Path, most: int = 3) -> list[Any]:
 
 @contextmanager
 def unpacked(commit: str) -> Iterator[Path]:
-    """Unpack the packages of a commit of this repository into a temporary folder."""
+    """Unpack the packages and the base policy of a commit of this repository into a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="trainer-before-") as folder:
         made = subprocess.run(
-            ["git", "archive", commit, *PACKAGES], cwd=REPOSITORY, capture_output=True, check=False
+            ["git", "archive", commit, *UNPACKED], cwd=REPOSITORY, capture_output=True, check=False
         )
         if made.returncode:
             raise SystemExit(
@@ -341,6 +350,7 @@ def compare(options: argparse.Namespace) -> list[Figures]:
     """Measure every arm with every seed on both sides, in turns."""
     found = []
     with unpacked(options.against) as before:
+        options.policy = options.policy or before / BASE_POLICY
         for seed in range(options.seeds):
             for arm in options.arms:
                 sides = [("before", before), ("now", REPOSITORY)]
@@ -390,7 +400,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["vlm", "small", "whole"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--run", type=Path, help="run directory of the laptop job: its batches are trained")
-    parser.add_argument("--policy", type=Path, help="base policy of --run, if it is not configs/base-policy")
+    parser.add_argument("--policy", type=Path, help="base policy of --run, if it is not that of COMMIT")
     parser.add_argument("--quick", action="store_true", help="one seed, small batches")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
