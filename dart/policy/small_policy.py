@@ -135,4 +135,5 @@ def _write(
     save_file(written, folder / WEIGHTS_FILE, {"format": "pt"})
     held = next(iter(written.values())).dtype
     config.write(folder, str(held).removeprefix("torch."))
-    tokenizer.save(str(folder / TOKENIZER_FILE))
+    # not tokenizer.save, which loses the number of an error of the system
+    (folder / TOKENIZER_FILE).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")

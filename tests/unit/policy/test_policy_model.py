@@ -1,5 +1,6 @@
 """The model, its files, and sampling against teacher forcing."""
 
+import errno
 import os
 import random
 import subprocess
@@ -104,6 +105,15 @@ def test_loading_draws_no_random_numbers(model: GuiPolicyModel, tmp_path: Path) 
     torch.manual_seed(0)
     SmallPolicy(tmp_path)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_full_disk_under_the_tokenizer_is_an_error_of_the_system(
+    model: GuiPolicyModel, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        save_policy(model, TOKENIZER, tmp_path)
+    assert refused.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("part", ["dart.inference.transformers_engine", "dart.training.learner"])
