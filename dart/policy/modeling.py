@@ -454,11 +454,12 @@ def _head_outputs(config: GuiPolicyConfig) -> int:
 def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyModel:
     """Return an untrained policy.
 
-    Matrices are truncated normal, scaled by their fan-in. The embeddings of coordinate tokens start as waves
-    of their position, so that neighbouring bins or patches are similar.
+    Matrices are truncated normal, scaled by their fan-in; biases are zero. The embeddings of coordinate
+    tokens start as waves of their position, so that neighbouring bins or patches are similar.
     """
     torch.manual_seed(seed)
     model = GuiPolicyModel(config)
+    model.apply(_start_as_transformers)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             gain = 1.0 if isinstance(module, nn.Linear) else math.sqrt(2)
@@ -469,6 +470,20 @@ def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyModel:
             nn.init.trunc_normal_(module.in_proj_weight, std=1 / math.sqrt(config.hidden_size))
     _init_coordinates(model.embed.weight, config)
     return model
+
+
+def _start_as_transformers(module: nn.Module) -> None:
+    """Zero the biases of a module, and draw its matrices.
+
+    transformers did so before `new_policy` drew them again, when the bundled base policies were made. Without
+    these draws a seed would make another policy than theirs.
+    """
+    if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
+        nn.init.normal_(module.weight)
+    elif isinstance(module, nn.MultiheadAttention):
+        nn.init.xavier_uniform_(module.in_proj_weight)
+    if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
+        nn.init.zeros_(module.bias)
 
 
 @torch.no_grad()

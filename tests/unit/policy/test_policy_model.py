@@ -27,6 +27,7 @@ from dart.policy.sampling import (
 )
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vocabulary import Coordinates
 
 TOKENIZER = train_tokenizer(["Click on Tab #2.", 'Enter "Ann" and press Submit.'] * 4)
 PROMPTS = (
@@ -325,6 +326,14 @@ def test_the_same_seed_makes_the_same_policy(model: GuiPolicyModel) -> None:
     other = new_policy(model.config, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     assert not torch.equal(model.pointer.query.weight, other.pointer.query.weight)
+
+
+@pytest.mark.parametrize("coordinates", ["bins", "pointer"])
+def test_every_bias_of_a_new_policy_is_zero(coordinates: Coordinates) -> None:
+    weights = new_policy(GuiPolicyConfig(coordinates), seed=0).state_dict()
+    biases = {name: weight for name, weight in weights.items() if name.endswith("bias")}
+    assert biases
+    assert [name for name, weight in biases.items() if weight.any()] == []
 
 
 def test_the_shipped_base_policy_is_small_enough() -> None:
