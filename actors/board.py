@@ -34,6 +34,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -587,9 +588,7 @@ class Board:
         with _exclusive(self._file.fileno()):
             slot = self.find(name)
             if slot is None:
-                slot = self._unused_slot()
-            if slot is None:
-                slot = self._emptied_slot(incarnation)
+                slot = self._slot_for_a_new_name(incarnation)
             if slot is None:
                 raise ActorError(
                     f"the board holds {self.slots} actors and is full, so {name!r} cannot start; "
@@ -613,18 +612,26 @@ class Board:
             used = 0
         return next((slot for slot in range(used, self.slots) if not self._name_at(slot)[0]), None)
 
-    def _emptied_slot(self, incarnation: int | None) -> int | None:
-        """A slot whose actor ended and was forgotten, cleared except for its incarnation.
+    def _slot_for_a_new_name(self, incarnation: int | None) -> int | None:
+        """A slot that never had a name, or whose actor ended and was forgotten.
 
         An actor, whose incarnation goes on from the slot's, gets no slot with a random one. A caller with an
-        incarnation of its own gets any slot, but first one of the same kind, so that clients do not use up
-        the slots that actors can have.
+        incarnation of its own gets any slot. A client first gets the slot of another client: clients with
+        many names would use up the slots that actors can have.
         """
         is_random = incarnation is not None and incarnation > MAX_PLACED_INCARNATION
+        tries = [self._unused_slot, partial(self._emptied_slot, is_random=is_random)]
+        if is_random:
+            tries.reverse()
+        if incarnation is not None:
+            tries.append(partial(self._emptied_slot, is_random=not is_random))
+        return next((slot for find in tries if (slot := find()) is not None), None)
+
+    def _emptied_slot(self, *, is_random: bool) -> int | None:
+        """A slot whose actor ended and was forgotten, cleared except for its incarnation, which is random or
+        not."""
         fitting = (slot for slot in self._emptied() if self._has_random_incarnation(slot) == is_random)
         slot = next(fitting, None)
-        if slot is None and incarnation is not None:
-            slot = next(self._emptied(), None)
         if slot is not None:
             blank = {"q": 0, "d": 0.0, "s": ""}
             wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}

@@ -197,6 +197,6 @@ class HostSupervisor(Actor):
 
     def _number_from(self, name: str, number: int) -> None:
         """Have the actor's incarnations begin at its placement's number, above those on earlier hosts."""
-        slot = self.board.claim(name, PLACED)
         first = number * INCARNATIONS_PER_PLACEMENT
+        slot = self.board.claim(name, PLACED, incarnation=first)
         self.board.set_state(slot, ActorState.STOPPED, incarnation=first, route=0, pid=0, ready=0)

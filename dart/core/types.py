@@ -17,7 +17,7 @@ class FaultKind(StrEnum):
     INFRASTRUCTURE = "infrastructure"
     """The environment broke; the attempt is spent and the rollout is tried again."""
     SYSTEM = "system"
-    """No engine answered, or the store did not; the attempt is spent, but does not count against the task."""
+    """No engine, store or file server answered; the attempt is spent, but does not count against the task."""
     POLICY = "policy"
     """The policy cannot answer the request, for instance because its prompt is too long. (An answer that is
     not an action is an outcome.)"""

@@ -3,7 +3,8 @@
 Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what is to blame:
 
 * `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
-* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it.
+* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it, and
+  it does not count against the task.
 * `EvaluatorFailed`: the episode ran, but it could not be scored.
 * `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 
@@ -164,7 +165,7 @@ class NoMachineFree(InfrastructureFault):
 class FileUnreachable(EnvironmentFault):
     """The network or the server of ``url`` failed; the file can also be put at the path ``place``."""
 
-    kind = FaultKind.INFRASTRUCTURE
+    kind = FaultKind.SYSTEM
 
     def __init__(self, url: str, why: str, place: Path) -> None:
         super().__init__(

@@ -28,6 +28,13 @@ def test_more_clients_than_the_board_has_rows_come_and_go(board: Board) -> None:
     assert {row.state for row in board.rows()} == {ActorState.FREE}
 
 
+def test_clients_with_many_names_leave_rows_to_actors(board: Board) -> None:
+    for number in range(10):
+        client(board, f"request-{number}").close()
+    assert [board.find(name) for name in ("request-8", "request-9")] == [None, 0]
+    assert [board.claim(name, "root") for name in "abc"] == [1, 2, 3]
+
+
 def test_a_client_takes_the_row_of_an_ended_actor_where_there_is_no_other() -> None:
     with scratch_folder(40) as folder, closing(Board.create(folder / "board", 1)) as full:
         slot = full.claim("a", "root")
