@@ -607,10 +607,14 @@ class Board:
 
     def _unused_slot(self) -> int | None:
         """The first slot that never had a name."""
+        first = self._named_slots() or 0
+        return next((slot for slot in range(first, self.slots) if not self._name_at(slot)[0]), None)
+
+    def _named_slots(self) -> int | None:
+        """How many slots, from the first, have or had a name; None if the file does not say."""
         used = self.whole[self._header + _USED]
-        if not 0 <= used <= self.slots or (used and not self._name_at(used - 1)[0]):
-            used = 0
-        return next((slot for slot in range(used, self.slots) if not self._name_at(slot)[0]), None)
+        is_right = 0 <= used <= self.slots and (not used or bool(self._name_at(used - 1)[0]))
+        return used if is_right else None
 
     def _slot_for_a_new_name(self, incarnation: int | None) -> int | None:
         """A slot that never had a name, or whose actor ended and was forgotten.
@@ -643,11 +647,12 @@ class Board:
         """The slots whose actors ended and were forgotten.
 
         Each search begins after the slot that the last one found, so that a full board is not searched from
-        its first row for every name.
+        its first row for every name. Slots that never had a name are not read: on a tmpfs that takes room.
         """
-        first = self.whole[self._header + _NEXT_EMPTIED]
-        for step in range(self.slots):
-            slot = (first + step) % self.slots
+        first, named = self.whole[self._header + _NEXT_EMPTIED], self._named_slots()
+        count = self.slots if named is None else named
+        for step in range(count):
+            slot = (first + step) % count
             if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
                 yield slot
 

@@ -242,7 +242,7 @@ class Model:
             kid.quarantined, kid.failures, kid.due_s = True, [], self.now_s + OPEN_S
 
     def finish(self, how: str) -> None:
-        self.end = how if how == "told" else self.end or how
+        self.end = self.end or how
         for kid in self.kids.values():
             kid.wanted, kid.called = False, ""
             kid.is_leaving = kid.state in ("starting", "up") or kid.is_leaving

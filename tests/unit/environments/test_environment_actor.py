@@ -925,7 +925,7 @@ def test_a_reset_is_tried_once_more_only_after_a_fault_that_it_can_repair(
     monkeypatch.setattr(Watched, "reset", reset)
     system.give(EVALUATION)
     system.start()
-    assert system.until_told(m.EvaluationFailed).kind is FaultKind.INFRASTRUCTURE
+    assert system.until_told(m.EvaluationFailed).kind is fault.kind
     assert system.calls == ["reset"] * resets
 
 
