@@ -3,8 +3,8 @@
 Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what is to blame:
 
 * `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
-* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it, and
-  it does not count against the task.
+* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it,
+  and it does not count against the task.
 * `EvaluatorFailed`: the episode ran, but it could not be scored.
 * `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 

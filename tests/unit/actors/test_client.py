@@ -35,9 +35,7 @@ def test_clients_with_many_names_leave_rows_to_actors(board: Board) -> None:
     assert [board.claim(name, "root") for name in "abc"] == [1, 2, 3]
 
 
-def test_a_client_reads_no_row_that_never_had_a_name(
-    board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_reads_no_row_that_never_had_a_name(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     board.claim("a", "root")
     state, read = board.state, set[int]()
     monkeypatch.setattr(board, "state", lambda slot: (read.add(slot), state(slot))[1])
