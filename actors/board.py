@@ -624,7 +624,8 @@ class Board:
         many names would use up the slots that actors can have.
         """
         is_random = incarnation is not None and incarnation > MAX_PLACED_INCARNATION
-        tries = [self._unused_slot, partial(self._emptied_slot, is_random=is_random)]
+        fitting = partial(self._emptied_slot, is_random=is_random)
+        tries: list[Callable[[], int | None]] = [self._unused_slot, fitting]
         if is_random:
             tries.reverse()
         if incarnation is not None:
