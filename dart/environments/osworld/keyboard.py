@@ -67,6 +67,8 @@ def copied(text):
         pyperclip.copy(text)
     finally:
         os.dup2(streams[0], 1), os.dup2(streams[1], 2)
+        for opened in (null, *streams):
+            os.close(opened)
     patience = time.monotonic() + {owned_within}
     while pyperclip.paste() != text:
         if time.monotonic() > patience:
