@@ -131,8 +131,6 @@ TASKS = {
     "chrome/pages": PAGES,
 }
 DEADLINE_S = 30.0
-OPEN = Path("/proc/self/fd")
-"""The descriptors of this process, in which the guest's programs run, too."""
 
 
 class FakeProvider:
@@ -282,13 +280,18 @@ async def test_a_long_text_has_the_time_that_it_takes_and_is_typed_once_by_progr
 
     await reset(environment)
     monkeypatch.setattr(Guest, "python", noted)
-    opened = len(list(OPEN.iterdir()))
+    opened = open_descriptors()
     await environment.step(Type(text), deadline_s=DEADLINE_S)
 
-    assert len(list(OPEN.iterdir())) < opened + 20, "the programs leave descriptors open"
+    assert open_descriptors() < opened + 20, "the programs leave descriptors open"
     assert deadlines[0] >= least_s
     assert len(deadlines) > least_s / COMMAND_SECONDS
     assert typed(provider.desktop.done) == text
+
+
+def open_descriptors() -> int:
+    """Of this process, in which the guest's programs run, too."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def typed(done: list[str]) -> str:
