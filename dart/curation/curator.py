@@ -144,8 +144,8 @@ class Curator:
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
         """Count a failed attempt for its task: the environment died, hung or reported a fault.
 
-        A fault of an engine or of the store (`FaultKind.SYSTEM`) does not count against the task, and neither
-        does a fault of the policy.
+        A fault of an engine, of the store or of the server of a file (`FaultKind.SYSTEM`) does not count
+        against the task, and neither does a fault of the policy.
         """
         group = self._live_groups.get(group_id)
         if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):

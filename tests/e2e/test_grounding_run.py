@@ -1,8 +1,6 @@
 """Grounding by reinforcement learning, by its real command and with its bundled job, made small."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,9 @@ from dart.core.screenspot import write_screenspot
 from dart.core.seeds import is_held_out
 from dart.store.reader import StoreReader
 from tests.pointing import make_pointing
+from tests.real_command import train
 from tests.unit.grounding.samples import samples
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
@@ -36,16 +34,7 @@ def made(folder: Path, lefts: range) -> None:
 
 def trained(run: Path, data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     settings = (*SMALL, f'environments.grounding.data=["{data}"]', *more)
-    options = [word for setting in settings for word in ("--set", setting)]
-    return subprocess.run(
-        [sys.executable, "-m", "dart", "train", "configs/grounding-rl.toml", "--run-dir", run, *options],
-        cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    return train("configs/grounding-rl.toml", run, settings, deadline_s=DEADLINE_S)
 
 
 def test_a_run_learns_from_the_distance_of_clicks_and_is_measured_by_hits(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """`configs/one-gpu-miniwob.toml` by its real command, with real browsers and without a GPU."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from dart.store.checkpoints import STATE_FILE, checkpoint_name, files_of, load_c
 from dart.store.reader import StoreReader
 from tests.patience import slowness
 from tests.pointing import make_clicking
+from tests.real_command import REPOSITORY, train
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "configs" / "one-gpu-miniwob.toml"
 DEADLINE_S = 300.0
 
@@ -45,18 +43,9 @@ SMALL = (
 gradient checkpointing, the KL term and curation are those of the file."""
 
 
-def train(policy: Path, run: Path) -> "subprocess.CompletedProcess[str]":
+def trained(policy: Path, run: Path) -> "subprocess.CompletedProcess[str]":
     settings = (f"training.policy='{policy}'", *WITHOUT_A_GPU, *SMALL)
-    return subprocess.run(
-        [sys.executable, "-m", "dart", "train", CONFIG, "--run-dir", run]
-        + [word for setting in settings for word in ("--set", setting)],
-        cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "120", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S * slowness(),
-        check=False,
-    )
+    return train(CONFIG, run, settings, deadline_s=DEADLINE_S * slowness())
 
 
 def weight_bytes(folder: Path) -> int:
@@ -70,7 +59,7 @@ def test_the_job_for_one_gpu_trains_an_adapter_and_measures_the_version_that_it_
     policy, paths = tmp_path / "policy", RunPaths(tmp_path / "run")
     make_clicking(tiny_qwen, policy, TABS)
 
-    ended = train(policy, paths.root)
+    ended = trained(policy, paths.root)
 
     assert ended.returncode == 0, ended.stderr
     report: dict[str, Any] = json.loads(paths.report.read_text())

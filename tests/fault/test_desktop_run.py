@@ -3,9 +3,6 @@
 It needs what `make desktop` installs; `make test-desktop` runs it.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from dart.core.run_directory import RunPaths
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.store.reader import StoreReader
+from tests.real_command import train
 
 _MISSING = missing_for_desktops()
 pytestmark = [
@@ -21,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}"),
 ]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600.0
 SMALL = (
     *("run.minutes=3", "environments.count=2", 'tasks.train=["desktop/editor-write"]'),
@@ -30,16 +27,7 @@ SMALL = (
 
 
 def test_a_run_on_desktops_plays_and_judges_episodes_until_its_update(tmp_path: Path) -> None:
-    options = [word for setting in SMALL for word in ("--set", setting)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "dart", "train", "configs/desktop.toml", "--run-dir", tmp_path, *options],
-        cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = train("configs/desktop.toml", tmp_path, SMALL, deadline_s=DEADLINE_S)
     assert ended.returncode == 0, ended.stderr
     with StoreReader(RunPaths(tmp_path).store) as record:
         assert record.integrity(staleness_bound=1) == ()

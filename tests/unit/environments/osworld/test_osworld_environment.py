@@ -30,7 +30,7 @@ from dart.core.actions import (
     Wait,
 )
 from dart.core.png import png_size
-from dart.core.types import Outcome
+from dart.core.types import FaultKind, Outcome
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -651,8 +651,9 @@ async def test_a_file_that_cannot_be_downloaded_now_costs_no_machine(
         raise DownloadFailed("its server does not answer", is_transient=True)
 
     monkeypatch.setattr("dart.environments.osworld.setup_steps.download", unreachable)
-    with pytest.raises(FileUnreachable, match=r"https://x\.test/a cannot be downloaded now"):
+    with pytest.raises(FileUnreachable, match=r"https://x\.test/a cannot be downloaded now") as refused:
         await reset(environment, "os/download")
+    assert refused.value.kind is FaultKind.SYSTEM, "the task and the environment are not to blame"
     assert (len(provider.leased), provider.released) == (1, 0)
 
 
