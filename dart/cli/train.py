@@ -130,6 +130,8 @@ def pretrain(
     import dart.imitation.pretrain as job
 
     named = tuple((one, episodes or job.EPISODES_PER_TASK) for one in task or ())
-    recipe = job.PretrainConfig(episodes=named) if named else job.laptop_base()
-    config = replace(recipe, seed=seed, coordinates=coordinates, updates=updates or recipe.updates)
+    recipe = (
+        job.PretrainConfig(episodes=named, coordinates=coordinates) if named else job.laptop_base(coordinates)
+    )
+    config = replace(recipe, seed=seed, updates=updates or recipe.updates)
     job.main_job(config, out, demonstrations, say)

@@ -19,6 +19,7 @@ from dart.core.types import SUCCESS_ABOVE
 from dart.environments.protocol import Environment
 from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.policy.codec import PromptCodec
+from dart.policy.context import told_answer
 from dart.policy.modeling import GuiPolicyModel
 from dart.policy.sampling import SampledAnswer, sample
 
@@ -50,18 +51,19 @@ class HeldOutPlayer:
             screen = self._codec.screen("", observation.screenshot)
             prompt = self._codec.encode_prompt(observation.instruction, history, screen.frame)
             answer = await self._answer(prompt, torch.from_numpy(screen.pixels))
-            history.append(
-                self._codec.decode_action(
-                    answer.token_ids, observation.instruction, screen.frame, answer.centres
-                )
+            text = self._codec.decode_action(
+                answer.token_ids, observation.instruction, screen.frame, answer.centres
             )
             try:
-                action = parse_action(history[-1])
+                action = parse_action(text)
             except ActionParseError:
                 return 0.0
-            ended = isinstance(action, Finished | CallUser)
-            if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+            if isinstance(action, Finished | CallUser):
                 break
+            result = await environment.step(action, deadline_s=DEADLINE_S)
+            if result.terminated:
+                break
+            history.append(told_answer(text, result.box))
             observation = await environment.observe(deadline_s=DEADLINE_S)
         return await environment.evaluate(deadline_s=DEADLINE_S)
 

@@ -116,8 +116,11 @@ class PretrainConfig:
         return self.measured_tasks or tuple(task for task, _ in self.episodes)
 
 
-def laptop_base() -> PretrainConfig:
-    """Return the settings with which the base policy of the laptop job was made."""
+def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
+    """Return the settings with which the base policy of the laptop job was made.
+
+    The scores of the pointer head are divided by more, so that both policies begin with as many successes.
+    """
     tasks = Config().tasks.train
     not_shown = {*tasks, *UNSEEN_TASKS, *MOVING}
     return PretrainConfig(
@@ -127,7 +130,8 @@ def laptop_base() -> PretrainConfig:
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
         emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in SHOWN)),
         page_emphasis=0.3,
-        pointer_temperature=2.0,
+        coordinates=coordinates,
+        pointer_temperature=3.5 if coordinates == "pointer" else 2.0,
         updates=3000,
         batch_size=24,
         warmup_updates=100,

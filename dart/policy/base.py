@@ -29,6 +29,9 @@ class Policy(ABC):
     has_adapter = False
     """Whether an adapter is trained instead of all weights."""
 
+    draws_points = True
+    """Whether one choice of an answer says where it clicks: a patch or a bin, and not digits."""
+
     saves_only_trained = False
     """Whether `save` needs only the trained weights."""
 

@@ -33,10 +33,11 @@ from dart.core.actions import (
     format_action,
     parse_action,
 )
+from dart.core.boxes import Box
 from dart.core.png import opened_picture
 from dart.core.types import GenerateRequest
 from dart.policy.coordinates import CoordinateFrame, pixel_at, share_at
-from dart.policy.pointer.patches import PatchGrid
+from dart.policy.pointer.patches import PatchGrid, patches_inside
 from dart.policy.protocols import (
     Centres,
     Codec,
@@ -111,6 +112,12 @@ class BinPoints:
         x, y = ids
         return _VALUES["x"][x], _VALUES["y"][y]
 
+    def inside(self, box: Box) -> tuple[list[int], list[int]]:
+        """Return the bins of columns and of rows whose middle is in a box, given as shares of the screen."""
+        columns = [token for token, x in _VALUES["x"].items() if box.left <= x <= box.right]
+        rows = [token for token, y in _VALUES["y"].items() if box.top <= y <= box.bottom]
+        return columns, rows
+
 
 class PatchPoints:
     """Encodes a point as two tokens: `<pointer>`, then the patch that contains the point."""
@@ -129,6 +136,12 @@ class PatchPoints:
         if pointer != _PATCH_IDS[POINTER] or not 0 <= index < GRID.patches:
             raise LookupError(f"expected {POINTER} and a patch, got the tokens {list(ids)}")
         return centre or GRID.centre(index)
+
+    def inside(self, box: Box) -> tuple[list[int], list[int]]:
+        """Return `<pointer>`, and the patches whose centre is in a box, given as shares of the screen."""
+        patches = patches_inside(box, GRID).nonzero()[0]
+        first = _PATCH_IDS[patch_token(0)]
+        return [_PATCH_IDS[POINTER]], [first + int(patch) for patch in patches]
 
 
 class PromptCodec(Codec):
@@ -222,6 +235,23 @@ class PromptCodec(Codec):
 
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
         return False
+
+    def same_element(self, token_ids: Sequence[int], box: Box) -> dict[int, list[int]]:
+        """Return, by position in the answer, the tokens that would click the same element there.
+
+        The result is empty for an answer without a point or with two, and for one whose point is not in the
+        box.
+
+        box   the element, in shares of the screen's width and height
+        """
+        name = self._tokens.get(token_ids[0], "")[1:-1] if token_ids else ""
+        if _FORMS.get(name, (None, 0))[1] != 1 or len(token_ids) < 3:
+            return {}
+        found = self._points.inside(box)
+        is_inside = all(token in tokens for token, tokens in zip(token_ids[1:3], found, strict=True))
+        return (
+            {place: tokens for place, tokens in enumerate(found, 1) if len(tokens) > 1} if is_inside else {}
+        )
 
     def _encode_text(self, text: str) -> list[int]:
         return self._text.encode(text, add_special_tokens=False).ids

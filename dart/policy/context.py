@@ -8,9 +8,19 @@ Training reads the recorded prompts instead.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from dart.config.sections import ContextSettings
+from dart.core.actions import (
+    ActionParseError,
+    Click,
+    LeftDouble,
+    RightSingle,
+    format_action,
+    parse_action,
+)
+from dart.core.boxes import Box
 from dart.core.types import GenerateRequest, PastStep
 
 MAX_PAST_TOKENS = 8_000
@@ -64,6 +74,27 @@ def first_actions(actions: Sequence[str]) -> tuple[str, ...]:
     """Return the first actions that have together at most MAX_HINT_CHARACTERS characters, for a hint."""
     count = count_fitting([len(action) for action in reversed(actions)], MAX_HINT_CHARACTERS)
     return tuple(actions[:count])
+
+
+def told_answer(answer: str, box: tuple[float, float, float, float] | None) -> str:
+    """Return a step's answer as later prompts of the small policy tell it: a click in its element's middle.
+
+    Which point of an element was clicked makes no difference. Episodes that clicked the same elements then
+    have the same prompts, which training computes once.
+
+    answer   actions in the action grammar, or other text, which is returned as it is
+    box      left, top, right and bottom of the clicked element in pixels of the screen; None if unknown
+    """
+    if box is None:
+        return answer
+    try:
+        action = parse_action(answer)
+    except ActionParseError:
+        return answer
+    if not isinstance(action, Click | LeftDouble | RightSingle):
+        return answer
+    x, y = Box(*box).centre
+    return format_action(replace(action, x=int(x), y=int(y)))
 
 
 def newest_history(history: Sequence[str]) -> tuple[str, ...]:

@@ -156,16 +156,20 @@ class Pointer(nn.Module):
         self.far = nn.Linear(config.hidden_size, size, bias=False)
         self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
 
-    def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
+    def features(self, quarter: Tensor, eighth: Tensor) -> tuple[Tensor, ...]:
+        """Return what `keys` takes of each screenshot, from the stem's maps of 1/4 and 1/8 of the frame."""
+        return self.near(quarter), self.middle(eighth)
+
+    def keys(self, features: Sequence[Tensor], image_tokens: Tensor) -> Tensor:
         """Return cell keys [B, pointer_size, R * C].
 
-        quarter, eighth   the stem's maps of 1/4 and 1/8 of the frame
-        image_tokens      [B, rows * columns, D], after the decoder
+        features       the result of `features` for the screenshot of each row
+        image_tokens   [B, rows * columns, D], after the decoder
         """
+        near, middle = features
         rows, columns = self.grid
         far = self.far(image_tokens).transpose(1, 2).unflatten(2, (rows, columns))
-        middle = self.middle(eighth) + _spread(far, 2, 4)
-        near = self.near(quarter) + _spread(middle, 2, 2)
+        near = near + _spread(middle + _spread(far, 2, 4), 2, 2)
         near = near[:, :, : self.rows, : self.columns].flatten(2)
         keys: Tensor = near + self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(near)).T
         return keys
@@ -208,18 +212,23 @@ class PatchPointer(nn.Module):
         assert isinstance(last, nn.Linear)
         return last
 
-    def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
+    def features(self, quarter: Tensor, eighth: Tensor) -> tuple[Tensor, ...]:
+        """Return what `keys` takes of each screenshot, from the stem's maps of 1/4 and 1/8 of the frame."""
+        return (self.near(eighth),)
+
+    def keys(self, features: Sequence[Tensor], image_tokens: Tensor) -> Tensor:
         """Return patch keys [B, m, D].
 
-        quarter, eighth   the stem's maps of 1/4 and 1/8 of the frame
-        image_tokens      [B, rows * columns, D], after the decoder
+        features       the result of `features` for the screenshot of each row
+        image_tokens   [B, rows * columns, D], after the decoder
         """
+        [near] = features
         far = self.far(image_tokens).transpose(1, 2).unflatten(2, self.grid)
         places = self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(far))
-        features = (self.near(eighth) + _spread(far, 2, 4))[:, :, : self.rows, : self.columns]
-        features = features + places.T.unflatten(1, (self.rows, self.columns))
-        means = F.avg_pool2d(features, (2, 4), ceil_mode=True)
-        patches, context = (one.flatten(2).transpose(1, 2) for one in (features, means))
+        known = (near + _spread(far, 2, 4))[:, :, : self.rows, : self.columns]
+        known = known + places.T.unflatten(1, (self.rows, self.columns))
+        means = F.avg_pool2d(known, (2, 4), ceil_mode=True)
+        patches, context = (one.flatten(2).transpose(1, 2) for one in (known, means))
         return self.head.keys(patches, context=context)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
@@ -317,32 +326,43 @@ class GuiPolicyModel(nn.Module):
         past_key_values: PolicyCache | None = None,
         use_cache: bool = False,
         logits_to_keep: int = 0,
+        screen_of: Tensor | None = None,
     ) -> GuiPolicyOutput:
         """Compute the logits of the last `logits_to_keep` tokens (0: of all).
 
         Args:
             input_ids: int64 [B, T]; with a cache only the new answer tokens.
             attention_mask: [B, T], 0 at padding on either side.
-            pixel_values: uint8 [B, 3, H, W]; ignored with a cache.
+            pixel_values: uint8 [S, 3, H, W]; ignored with a cache.
+            screen_of: int64 [B], the screenshot of each row; None: S is B, and each row has its own.
         """
         if past_key_values is None:
-            return self._first_pass(input_ids, attention_mask, pixel_values, use_cache, logits_to_keep)
+            seen = self._seen(pixel_values, screen_of)
+            return self._first_pass(input_ids, attention_mask, seen, use_cache, logits_to_keep)
         return self._next_tokens(input_ids, past_key_values, logits_to_keep)
+
+    def _seen(self, pixels: Tensor | None, screen_of: Tensor | None) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the image tokens [B, rows * columns, D] and the pointer's features of each row's screen."""
+        if pixels is None:
+            raise PromptError("expected pixel_values with a prompt, got none: give one screenshot per prompt")
+        quarter, eighth, image_tokens = self.stem(pixels)
+        features = self.pointer.features(quarter, eighth)
+        if screen_of is None:
+            return image_tokens, features
+        return image_tokens[screen_of], [one[screen_of] for one in features]
 
     def _first_pass(
         self,
         ids: Tensor,
         attention_mask: Tensor | None,
-        pixels: Tensor | None,
+        seen: tuple[Tensor, Sequence[Tensor]],
         use_cache: bool,
         keep: int,
     ) -> GuiPolicyOutput:
-        if pixels is None:
-            raise PromptError("expected pixel_values with a prompt, got none: give one screenshot per prompt")
         valid = torch.ones_like(ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         prefix = self._prefix(ids)
         is_image = (ids == self.config.image_token_id) & prefix
-        quarter, eighth, image_tokens = self.stem(pixels)
+        image_tokens, features = seen
         self._check_images(is_image, image_tokens)
         positions = self._positions(ids, is_image, valid, prefix)
         x = self._embed_text(ids, positions)
@@ -352,7 +372,7 @@ class GuiPolicyModel(nn.Module):
         x = x.masked_scatter(is_image.unsqueeze(-1), image_tokens.to(x.dtype))
         x, layers = self._decode(x, _prefix_mask(prefix, valid), None)
         final = x[is_image].view_as(image_tokens)
-        pointer_keys = self.pointer.keys(quarter, eighth, final)
+        pointer_keys = self.pointer.keys(features, final)
         cache = PolicyCache(layers, valid, positions.amax(1), pointer_keys) if use_cache else None
         return self._output(x[:, -keep:], ids[:, -keep:], pointer_keys, cache)
 

@@ -1,8 +1,9 @@
-"""Log-probs of recorded answers under the small policy, with each distinct prefix computed once.
+"""Log-probs of recorded answers under the small policy. Each distinct prefix and screenshot is computed once.
 
 The rollouts of a group start from the same screen with the same prompt, so many step samples of
 a batch share (prompt, screenshot). The policy is a prefix-LM, whose prefix does not see the answer. Each
 prefix is therefore computed once, all answers after this prefix use its cache, and their gradients add up.
+Prefixes with the same screenshot, whose past answers differ, share what the stem makes of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,15 @@ from torch import Tensor
 
 from dart.core.types import Step
 from dart.policy.modeling import GuiPolicyModel
-from dart.policy.sampling import AnswerScores, PatchScores, answer_scores, pad_left, pad_right
+from dart.policy.sampling import (
+    Alike,
+    AnswerScores,
+    PatchScores,
+    answer_scores,
+    of_elements,
+    pad_left,
+    pad_right,
+)
 
 Prefix = tuple[tuple[int, ...], str]
 
@@ -28,24 +37,33 @@ def score_steps(
     steps: Sequence[Step],
     pixels: Mapping[str, Tensor],
     temperature: float,
+    alike: Sequence[Alike] = (),
 ) -> AnswerScores:
     """Score the recorded answers under softmax(logits / temperature), with gradients of the log-probs.
 
     pixels   screenshots uint8 [H, W, 3] by sha256
+    alike    for each step, the tokens that would have clicked the same element; empty: not asked for
     """
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])
     targets, mask = pad_right([step.token_ids for step in steps], model.config.pad_token_id)
     ids, valid = pad_left([prompt for prompt, _ in rows], model.config.pad_token_id)
-    screens = torch.stack([pixels[sha256] for _, sha256 in rows]).permute(0, 3, 1, 2)
-    first = model(ids, valid, screens, use_cache=True, logits_to_keep=1)
+    shown: dict[str, int] = {}
+    screen_of = torch.tensor([shown.setdefault(sha256, len(shown)) for _, sha256 in rows])
+    screens = torch.stack([pixels[sha256] for sha256 in shown]).permute(0, 3, 1, 2)
+    first = model(ids, valid, screens, use_cache=True, logits_to_keep=1, screen_of=screen_of)
     logits: Tensor = first.logits[index]  # before the first token of each answer
     if targets.shape[1] > 1:
         cache = first.past_key_values.rows(index)
         following = model(targets[:, :-1], past_key_values=cache, logits_to_keep=targets.shape[1] - 1)
         logits = torch.cat([logits, following.logits], 1)
+    scores = answer_scores(logits, targets, mask, temperature)
     return replace(
-        answer_scores(logits, targets, mask, temperature), patches=_patches(model, logits, targets)
+        scores,
+        patches=_patches(model, logits, targets),
+        element_logprobs=of_elements(
+            scores.logprobs, alike, lambda rows, columns: logits[rows, columns], temperature
+        ),
     )
 
 

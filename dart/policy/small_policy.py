@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.codec import GRID, PromptCodec
@@ -21,7 +22,7 @@ from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, check_length
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import ForeignPrompt, Prompt, PromptTooLong, Screen, check_patches
-from dart.policy.sampling import AnswerScores, SampledAnswer, sample
+from dart.policy.sampling import Alike, AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
 
 WEIGHTS_FILE = "model.safetensors"
@@ -59,11 +60,20 @@ class SmallPolicy(Policy):
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
         pixels = {sha256: torch.from_numpy(screen.pixels) for sha256, screen in screens.items()}
-        return score_steps(self.module, steps, pixels, temperature)
+        alike = [self._same_element(step, screens[step.screenshot_sha256]) for step in steps]
+        return score_steps(self.module, steps, pixels, temperature, alike)
+
+    def _same_element(self, step: Step, screen: Screen) -> Alike:
+        """Return the tokens that would have clicked the same element as a step's answer."""
+        if step.box is None:
+            return {}
+        box = Box(*step.box).scaled(1 / screen.frame.width_px, 1 / screen.frame.height_px)
+        return self.codec.same_element(step.token_ids, box)
 
     def sort_key(self, step: Step) -> Any:
-        """Return the prompt and the screenshot of a step, so that steps that share both are neighbours."""
-        return prefix_of(step)
+        """Return the screenshot and the prompt of a step, so that steps that share them are neighbours."""
+        prompt, sha256 = prefix_of(step)
+        return sha256, prompt
 
     def prefix_key(self, step: Step) -> Hashable:
         return prefix_of(step)

@@ -22,10 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList
 
+from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.pointer.head import score_patches
-from dart.policy.pointer.patches import PatchGrid
+from dart.policy.pointer.patches import PatchGrid, patches_inside
 from dart.policy.protocols import (
     ForeignPrompt,
     PointerTokens,
@@ -35,11 +36,13 @@ from dart.policy.protocols import (
     screenshots_of,
 )
 from dart.policy.sampling import (
+    Alike,
     AnswerScores,
     PatchScores,
     SampledAnswer,
     answer_scores,
     drawn_answers,
+    of_elements,
     pad_left,
     pad_right,
 )
@@ -81,6 +84,7 @@ class VisionLanguagePolicy(Policy):
         self._files = files
         self._answer_tokens = answer_tokens
         self._is_autocast = is_autocast
+        self.draws_points = codec.pointer is not None
 
     def parts(self) -> dict[str, Any]:
         """Return the arguments of the constructor except `module`, for another policy that shares them."""
@@ -201,7 +205,11 @@ class VisionLanguagePolicy(Policy):
             if seen is None or self.codec.pointer is None:
                 return text
             newest = self._newest(rows, shown, prompt_ids.shape[1])
-            return self._with_patches(text, targets, seen, newest, self.codec.pointer, temperature)
+            alike = [
+                self._same_element(step, row[-1], self.codec.pointer)
+                for step, row in zip(steps, shown, strict=True)
+            ]
+            return self._with_patches(text, targets, seen, newest, self.codec.pointer, temperature, alike)
 
     def _read(self, targets: Tensor) -> Tensor:
         """Return the answer tokens as the model reads them: `<pointer>` in place of each patch."""
@@ -218,12 +226,14 @@ class VisionLanguagePolicy(Policy):
         newest: Sequence[Sequence[int]],
         pointer: PointerTokens,
         temperature: float,
+        alike: Sequence[Alike],
     ) -> AnswerScores:
         """Return `text` with the scores of patches replaced by those of the pointer head.
 
         text      scores of all answer tokens [B, K] under the language model's vocabulary
         targets   answer tokens [B, K]
         newest    for each row, the positions of its newest screenshot's tokens
+        alike     for each answer, the patches that would have clicked the same element
         """
         assert seen.hidden is not None
         hidden = seen.hidden[:, -targets.shape[1] :]
@@ -235,12 +245,29 @@ class VisionLanguagePolicy(Policy):
         index = targets[points] - pointer.first_patch_id
         patches = score_patches(logits[row, place], index.to(logits.device), temperature)
         where = points.nonzero(as_tuple=True)
+        logprobs = text.logprobs.index_put(where, patches.logprob.cpu().to(text.logprobs.dtype))
         return replace(
             text,
-            logprobs=text.logprobs.index_put(where, patches.logprob.cpu().to(text.logprobs.dtype)),
+            logprobs=logprobs,
+            element_logprobs=of_elements(
+                logprobs, alike, lambda rows, _: logits[rows.to(logits.device), 0], temperature
+            ),
             entropies=text.entropies.index_put(where, patches.entropy.cpu().to(text.entropies.dtype)),
             patches=PatchScores(where[0], logits[row, place].cpu()),
         )
+
+    def _same_element(self, step: Step, screen: Screen, pointer: PointerTokens) -> Alike:
+        """Return the patches that would have clicked the same element; none for several points."""
+        drawn = {
+            place: token for place, token in enumerate(step.token_ids) if token >= pointer.first_patch_id
+        }
+        if step.box is None or len(drawn) != 1:
+            return {}
+        frame = screen.frame
+        box = Box(*step.box).scaled(1 / frame.width_px, 1 / frame.height_px)
+        patches = patches_inside(box, self.patch_grid(screen)).nonzero()[0].tolist()
+        [(place, token)] = drawn.items()
+        return {place: patches} if token - pointer.first_patch_id in patches else {}
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
         """Return logits [B, K, V] before each answer token; no others are computed if the model allows it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -64,6 +64,8 @@ class LearnerConfig(LossConfig):
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     step_credit: StepCredit | None = None
     """Settings of credit for single steps; None: every step has the advantage of its trajectory."""
+    click_unit: Literal["point", "element"] = "point"
+    """What the probability of a click is that of: of the drawn point, or of all points of its element."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
     max_grad_norm: float = 2.0
@@ -96,7 +98,17 @@ class _Minibatch:
     """The passes of this rank."""
 
 
-_Old = Mapping[Pass[StepSample], Tensor]
+@dataclass(frozen=True, slots=True, eq=False)
+class _OldLogprobs:
+    """Log-probs of a pass [samples, tokens] under the policy before the update."""
+
+    tokens: Tensor
+    """Of the tokens as they were drawn."""
+    units: Tensor
+    """Of what the objective counts: of a click, its element or its point (`LearnerConfig.click_unit`)."""
+
+
+_Old = Mapping[Pass[StepSample], _OldLogprobs]
 """Log-probs under the policy before the update, by pass. A pass without an entry runs before any optimizer
 step, so the log-probs that it computes are the old ones."""
 
@@ -126,6 +138,12 @@ class Learner:
             raise UnsupportedCheckpoint(
                 f"training.pointer_weight is {config.pointer_weight:g}, but the policy in {base} has no "
                 "pointer head; set it to 0, or start from a policy with one (docs/policies.md)"
+            )
+        if config.click_unit == "element" and not self._policy.draws_points:
+            raise UnsupportedCheckpoint(
+                f"training.click_unit is element, but the policy in {base} writes points as digits, so the "
+                "probability of an element is not known; set it to point, or start from a policy with a "
+                "pointer head (docs/policies.md)"
             )
         self._ranks.shard(self._policy.module)
         if folder is not None and (master := read_master(folder)):
@@ -290,11 +308,21 @@ class Learner:
         The passes of the first step need no extra scoring: they run before the policy has changed.
         """
         return {
-            one: self._logprobs(self._policy.score, one, screens) for part in plan[1:] for one in part.passes
+            one: self._old(self._scores(self._policy.score, one, screens))
+            for part in plan[1:]
+            for one in part.passes
         }
 
-    def _logprobs(self, score: Scorer, one: Pass[StepSample], screens: Mapping[str, Screen]) -> Tensor:
-        return score([sample.step for sample in one.items], screens, self.config.temperature).logprobs
+    def _scores(self, score: Scorer, one: Pass[StepSample], screens: Mapping[str, Screen]) -> AnswerScores:
+        return score([sample.step for sample in one.items], screens, self.config.temperature)
+
+    def _units(self, scores: AnswerScores) -> Tensor:
+        """Return the log-probs [samples, tokens] that the objective uses."""
+        of_elements = scores.element_logprobs if self.config.click_unit == "element" else None
+        return scores.logprobs if of_elements is None else of_elements
+
+    def _old(self, scores: AnswerScores) -> _OldLogprobs:
+        return _OldLogprobs(scores.logprobs.detach(), self._units(scores).detach())
 
     def _optimize(
         self, plan: Sequence[_Minibatch], old: _Old, screens: Mapping[str, Screen], share: float
@@ -332,7 +360,7 @@ class Learner:
         }
 
     def _backward(
-        self, one: Pass[StepSample], old: Tensor | None, screens: Mapping[str, Screen], weight: float
+        self, one: Pass[StepSample], old: _OldLogprobs | None, screens: Mapping[str, Screen], weight: float
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Add `weight` times the gradient of a pass's loss to the gradients. Returns the means of the loss's
         terms, and the sums of `logprob_mismatch.mismatch_sums`.
@@ -374,7 +402,7 @@ class Learner:
         return whole_norm
 
     def _token_batch(
-        self, one: Pass[StepSample], old: Tensor | None, screens: Mapping[str, Screen]
+        self, one: Pass[StepSample], old: _OldLogprobs | None, screens: Mapping[str, Screen]
     ) -> tuple[TokenBatch, AnswerScores]:
         """Return the inputs of the objective for a pass, and the policy's scores.
 
@@ -384,14 +412,16 @@ class Learner:
         reference = None
         if self._reference is not None:
             with torch.no_grad():  # just before the policy's own pass, which needs the same prepared images
-                reference = self._logprobs(self._reference, one, screens)
-        scores = self._policy.score(steps, screens, self.config.temperature)
-        like = scores.logprobs
+                reference = self._units(self._scores(self._reference, one, screens))
+        scores = self._scores(self._policy.score, one, screens)
+        before = self._old(scores) if old is None else old
         recorded = [torch.tensor(step.logprobs) if step.has_behaviour else None for step in steps]
+        drawn = padded(recorded, scores.logprobs)
         batch = TokenBatch(
-            logp=like,
-            old=like.detach() if old is None else old,
-            behaviour=padded(recorded, like),
+            logp=self._units(scores),
+            old=before.units,
+            # so that the importance weight is that of the tokens as they were drawn
+            behaviour=drawn + (before.units - before.tokens),
             has_behaviour=torch.tensor([step.has_behaviour for step in steps]),
             reference=reference,
             advantage=torch.tensor([sample.advantage for sample in one.items]),

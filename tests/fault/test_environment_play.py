@@ -88,6 +88,18 @@ async def test_a_click_reports_the_box_of_its_control_and_none_for_background(
     assert closed.box == pytest.approx(wanted), "the button, not what is behind it once it has closed"
 
 
+@pytest.mark.parametrize(("task", "place"), [("bisect-angle", (80, 120)), ("click-pie", (80, 130))])
+async def test_a_click_on_a_drawing_has_no_box_because_its_place_counts(
+    task: str, place: tuple[int, int], environment: MiniWobEnvironment
+) -> None:
+    await environment.reset(f"miniwob/{task}", 1, deadline_s=DEADLINE_S)
+    x, y = place
+    hit = await environment.inspect(f"document.elementFromPoint({x}, {y}).closest('svg') !== null")
+    result = await environment.step(Click(x=x, y=y), deadline_s=DEADLINE_S)
+    assert hit, "the click is on the drawing"
+    assert result.box is None
+
+
 async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWobEnvironment) -> None:
     start = await environment.reset("miniwob/use-spinner", 3, deadline_s=DEADLINE_S)
     spinner = await click(environment, ".ui-spinner-up")

@@ -1,7 +1,8 @@
 // Counts the input events that arrive in dartInputCounts, before the page can stop them. dartClicked is the box of
 // the element that the newest press of the pointer hit: [left, top, right, bottom] in pixels of the screen. That
 // element is the control there, or else the innermost element if it has no elements inside; any other is background,
-// whose box is null.
+// whose box is null. So is that of an element in whose box places differ: one that shows or sets a value by the place,
+// and a drawn shape that does not fill its box.
 (() => {
   window.dartInputCounts = {pointerdown: 0, pointerup: 0, keydown: 0, keyup: 0, wheel: 0};
   const count = (event, kind = event.type) => {
@@ -10,9 +11,11 @@
   };
   const CONTROLS = 'a, button, input, label, option, select, summary, textarea, [role=button], [role=checkbox], '
     + '[role=link], [role=menuitem], [role=option], [role=radio], [role=tab]';
+  const OF_PLACES = 'canvas, svg, path, line, polyline, polygon, input[type=range], img[usemap], area, video, '
+    + 'audio, iframe';
   const boxOf = (hit) => {
     const element = hit.closest?.(CONTROLS) ?? (hit.childElementCount === 0 ? hit : null);
-    if (element === null) return null;
+    if (element === null || element.matches?.(OF_PLACES)) return null;
     const {left, top, right, bottom} = element.getBoundingClientRect();
     return [left, top, right, bottom];
   };

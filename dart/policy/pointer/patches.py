@@ -82,6 +82,14 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
     return np.asarray(flat / flat.sum(), dtype=np.float32)
 
 
+def patches_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
+    """Return whether the centre of each patch [rows * columns] is in the box, in fractions of the screen."""
+    x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
+    y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
+    across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
+    return np.asarray((down[:, None] & across[None, :]).ravel())
+
+
 def _weights(box: Box, grid: PatchGrid, kind: LabelKind) -> npt.NDArray[np.float64]:
     """Return the weight of each patch [rows, columns], up to a factor."""
     if kind == "centre":
@@ -94,10 +102,7 @@ def _has_centre_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
     """Return whether the centre of each patch [rows, columns] is in the box.
 
     If none is, the patch at the centre of the box counts as if it was."""
-    x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
-    y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
-    across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
-    inside = down[:, None] & across[None, :]
+    inside = patches_inside(box, grid).reshape(grid.rows, grid.columns)
     if not inside.any():
         inside.flat[grid.patch_at(*box.centre)] = True
     return inside

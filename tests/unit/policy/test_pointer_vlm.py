@@ -132,6 +132,36 @@ def test_every_patch_is_scored_as_it_was_sampled(
         assert step.entropies == pytest.approx(entropies, abs=2e-5)
 
 
+def test_a_click_counts_as_the_sum_over_the_patches_of_its_element(
+    pointing: Path, policy: VisionLanguagePolicy, blobs: FolderBlobs
+) -> None:
+    steps, screens = played(pointing, blobs, requests(blobs, policy, 1.0))
+    step = next(one for one in steps if len(patches_of(one, policy)) == 1)
+    screen = screens[step.screenshot_sha256]
+    grid, frame = policy.patch_grid(screen), screen.frame
+    width, height = frame.width_px / grid.columns, frame.height_px / grid.rows
+    [drawn] = patches_of(step, policy)
+    place = step.token_ids.index(drawn)
+    first = drawn - policy.codec.pointer.first_patch_id  # type: ignore[union-attr]
+    row, column = first // grid.columns, min(first % grid.columns, grid.columns - 2)
+    box = (column * width, row * height, (column + 2) * width, (row + 1) * height)
+    both = [row * grid.columns + column, row * grid.columns + column + 1]
+    clicks = [
+        dataclasses.replace(step, token_ids=_with(step.token_ids, place, drawn - first + patch), box=box)
+        for patch in both
+    ]
+    with torch.no_grad():
+        scores = policy.score([*clicks, dataclasses.replace(step, box=None)], screens, 1.0)
+    assert scores.element_logprobs is not None
+    total = scores.logprobs[:2, place].exp().sum().log()
+    torch.testing.assert_close(scores.element_logprobs[:2, place], total.expand(2))
+    torch.testing.assert_close(scores.element_logprobs[2], scores.logprobs[2])
+
+
+def _with(tokens: tuple[int, ...], place: int, token: int) -> tuple[int, ...]:
+    return (*tokens[:place], token, *tokens[place + 1 :])
+
+
 def test_a_greedy_answer_has_the_centres_of_regions_and_is_never_trained_on(
     pointing: Path, policy: VisionLanguagePolicy, blobs: FolderBlobs
 ) -> None:

@@ -86,6 +86,12 @@ def steps_of(groups: list[Group]) -> list[Step]:
     return [step for group in groups for trajectory in group.trajectories for step in trajectory.steps]
 
 
+def told_otherwise(steps: list[Step], base: Path) -> list[Step]:
+    """The same answers on the same screenshots, after another history."""
+    prompt = SmallPolicy(base).codec.encode_prompt(INSTRUCTIONS[0], ["click(start_box='(30,40)')"])
+    return [dataclasses.replace(step, prompt_ids=tuple(prompt)) for step in steps]
+
+
 def weights(learner: Learner, parent: Path) -> dict[str, torch.Tensor]:
     return SmallPolicy(learner.save(parent)).module.state_dict()
 
@@ -99,11 +105,12 @@ def log_likelihoods(folder: Path, steps: list[Step], blobs: FolderBlobs) -> list
         return [float(x) for x in score_steps(model, steps, pixels, 1.0).logprobs.sum(-1)]
 
 
-def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
+def test_shared_prefixes_and_screenshots_give_the_log_probs_of_every_step_alone(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
     steps = steps_of(groups)
+    steps += told_otherwise(steps, base)
     model = SmallPolicy(base).module
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
@@ -121,10 +128,11 @@ def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
     assert torch.equal(shared.mask, alone.mask)
 
 
-def test_shared_prefixes_give_the_gradient_of_every_step_alone(
+def test_shared_prefixes_and_screenshots_give_the_gradient_of_every_step_alone(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     steps = steps_of([sampled_group(base, blobs, group_of)])
+    steps += told_otherwise(steps, base)
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
     }

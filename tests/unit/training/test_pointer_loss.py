@@ -15,6 +15,7 @@ from dart.policy.load import load
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
 from dart.policy.small_policy import save_policy
 from dart.store.blobs import FolderBlobs
+from dart.testing.tiny_families import make_tiny_qwen
 from dart.training.batch import StepSample
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.pointer_loss import pointer_loss
@@ -101,6 +102,12 @@ def test_a_weight_without_a_head_is_refused_with_the_remedy() -> None:
     base = REPOSITORY / "configs" / "base-policy"
     with pytest.raises(UnsupportedCheckpoint, match="no pointer head; set it to 0"):
         Learner(base, LearnerConfig(pointer_weight=0.5))
+
+
+def test_clicks_on_elements_are_refused_for_a_policy_that_writes_digits(tmp_path: Path) -> None:
+    make_tiny_qwen(tmp_path / "tiny")
+    with pytest.raises(UnsupportedCheckpoint, match=r"click_unit is element.*digits.*set it to point"):
+        Learner(tmp_path / "tiny", LearnerConfig(click_unit="element"))
 
 
 def test_an_update_reports_the_loss_and_trains_with_it(tmp_path: Path) -> None:
