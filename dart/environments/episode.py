@@ -309,7 +309,7 @@ class Player:
                 return _Acted(Outcome.INFEASIBLE)
             step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
             result: StepResult = await self._timed_in_environment(step)
-            box = result.box if len(actions) == 1 else None
+            box = _with_area(result.box) if len(actions) == 1 else None
             if result.terminated:
                 return _Acted(Outcome.TERMINATED, box)
         return _Acted(None, box)
@@ -381,6 +381,11 @@ async def _timed(work: Awaitable[T]) -> tuple[T, float]:
 
 def _past(step: Step) -> PastStep:
     return PastStep(screenshot_sha256=step.screenshot_sha256, token_ids=step.token_ids)
+
+
+def _with_area(box: Box | None) -> Box | None:
+    """Return the box, or None for one without area, in which nothing can be clicked."""
+    return box if box is not None and box[0] < box[2] and box[1] < box[3] else None
 
 
 def _hash_of(observation: Observation) -> str:

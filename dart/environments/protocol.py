@@ -41,7 +41,7 @@ class StepResult:
     """Whether the environment ended the episode. `Environment.evaluate` then returns the final score."""
     box: Box | None = None
     """The element that the action clicked, on the screenshot before it. None if the action is no click, or if
-    the environment does not know the element."""
+    the environment does not know the element. A box without area counts as None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,9 +82,11 @@ def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> Non
     assert (config.curation.step_cap, config.training.kl_beta) == (1, 0.0)
 
 
-def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_its_policy_alone() -> None:
+def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_policy_and_unit_of_clicks_alone() -> (
+    None
+):
     one, two = load_config(CONFIGS / "laptop.toml"), load_config(CONFIGS / "laptop-pointer.toml")
-    run, training = {"dir": two.run.dir}, {"policy": two.training.policy}
+    run, training = {"dir": two.run.dir}, {"policy": two.training.policy, "click_unit": "element"}
     changed = {
         "run": one.run.model_copy(update=run),
         "training": one.training.model_copy(update=training),

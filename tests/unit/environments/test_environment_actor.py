@@ -301,7 +301,7 @@ def test_a_leased_episode_is_played_and_stored_once_with_all_its_steps(system: S
     trajectory = system.trajectory()
     assert (trajectory.outcome, trajectory.reward) == (Outcome.TERMINATED, 1.0)
     assert [step.token_ids[0] for step in trajectory.steps] == [1, 2, 3, 4]
-    assert [step.box for step in trajectory.steps] == [(0.0, 1.0, 2.0, float(n)) for n in (1, 2, 3, 4)]
+    assert [step.box for step in trajectory.steps] == [None] + [(0.0, 1.0, 2.0, float(n)) for n in (2, 3, 4)]
     assert [len(asked.request.history) for asked in system.engine().asked] == [0, 1, 2, 3]
     assert system.calls == ["step"] * NUM_STEPS
 
