@@ -1,5 +1,6 @@
 """Where the record of a run is: in a file (SQLite), or in a database of a PostgreSQL server."""
 
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,14 @@ NO_PASSWORD = (
     "it holds a password, which would be kept in config.toml, logs and the list of processes: leave it out, "
     "and give it in ~/.pgpass (PGPASSFILE), in PGPASSWORD or in a service file"
 )
+
+_QUOTED = reprlib.Repr()
+_QUOTED.maxstring = 160
+
+
+def _shown(uri: str) -> str:
+    """Return an address in quotes for a message, with its middle left out if it is long."""
+    return _QUOTED.repr(uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +44,11 @@ class ServerAddress:
         if parts.password is not None or any(name in given for name in SECRETS):
             raise ValueError(NO_PASSWORD)
         if parts.scheme not in SCHEMES:
-            raise ValueError(f"expected postgresql://USER@HOST:PORT/DATABASE, got {self.uri!r}")
+            raise ValueError(f"expected postgresql://USER@HOST:PORT/DATABASE, got {_shown(self.uri)}")
         if not parts.path.strip("/") and not any(name in given for name in NAMES_DATABASE):
             raise ValueError(
-                f"it names no database: expected postgresql://USER@HOST:PORT/DATABASE, got {self.uri!r}; "
+                "it names no database: expected postgresql://USER@HOST:PORT/DATABASE, got "
+                f"{_shown(self.uri)}; "
                 "each run has a database of its own"
             )
 

@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -231,6 +231,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4), max_le
 
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(KEYS), values), min_size=1, max_size=5))
+@example([("run.record", [None, "0" * 27 + "\x1f" * 250])])
 def test_any_values_at_any_keys_are_taken_or_refused_on_one_screen(changes: list[tuple[str, Any]]) -> None:
     overrides = [f"{key}={json.dumps(value)}" for key, value in changes]
     try:
