@@ -11,8 +11,8 @@
   };
   const CONTROLS = 'a, button, input, label, option, select, summary, textarea, [role=button], [role=checkbox], '
     + '[role=link], [role=menuitem], [role=option], [role=radio], [role=tab]';
-  const OF_PLACES = 'canvas, svg, path, line, polyline, polygon, input[type=range], img[usemap], area, video, '
-    + 'audio, iframe';
+  const OF_PLACES = 'canvas, svg, path, line, polyline, polygon, circle, ellipse, input[type=range], img[usemap], '
+    + 'area, video, audio, iframe';
   const boxOf = (hit) => {
     const element = hit.closest?.(CONTROLS) ?? (hit.childElementCount === 0 ? hit : null);
     if (element === null || element.matches?.(OF_PLACES)) return null;
