@@ -79,8 +79,8 @@ def first_actions(actions: Sequence[str]) -> tuple[str, ...]:
 def told_answer(answer: str, box: tuple[float, float, float, float] | None) -> str:
     """Return a step's answer as later prompts of the small policy tell it: a click in its element's middle.
 
-    Which point of an element was clicked mostly makes no difference. Episodes that clicked the same elements then
-    have the same prompts, which training computes once.
+    Which point of an element was clicked mostly makes no difference. Episodes that clicked the same elements
+    then have the same prompts, which training computes once.
 
     answer   actions in the action grammar, or other text, which is returned as it is
     box      left, top, right and bottom of the clicked element in pixels of the screen; None if unknown
