@@ -620,9 +620,9 @@ class TrainingSettings(Section):
     kl_beta: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Weight of the KL divergence to the base policy."""
     click_unit: Literal["point", "element"] = "point"
-    """What the objective takes the probability of a click to be. point: that of the drawn point; element:
-    that of clicking the same element at any of its points, where the page says which it was. element is
-    for policies whose points are bins or patches."""
+    """The action whose probability the objective uses for a click. point: a click on the drawn point.
+    element: a click on any point of the clicked element, if the page reports the box of the element; this needs a
+    policy whose points are bins or patches."""
     pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Weight of the supervised loss of a pointer head; 0: none. The loss is computed on steps with a positive
     advantage whose element has a known box: clicks in web pages, and demonstrations with `box`."""

@@ -27,7 +27,7 @@ from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import reward_of
 from dart.environments.turn_resume import may_resume
-from dart.policy.context import newest_history, newest_past, told_answer
+from dart.policy.context import history_answer, newest_history, newest_past
 from dart.store.disk_wait import await_room, put_blob
 from dart.store.run_blobs import run_blobs
 from dart.telemetry.load_meter import LoadMeter
@@ -278,7 +278,7 @@ class Player:
             GenerateRequest(
                 screenshot_sha256=sha256,
                 instruction=progress.observation.instruction,
-                history=newest_history([told_answer(step.answer, step.box) for step in progress.steps]),
+                history=newest_history([history_answer(step.answer, step.box) for step in progress.steps]),
                 temperature=progress.task.temperature,
                 hint=progress.task.hint,
                 past=newest_past([_past(step) for step in progress.steps]),

@@ -19,7 +19,7 @@ from dart.core.types import SUCCESS_ABOVE
 from dart.environments.protocol import Environment
 from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.policy.codec import PromptCodec
-from dart.policy.context import told_answer
+from dart.policy.context import history_answer
 from dart.policy.modeling import GuiPolicyModel
 from dart.policy.sampling import SampledAnswer, sample
 
@@ -63,7 +63,7 @@ class HeldOutPlayer:
             result = await environment.step(action, deadline_s=DEADLINE_S)
             if result.terminated:
                 break
-            history.append(told_answer(text, result.box))
+            history.append(history_answer(text, result.box))
             observation = await environment.observe(deadline_s=DEADLINE_S)
         return await environment.evaluate(deadline_s=DEADLINE_S)
 

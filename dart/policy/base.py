@@ -30,7 +30,7 @@ class Policy(ABC):
     """Whether an adapter is trained instead of all weights."""
 
     draws_points = True
-    """Whether one choice of an answer says where it clicks: a patch or a bin, and not digits."""
+    """Whether the policy writes a point as patches or bins, and not as digits."""
 
     saves_only_trained = False
     """Whether `save` needs only the trained weights."""

@@ -76,11 +76,11 @@ def first_actions(actions: Sequence[str]) -> tuple[str, ...]:
     return tuple(actions[:count])
 
 
-def told_answer(answer: str, box: tuple[float, float, float, float] | None) -> str:
-    """Return a step's answer as later prompts of the small policy tell it: a click in its element's middle.
+def history_answer(answer: str, box: tuple[float, float, float, float] | None) -> str:
+    """Return a past answer as the small policy's prompts show it: a click moves to its element's middle.
 
-    Which point of an element was clicked mostly makes no difference. Episodes that clicked the same elements
-    then have the same prompts, which training computes once.
+    Which point of an element was clicked rarely matters later. Episodes that clicked the same elements have
+    the same prompts, and training computes these once.
 
     answer   actions in the action grammar, or other text, which is returned as it is
     box      left, top, right and bottom of the clicked element in pixels of the screen; None if unknown

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from dart.core.boxes import Box
+
 Points = Literal["image", "screen", "thousandths", "patches"]
 """Unit of a point's two numbers: pixels of the resized image, pixels of the screenshot, or thousandths of its
 width and height. With `patches` the policy writes a patch of the resized image instead of numbers; where a
@@ -92,6 +94,10 @@ class CoordinateFrame:
             _scaled(x, self.shown_width_px, self.width_px),
             _scaled(y, self.shown_height_px, self.height_px),
         )
+
+    def shares_of(self, box: tuple[float, float, float, float]) -> Box:
+        """Convert a box in pixels of the screen to fractions of its sides. Raises ValueError without area."""
+        return Box(*box).scaled(1 / self.width_px, 1 / self.height_px)
 
     def to_shown(self, x: float, y: float) -> tuple[int, int]:
         """Convert a pixel of the screen to the policy's units, rounded to the nearest."""

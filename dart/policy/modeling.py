@@ -337,11 +337,13 @@ class GuiPolicyModel(nn.Module):
             screen_of: int64 [B], the screenshot of each row; None: S is B, and each row has its own.
         """
         if past_key_values is None:
-            seen = self._seen(pixel_values, screen_of)
+            seen = self._screen_features(pixel_values, screen_of)
             return self._first_pass(input_ids, attention_mask, seen, use_cache, logits_to_keep)
         return self._next_tokens(input_ids, past_key_values, logits_to_keep)
 
-    def _seen(self, pixels: Tensor | None, screen_of: Tensor | None) -> tuple[Tensor, Sequence[Tensor]]:
+    def _screen_features(
+        self, pixels: Tensor | None, screen_of: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the image tokens [B, rows * columns, D] and the pointer's features of each row's screen."""
         if pixels is None:
             raise PromptError("expected pixel_values with a prompt, got none: give one screenshot per prompt")

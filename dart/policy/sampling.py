@@ -67,7 +67,7 @@ class AnswerScores:
     patches: PatchScores | None = None
     """The pointer head's logits at the answers' patch tokens; None if no answer contains a patch."""
     element_logprobs: Tensor | None = None
-    """As `logprobs`, but a click has the log-prob of clicking its element, at whichever of its points
+    """`logprobs` in which a click has the log-prob of a click on its element, at any of the element's points
     (`of_elements`). None if no answer clicks a known element."""
 
 
@@ -131,7 +131,7 @@ def answer_scores(logits: Tensor, targets: Tensor, mask: Tensor, temperature: fl
 
 
 Alike = Mapping[int, Sequence[int]]
-"""By position in an answer, the choices that would have clicked the same element, with the drawn one."""
+"""By position in an answer, all tokens or patches that click the same element, the drawn one included."""
 
 
 def of_elements(
@@ -140,15 +140,16 @@ def of_elements(
     logits_at: Callable[[Tensor, Tensor], Tensor],
     temperature: float,
 ) -> Tensor | None:
-    """Return `logprobs` [B, K] with the log-prob of each choice replaced by that of all choices like it.
+    """Return `logprobs` [B, K] in which each click has the log-prob of its whole element.
 
     Where the reward depends on the clicked element only, the expected policy gradient is the same as with the
     drawn choices, and its variance is smaller (Rao-Blackwell).
 
     alike       for each answer
-    logits_at   function that returns the logits [N, V] of the choices at N rows and columns of `logprobs`
+    logits_at   function that returns the logits [N, V] of the tokens or patches at N rows and columns of
+                `logprobs`
 
-    The result is None if no answer has such choices.
+    The result is None if no answer clicks a known element.
     """
     places = [(row, column, choices) for row, one in enumerate(alike) for column, choices in one.items()]
     if not places:

@@ -42,7 +42,7 @@ def score_steps(
     """Score the recorded answers under softmax(logits / temperature), with gradients of the log-probs.
 
     pixels   screenshots uint8 [H, W, 3] by sha256
-    alike    for each step, the tokens that would have clicked the same element; empty: not asked for
+    alike    for each step, the tokens that click the same element; empty: `element_logprobs` is None
     """
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])

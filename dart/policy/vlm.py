@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList
 
-from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.pointer.head import score_patches
@@ -263,8 +262,7 @@ class VisionLanguagePolicy(Policy):
         }
         if step.box is None or len(drawn) != 1:
             return {}
-        frame = screen.frame
-        box = Box(*step.box).scaled(1 / frame.width_px, 1 / frame.height_px)
+        box = screen.frame.shares_of(step.box)
         patches = patches_inside(box, self.patch_grid(screen)).nonzero()[0].tolist()
         [(place, token)] = drawn.items()
         return {place: patches} if token - pointer.first_patch_id in patches else {}

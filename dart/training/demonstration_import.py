@@ -34,7 +34,7 @@ from dart.core.errors import DartError, DiskError
 from dart.core.record_address import parse_record_address
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
-from dart.policy.context import newest_history, newest_past, told_answer
+from dart.policy.context import history_answer, newest_history, newest_past
 from dart.policy.load import check_recorded_length, load_codec
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Codec, PixelFrameError, PromptTooLong, Screen
@@ -148,7 +148,7 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
         token_ids = _answer_ids(played, episode.instruction, screen, codec)
         check_recorded_length(codec, prompt.token_ids, token_ids)
         answer, box = codec.decode_action(token_ids, episode.instruction, screen.frame), _box(played, screen)
-        history.append(told_answer(answer, box))
+        history.append(history_answer(answer, box))
         past.append(PastStep(screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(
             screenshot_sha256=screen.sha256,

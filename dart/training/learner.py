@@ -65,7 +65,7 @@ class LearnerConfig(LossConfig):
     step_credit: StepCredit | None = None
     """Settings of credit for single steps; None: every step has the advantage of its trajectory."""
     click_unit: Literal["point", "element"] = "point"
-    """What the probability of a click is that of: of the drawn point, or of all points of its element."""
+    """The action whose probability the objective uses for a click: the drawn point, or its whole element."""
     pointer_weight: float = 0.0
     """Weight of the supervised loss of a pointer head (`dart.training.pointer_loss`)."""
     max_grad_norm: float = 2.0
@@ -103,9 +103,9 @@ class _OldLogprobs:
     """Log-probs of a pass [samples, tokens] under the policy before the update."""
 
     tokens: Tensor
-    """Of the tokens as they were drawn."""
+    """Log-probs of the drawn tokens."""
     units: Tensor
-    """Of what the objective counts: of a click, its element or its point (`LearnerConfig.click_unit`)."""
+    """Log-probs that the objective uses (`LearnerConfig.click_unit`)."""
 
 
 _Old = Mapping[Pass[StepSample], _OldLogprobs]
@@ -420,7 +420,7 @@ class Learner:
         batch = TokenBatch(
             logp=self._units(scores),
             old=before.units,
-            # so that the importance weight is that of the tokens as they were drawn
+            # old - behaviour, which the importance weight takes, stays the difference of the drawn tokens
             behaviour=drawn + (before.units - before.tokens),
             has_behaviour=torch.tensor([step.has_behaviour for step in steps]),
             reference=reference,

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from dart.core.boxes import Box
 from dart.policy.base import Policy
 from dart.policy.pointer.head import pointer_kl
 from dart.policy.pointer.patches import patch_labels
@@ -52,6 +51,5 @@ def pointer_loss(
 def _label(sample: StepSample, screen: Screen, policy: Policy) -> Tensor:
     """Return the target distribution over the patches of a step's screenshot."""
     assert sample.step.box is not None  # only labelled steps come here
-    frame = screen.frame
-    box = Box(*sample.step.box).scaled(1 / frame.width_px, 1 / frame.height_px)
+    box = screen.frame.shares_of(sample.step.box)
     return torch.from_numpy(patch_labels(box, policy.patch_grid(screen), "centre"))

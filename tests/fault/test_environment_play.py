@@ -91,10 +91,11 @@ async def test_a_click_reports_the_box_of_its_control_and_none_for_background(
 async def test_a_click_on_a_drawing_has_no_box_because_its_place_counts(
     environment: MiniWobEnvironment,
 ) -> None:
-    await environment.reset("miniwob/bisect-angle", 1, deadline_s=DEADLINE_S)
-    hit = await environment.inspect("document.elementFromPoint(80, 120).closest('svg') !== null")
-    result = await environment.step(Click(x=80, y=120), deadline_s=DEADLINE_S)
-    assert hit, "the click is on the drawing"
+    await environment.reset("miniwob/circle-center", 1, deadline_s=DEADLINE_S)
+    circle = await click(environment, "circle")
+    hit = await environment.inspect(f"document.elementFromPoint({circle.x}, {circle.y}).tagName")
+    result = await environment.step(circle, deadline_s=DEADLINE_S)
+    assert hit == "circle"
     assert result.box is None
 
 

@@ -303,6 +303,8 @@ def test_a_leased_episode_is_played_and_stored_once_with_all_its_steps(system: S
     assert [step.token_ids[0] for step in trajectory.steps] == [1, 2, 3, 4]
     assert [step.box for step in trajectory.steps] == [None] + [(0.0, 1.0, 2.0, float(n)) for n in (2, 3, 4)]
     assert [len(asked.request.history) for asked in system.engine().asked] == [0, 1, 2, 3]
+    middles = [f"click(start_box='({x},{y})')" for x, y in ((1, 2), (1, 1), (1, 2))]
+    assert list(system.engine().asked[-1].request.history) == middles, "the first click has no box"
     assert system.calls == ["step"] * NUM_STEPS
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dart.config.bundled import bundled_folder
 from dart.config.config import Config
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image
@@ -15,6 +16,7 @@ from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vocabulary import Coordinates
 
 INSTRUCTIONS = ("click the checkbox", "click the second button")
 KINDS, QUERIES = ("checkbox", "button"), ("kind", "order")
@@ -88,6 +90,16 @@ def test_other_words_never_change_what_an_instruction_names(tmp_path: Path, quer
     for number in range(100):
         for text in instructions(replace(sample, image=Path(f"{number}.png"), instruction=named)):
             assert any(word in text for word in essential), text
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "folder"), [("bins", "base-policy"), ("pointer", "base-policy-pointer")]
+)
+def test_the_recipe_softens_each_base_policy_as_its_card_says(coordinates: Coordinates, folder: str) -> None:
+    card = (bundled_folder() / folder / "README.md").read_text()
+    recipe = laptop_base(coordinates)
+    assert f"| pointer_temperature | {recipe.pointer_temperature} |" in card
+    assert f"| coordinates | {coordinates} |" in card
 
 
 def test_the_base_policy_sees_no_page_of_a_task_that_is_measured_or_kept_apart() -> None:

@@ -9,7 +9,7 @@ import torch
 from dart.core.types import Group, Step
 from dart.policy.codec import FRAME, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.context import told_answer
+from dart.policy.context import history_answer
 from dart.policy.load import load
 from dart.policy.modeling import new_policy
 from dart.policy.protocols import Screen
@@ -188,4 +188,4 @@ def test_an_update_moves_whole_elements_and_weighs_what_was_drawn(
 def test_later_prompts_tell_a_click_in_the_middle_of_its_element(
     answer: str, box: tuple[float, float, float, float] | None, told: str
 ) -> None:
-    assert told_answer(answer, box) == told
+    assert history_answer(answer, box) == told

@@ -86,7 +86,7 @@ def steps_of(groups: list[Group]) -> list[Step]:
     return [step for group in groups for trajectory in group.trajectories for step in trajectory.steps]
 
 
-def told_otherwise(steps: list[Step], base: Path) -> list[Step]:
+def after_another_history(steps: list[Step], base: Path) -> list[Step]:
     """The same answers on the same screenshots, after another history."""
     prompt = SmallPolicy(base).codec.encode_prompt(INSTRUCTIONS[0], ["click(start_box='(30,40)')"])
     return [dataclasses.replace(step, prompt_ids=tuple(prompt)) for step in steps]
@@ -110,7 +110,7 @@ def test_shared_prefixes_and_screenshots_give_the_log_probs_of_every_step_alone(
 ) -> None:
     groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
     steps = steps_of(groups)
-    steps += told_otherwise(steps, base)
+    steps += after_another_history(steps, base)
     model = SmallPolicy(base).module
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
@@ -128,11 +128,26 @@ def test_shared_prefixes_and_screenshots_give_the_log_probs_of_every_step_alone(
     assert torch.equal(shared.mask, alone.mask)
 
 
+def test_the_stem_sees_a_screenshot_once_whatever_the_histories(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    steps = steps_of([sampled_group(base, blobs, group_of)])
+    steps += after_another_history(steps, base)
+    pixels = {
+        s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
+    }
+    model, seen = SmallPolicy(base).module, []
+    model.stem.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    score_steps(model, steps, pixels, 1.0)
+    assert len({s.prompt_ids for s in steps}) == 2
+    assert seen == [1]
+
+
 def test_shared_prefixes_and_screenshots_give_the_gradient_of_every_step_alone(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
     steps = steps_of([sampled_group(base, blobs, group_of)])
-    steps += told_otherwise(steps, base)
+    steps += after_another_history(steps, base)
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
     }
