@@ -621,8 +621,8 @@ class TrainingSettings(Section):
     """Weight of the KL divergence to the base policy."""
     click_unit: Literal["point", "element"] = "point"
     """The action whose probability the objective uses for a click. point: a click on the drawn point.
-    element: a click on any point of the clicked element, if the page reports the box of the element; this needs a
-    policy whose points are bins or patches."""
+    element: a click on any point of the clicked element, if the page reports the box of the element; this
+    needs a policy whose points are bins or patches."""
     pointer_weight: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Weight of the supervised loss of a pointer head; 0: none. The loss is computed on steps with a positive
     advantage whose element has a known box: clicks in web pages, and demonstrations with `box`."""
