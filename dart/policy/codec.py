@@ -36,8 +36,8 @@ from dart.core.actions import (
 from dart.core.boxes import Box
 from dart.core.png import opened_picture
 from dart.core.types import GenerateRequest
-from dart.policy.coordinates import CoordinateFrame, pixel_at, share_at
-from dart.policy.pointer.patches import PatchGrid, patches_inside
+from dart.policy.coordinates import CoordinateFrame, share_at
+from dart.policy.pointer.patches import PatchGrid, hits, patches_that_click
 from dart.policy.protocols import (
     Centres,
     Codec,
@@ -112,11 +112,12 @@ class BinPoints:
         x, y = ids
         return _VALUES["x"][x], _VALUES["y"][y]
 
-    def inside(self, box: Box) -> tuple[list[int], list[int]]:
-        """Return the bins of columns and of rows whose middle is in a box, given as shares of the screen."""
-        columns = [token for token, x in _VALUES["x"].items() if box.left <= x <= box.right]
-        rows = [token for token, y in _VALUES["y"].items() if box.top <= y <= box.bottom]
-        return columns, rows
+    def that_click(self, box: Box, frame: CoordinateFrame) -> tuple[list[int], list[int]]:
+        """Return the bins of columns and of rows whose clicks hit a box, given in pixels of the screen."""
+        columns, rows = list(_VALUES["x"]), list(_VALUES["y"])
+        across = hits([frame.clicked(x, 0)[0] for x in _VALUES["x"].values()], box.left, box.right)
+        down = hits([frame.clicked(0, y)[1] for y in _VALUES["y"].values()], box.top, box.bottom)
+        return [columns[index] for index in across], [rows[index] for index in down]
 
 
 class PatchPoints:
@@ -137,11 +138,10 @@ class PatchPoints:
             raise LookupError(f"expected {POINTER} and a patch, got the tokens {list(ids)}")
         return centre or GRID.centre(index)
 
-    def inside(self, box: Box) -> tuple[list[int], list[int]]:
-        """Return `<pointer>`, and the patches whose centre is in a box, given as shares of the screen."""
-        patches = patches_inside(box, GRID).nonzero()[0]
-        first = _PATCH_IDS[patch_token(0)]
-        return [_PATCH_IDS[POINTER]], [first + int(patch) for patch in patches]
+    def that_click(self, box: Box, frame: CoordinateFrame) -> tuple[list[int], list[int]]:
+        """Return `<pointer>`, and the patches whose clicks hit a box, given in pixels of the screen."""
+        patches = patches_that_click(box, GRID, frame.clicked)
+        return [_PATCH_IDS[POINTER]], [_PATCH_IDS[patch_token(0)] + patch for patch in patches]
 
 
 class PromptCodec(Codec):
@@ -236,18 +236,20 @@ class PromptCodec(Codec):
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
         return False
 
-    def same_element(self, token_ids: Sequence[int], box: Box) -> dict[int, list[int]]:
+    def same_element(
+        self, token_ids: Sequence[int], box: Box, frame: CoordinateFrame
+    ) -> dict[int, list[int]]:
         """Return, by position in the answer, the tokens that would click the same element there.
 
         The result is empty for an answer without a point or with two, and for one whose point is not in the
         box.
 
-        box   the element, in shares of the screen's width and height
+        box   the element, in pixels of the screen
         """
         name = self._tokens.get(token_ids[0], "")[1:-1] if token_ids else ""
         if _FORMS.get(name, (None, 0))[1] != 1 or len(token_ids) < 3:
             return {}
-        found = self._points.inside(box)
+        found = self._points.that_click(box, frame)
         is_inside = all(token in tokens for token, tokens in zip(token_ids[1:3], found, strict=True))
         return (
             {place: tokens for place, tokens in enumerate(found, 1) if len(tokens) > 1} if is_inside else {}
@@ -303,7 +305,7 @@ class PromptCodec(Codec):
         build, points = _FORMS[name]
         pairs = [rest[2 * n : 2 * n + 2] for n in range(points)]
         shares = (self._points.decode(*pair) for pair in zip_longest(pairs, centres[:points]))
-        found = [(pixel_at(x, frame.width_px), pixel_at(y, frame.height_px)) for x, y in shares]
+        found = [frame.clicked(x, y) for x, y in shares]
         directions = [_VALUES["d"][token] for token in rest[2 * points :]]
         if len(directions) != (build is Scroll):
             raise ValueError(f"expected one direction after a scroll and none elsewhere, got {directions}")

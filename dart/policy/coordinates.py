@@ -88,6 +88,14 @@ class CoordinateFrame:
     shown_width_px: int
     shown_height_px: int
 
+    def clicked(self, x: float, y: float) -> tuple[int, int]:
+        """Return the pixel of the screen at a point in fractions of the screen's sides."""
+        return pixel_at(x, self.width_px), pixel_at(y, self.height_px)
+
+    def shown_at(self, x: float, y: float) -> tuple[int, int]:
+        """Return the pixel of the policy's units at a point in fractions of the screen's sides."""
+        return pixel_at(x, self.shown_width_px), pixel_at(y, self.shown_height_px)
+
     def to_screen(self, x: float, y: float) -> tuple[int, int]:
         """Convert a point of the policy to a pixel of the screen; points outside move to the edge."""
         return (

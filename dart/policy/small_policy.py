@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.codec import GRID, PromptCodec
@@ -66,7 +67,7 @@ class SmallPolicy(Policy):
         """Return the tokens that would have clicked the same element as a step's answer."""
         if step.box is None:
             return {}
-        return self.codec.same_element(step.token_ids, screen.frame.shares_of(step.box))
+        return self.codec.same_element(step.token_ids, Box(*step.box), screen.frame)
 
     def sort_key(self, step: Step) -> Any:
         """Return the screenshot and the prompt of a step, so that steps that share them are neighbours."""

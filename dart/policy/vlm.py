@@ -22,10 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList
 
+from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
 from dart.policy.pointer.head import score_patches
-from dart.policy.pointer.patches import PatchGrid, patches_inside
+from dart.policy.pointer.patches import PatchGrid, patches_that_click
 from dart.policy.protocols import (
     ForeignPrompt,
     PointerTokens,
@@ -262,8 +263,10 @@ class VisionLanguagePolicy(Policy):
         }
         if step.box is None or len(drawn) != 1:
             return {}
-        box = screen.frame.shares_of(step.box)
-        patches = patches_inside(box, self.patch_grid(screen)).nonzero()[0].tolist()
+        frame = screen.frame
+        patches = patches_that_click(
+            Box(*step.box), self.patch_grid(screen), lambda x, y: frame.to_screen(*frame.shown_at(x, y))
+        )
         [(place, token)] = drawn.items()
         return {place: patches} if token - pointer.first_patch_id in patches else {}
 

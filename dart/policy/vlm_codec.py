@@ -29,7 +29,6 @@ from dart.policy.coordinates import (
     Points,
     ResizeRule,
     frame_of,
-    pixel_at,
 )
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.prompt_spec import PromptSpec
@@ -284,7 +283,7 @@ class VisionLanguageCodec(Codec):
             patch = token - self.pointer.first_patch_id
             if before == self.pointer.token_id and 0 <= patch < grid.patches:
                 x, y = next(given, grid.centre(patch))
-                point = pixel_at(x, frame.shown_width_px), pixel_at(y, frame.shown_height_px)
+                point = frame.shown_at(x, y)
                 text += f"{self._spelled(run[:-1])}({point[0]},{point[1]})"
                 run = []
             else:

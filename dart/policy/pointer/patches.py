@@ -4,6 +4,7 @@ GUI-Actor labels every patch that shares positive area with the box (arXiv 2506.
 weights the covered share of each patch by a Gaussian around the box's centre (arXiv 2511.00810).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,9 @@ import numpy.typing as npt
 from dart.core.boxes import Box
 
 Weights = npt.NDArray[np.float32]
+
+PixelOf = Callable[[float, float], tuple[int, int]]
+"""Converts a point, in fractions of the screen, to a pixel of the screen."""
 
 LabelKind = Literal["overlap", "gaussian", "centre"]
 
@@ -82,12 +86,24 @@ def patch_labels(box: Box, grid: PatchGrid, kind: LabelKind = "overlap") -> Weig
     return np.asarray(flat / flat.sum(), dtype=np.float32)
 
 
-def patches_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
-    """Return whether the centre of each patch [rows * columns] is in the box, in fractions of the screen."""
-    x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
-    y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
-    across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
-    return np.asarray((down[:, None] & across[None, :]).ravel())
+def patches_that_click(box: Box, grid: PatchGrid, pixel_of: PixelOf) -> list[int]:
+    """Return the patches whose clicks hit a box.
+
+    box        in pixels of the screen
+    pixel_of   converts a centre, in fractions of the screen, to the pixel that the policy clicks for it
+    """
+    columns = [pixel_of(*grid.centre(column))[0] for column in range(grid.columns)]
+    rows = [pixel_of(*grid.centre(row * grid.columns))[1] for row in range(grid.rows)]
+    return [
+        row * grid.columns + column
+        for row in hits(rows, box.top, box.bottom)
+        for column in hits(columns, box.left, box.right)
+    ]
+
+
+def hits(pixels: Sequence[int], first: float, end: float) -> list[int]:
+    """Return the indices of the pixels of one side that are in [first, end)."""
+    return [index for index, pixel in enumerate(pixels) if first <= pixel < end]
 
 
 def _weights(box: Box, grid: PatchGrid, kind: LabelKind) -> npt.NDArray[np.float64]:
@@ -102,7 +118,10 @@ def _has_centre_inside(box: Box, grid: PatchGrid) -> npt.NDArray[np.bool_]:
     """Return whether the centre of each patch [rows, columns] is in the box.
 
     If none is, the patch at the centre of the box counts as if it was."""
-    inside = patches_inside(box, grid).reshape(grid.rows, grid.columns)
+    x = (np.arange(grid.columns) + 0.5) / grid.columns / grid.covered_width
+    y = (np.arange(grid.rows) + 0.5) / grid.rows / grid.covered_height
+    across, down = (box.left <= x) & (x <= box.right), (box.top <= y) & (y <= box.bottom)
+    inside = down[:, None] & across[None, :]
     if not inside.any():
         inside.flat[grid.patch_at(*box.centre)] = True
     return inside

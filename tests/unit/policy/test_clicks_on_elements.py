@@ -6,16 +6,28 @@ from pathlib import Path
 import pytest
 import torch
 
+from dart.core.actions import Click, parse_action
+from dart.core.boxes import Box
 from dart.core.types import Group, Step
-from dart.policy.codec import FRAME, PromptCodec
+from dart.policy.codec import FRAME, GRID, PromptCodec, frame_at_size
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.context import history_answer
+from dart.policy.coordinates import CoordinateFrame
 from dart.policy.load import load
 from dart.policy.modeling import new_policy
 from dart.policy.protocols import Screen
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
-from dart.policy.vocabulary import Coordinates
+from dart.policy.vocabulary import (
+    POINTER,
+    X_BINS,
+    Y_BINS,
+    Coordinates,
+    patch_token,
+    special_ids,
+    x_token,
+    y_token,
+)
 from dart.store.blobs import FolderBlobs
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.update_report import UpdateReport
@@ -23,7 +35,7 @@ from tests.tiny_small_policy import noise_png
 from tests.unit.policy.test_pointer_small import TASK, pixels
 from tests.unit.training.conftest import step_of, trajectory_of
 
-BOX = (24.0, 32.0, 44.0, 48.0)
+BOX = (24.0, 32.0, 45.0, 48.0)
 """Three columns and two rows of patches of 8 px; five columns and four rows of bins of 4 px."""
 
 CLICK = "click(start_box='(36,44)')"
@@ -88,6 +100,59 @@ def test_a_bin_counts_as_the_sum_over_the_columns_and_then_over_the_rows_of_its_
     torch.testing.assert_close(of_columns.element_logprobs[:, 1], x_total.expand(5))
     y_total = of_rows.logprobs[:, 2].exp().sum().log()
     torch.testing.assert_close(of_rows.element_logprobs[:, 2], y_total.expand(4))
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        (28.0, 36.0, 44.0, 52.0),
+        (26.0, 34.0, 42.0, 50.0),
+        (28.4, 35.6, 44.4, 51.6),
+        (136.0, 196.0, 160.0, 210.0),
+        (0.0, 0.0, 160.0, 210.0),
+    ],
+    ids=[
+        "edges on patches",
+        "edges on bins",
+        "fractions of pixels",
+        "last column and row",
+        "the whole screen",
+    ],
+)
+@pytest.mark.parametrize("size", [(160, 210), (500, 375)])
+def test_an_element_has_the_points_whose_clicks_hit_it(
+    box: tuple[float, float, float, float], size: tuple[int, int], pointing: SmallPolicy, writing: SmallPolicy
+) -> None:
+    """The left and top edges belong to the element, the right and bottom edges do not, as in a browser."""
+    frame = frame_at_size(*size)
+    element = Box(*box).scaled(size[0] / 160, size[1] / 210)
+    for codec in (pointing.codec, writing.codec):
+        answers = all_clicks(codec)
+        hit = [answer for answer in answers if is_hit(codec, answer, element, frame)]
+        assert hit
+        columns, rows = ({answer[place] for answer in hit} for place in (1, 2))
+        expected = {place: found for place, found in ((1, columns), (2, rows)) if len(found) > 1}
+        for answer in answers:
+            found = codec.same_element(answer, element, frame)
+            assert {place: set(tokens) for place, tokens in found.items()} == (
+                expected if answer in hit else {}
+            )
+
+
+def all_clicks(codec: PromptCodec) -> list[list[int]]:
+    """Return a click on every point that a policy can write."""
+    ids = special_ids(codec.coordinates)
+    if codec.coordinates == "pointer":
+        points = [(ids[POINTER], ids[patch_token(patch)]) for patch in range(GRID.patches)]
+    else:
+        points = [(ids[x_token(x)], ids[y_token(y)]) for x in range(X_BINS) for y in range(Y_BINS)]
+    return [[ids["<click>"], *point, codec.eos_id] for point in points]
+
+
+def is_hit(codec: PromptCodec, token_ids: list[int], box: Box, frame: CoordinateFrame) -> bool:
+    click = parse_action(codec.decode_action(token_ids, "", frame))
+    assert isinstance(click, Click)
+    return box.left <= click.x < box.right and box.top <= click.y < box.bottom
 
 
 @pytest.mark.parametrize(
