@@ -82,13 +82,28 @@ def sample(
 ) -> list[SampledAnswer]:
     """Sample one answer per prompt, each at its temperature (0: greedy). An answer ends with the end token,
     or after `max_new_tokens`."""
-    config = model.config
-    ids, mask = pad_left(prompts, config.pad_token_id)
-    temperature = torch.tensor(temperatures, dtype=torch.float32)
+    ids, mask = pad_left(prompts, model.config.pad_token_id)
     out = model(ids, mask, pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
+    return sample_after(model, out, temperatures, generator, max_new_tokens)
+
+
+@torch.inference_mode()
+def sample_after(
+    model: GuiPolicyModel,
+    out: GuiPolicyOutput,
+    temperatures: Sequence[float],
+    generator: torch.Generator,
+    max_new_tokens: int = MAX_ANSWER_TOKENS,
+) -> list[SampledAnswer]:
+    """Sample one answer after each prefix, like `sample`.
+
+    out   the model's output after the prefixes, with its cache
+    """
+    config = model.config
+    temperature = torch.tensor(temperatures, dtype=torch.float32)
     drawn: list[tuple[Tensor, Tensor, Tensor]] = []
-    centres: list[list[PatchCentre]] = [[] for _ in prompts]
-    running = torch.ones(len(prompts), dtype=torch.bool)
+    centres: list[list[PatchCentre]] = [[] for _ in temperatures]
+    running = torch.ones(len(temperatures), dtype=torch.bool)
     while len(drawn) < max_new_tokens:
         if model.has_patches and drawn:
             points = (drawn[-1][0] == config.pointer_token_id) & running & (temperature == 0)

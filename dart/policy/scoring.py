@@ -14,22 +14,15 @@ from torch import Tensor
 
 from dart.core.types import Step
 from dart.policy.modeling import GuiPolicyModel
+from dart.policy.prefixes import Prefix, compute_prefixes, prefix_of
 from dart.policy.sampling import (
     Alike,
     AnswerScores,
     PatchScores,
     answer_scores,
     of_elements,
-    pad_left,
     pad_right,
 )
-
-Prefix = tuple[tuple[int, ...], str]
-
-
-def prefix_of(step: Step) -> Prefix:
-    """Return the policy's input for a step: prompt tokens, and the screenshot's sha256."""
-    return step.prompt_ids, step.screenshot_sha256
 
 
 def score_steps(
@@ -47,11 +40,8 @@ def score_steps(
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])
     targets, mask = pad_right([step.token_ids for step in steps], model.config.pad_token_id)
-    ids, valid = pad_left([prompt for prompt, _ in rows], model.config.pad_token_id)
-    shown: dict[str, int] = {}
-    screen_of = torch.tensor([shown.setdefault(sha256, len(shown)) for _, sha256 in rows])
-    screens = torch.stack([pixels[sha256] for sha256 in shown]).permute(0, 3, 1, 2)
-    first = model(ids, valid, screens, use_cache=True, logits_to_keep=1, screen_of=screen_of)
+    first = compute_prefixes(model, list(rows), pixels)
+    assert first.past_key_values is not None
     logits: Tensor = first.logits[index]  # before the first token of each answer
     if targets.shape[1] > 1:
         cache = first.past_key_values.rows(index)

@@ -21,9 +21,10 @@ from dart.policy.codec import GRID, PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, check_length
 from dart.policy.pointer.patches import PatchGrid
+from dart.policy.prefixes import PrefixCache, prefix_of
 from dart.policy.protocols import ForeignPrompt, Prompt, PromptTooLong, Screen, check_patches
-from dart.policy.sampling import Alike, AnswerScores, SampledAnswer, sample
-from dart.policy.scoring import prefix_of, score_steps
+from dart.policy.sampling import Alike, AnswerScores, SampledAnswer, sample_after
+from dart.policy.scoring import score_steps
 
 WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
@@ -36,7 +37,8 @@ are left out when the policy is loaded."""
 class SmallPolicy(Policy):
     """The model of `dart.policy.modeling` with its codec and its processor.
 
-    Every weight is trained. The model itself checks the number of image placeholders in a prompt.
+    Every weight is trained. The model itself checks the number of image placeholders in a prompt. Answers are
+    sampled with kept prefixes, so a policy that has sampled must not be trained.
     """
 
     module: GuiPolicyModel
@@ -45,9 +47,11 @@ class SmallPolicy(Policy):
     def __init__(self, folder: Path) -> None:
         """Load the model in evaluation mode. Raises OSError, ValueError or RuntimeError for damaged files."""
         self.module = _load_model(folder).eval()
+        self._prefixes = PrefixCache(self.module)
         self._tokenizer = read_tokenizer(folder)
         self.codec = PromptCodec(self._tokenizer, self.module.config.image_tokens)
 
+    @torch.inference_mode()
     def sample(
         self,
         prompts: Sequence[Prompt],
@@ -55,8 +59,11 @@ class SmallPolicy(Policy):
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        pixels = torch.stack([torch.from_numpy(row[-1].pixels) for row in screens])
-        return sample(self.module, [prompt.token_ids for prompt in prompts], pixels, temperatures, generator)
+        shown = [row[-1] for row in screens]
+        pixels = {screen.sha256: torch.from_numpy(screen.pixels) for screen in shown}
+        prefixes = [(prompt.token_ids, screen.sha256) for prompt, screen in zip(prompts, shown, strict=True)]
+        out = self._prefixes.outputs(prefixes, pixels)
+        return sample_after(self.module, out, temperatures, generator)
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
         pixels = {sha256: torch.from_numpy(screen.pixels) for sha256, screen in screens.items()}

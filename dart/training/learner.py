@@ -21,9 +21,9 @@ from dart.core.types import Group, Step
 from dart.policy.base import Scorer
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
+from dart.policy.prefixes import prefix_of
 from dart.policy.protocols import Screen, UnsupportedCheckpoint, screenshots_of
 from dart.policy.sampling import AnswerScores
-from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore, read_each
 from dart.store.checkpoints import Checkpoint, CheckpointState, WriteCheckpoint, write_checkpoint
 from dart.training.batch import StepSample, padded, step_samples
