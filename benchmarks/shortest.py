@@ -69,6 +69,7 @@ FORMS = {
     "curator_scale": _form("--seeds 1 --sizes 400 800 --out {out}/curator_scale.json"),
     "decoupling": _form("--quick --cell latencies --arm batch+all_at_once rollout+one_at_a_time --out {out}"),
     "desktops": _form("--minutes 2 --desktops 1 --out {out}/desktops.json", needs="desktop"),
+    "engine_prefixes": _form("--quick --out {out}/engine_prefixes.json"),
     "environments": _form("--quick"),
     "evaluation_bias": _form("--quick --out {out}/bias.json"),
     "exploration": _form("--quick --out {out}/exploration.json"),

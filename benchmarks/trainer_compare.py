@@ -62,7 +62,7 @@ OPTIMIZER: dict[str, Any] = {"weight_decay": 0.0, "max_grad_norm": 1.0}
 LAPTOP: dict[str, Any] = {
     "minibatches": 4,
     "betas": (0.9, 0.99),
-    "kl_beta": 0.005,
+    "kl_beta": 0.0,
     "lr": 3e-4,
     **OPTIMIZER,
 }

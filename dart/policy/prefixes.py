@@ -51,6 +51,8 @@ class PrefixCache:
     def __init__(self, model: GuiPolicyModel, capacity: int = KEPT_PREFIXES) -> None:
         self._model = model
         self._capacity = capacity
+        self.computed = 0
+        """Number of prefixes that were computed."""
         self._kept: OrderedDict[Prefix, GuiPolicyOutput] = OrderedDict()
         """Outputs of one row; the one that was used last is at the end."""
 
@@ -62,6 +64,7 @@ class PrefixCache:
         missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._kept]
         if missing:
             computed = compute_prefixes(self._model, missing, pixels)
+            self.computed += len(missing)
             self._kept.update((prefix, _row(computed, row)) for row, prefix in enumerate(missing))
         for prefix in prefixes:
             self._kept.move_to_end(prefix)
