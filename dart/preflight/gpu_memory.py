@@ -20,6 +20,7 @@ from dart.config.gpus import GpuAssignment
 from dart.inspect.formatting import size
 from dart.policy.configuration import is_small_policy
 from dart.preflight.memory import BYTES_OF_DTYPE, IN_MAIN_MEMORY, PolicySize, estimate, size_from_files
+from dart.preflight.planned_layout import parts_of
 from dart.telemetry.engine_names import engine_names
 
 RUNTIME_BYTES = 2**30
@@ -85,7 +86,7 @@ def dimensions_of(folder: Path) -> Dimensions:
     Raises OSError or ValueError if config.json cannot be read or lacks a dimension.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    text, vision = {**config, **config.get("text_config", {})}, config.get("vision_config", {})
+    text, vision = parts_of(config, folder)
     try:
         heads = text["num_attention_heads"]
         return Dimensions(

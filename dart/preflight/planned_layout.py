@@ -25,10 +25,26 @@ def planned_layout(folder: Path) -> Layout:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") == "qwen2_5_vl":
         try:
-            return qwen_layout({**config, **config.get("text_config", {})}, config["vision_config"])
+            text, _ = parts_of(config, folder)
+            return qwen_layout(text, config["vision_config"])
         except (KeyError, TypeError) as missing:
             raise ValueError(f"{folder}/config.json has no {missing}") from missing
     return _made_layout(folder)
+
+
+def parts_of(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the settings of the language model and of the vision tower in a config.json.
+
+    Raises ValueError if the part of one of them is not an object.
+    """
+    text, vision = config.get("text_config", {}), config.get("vision_config", {})
+    for name, part in (("text_config", text), ("vision_config", vision)):
+        if not isinstance(part, Mapping):
+            raise ValueError(
+                f"expected an object under {name} in {folder}/config.json, got {json.dumps(part)[:80]}; "
+                "copy the checkpoint anew"
+            )
+    return {**config, **text}, vision
 
 
 def qwen_layout(text: Mapping[str, Any], vision: Mapping[str, Any]) -> Layout:

@@ -34,6 +34,14 @@ def test_the_count_is_that_of_the_weights_that_transformers_writes(tiny_qwen: Pa
     assert size_of(planned) == size_of(written)
 
 
+@pytest.mark.parametrize("part", ["text_config", "vision_config"])
+def test_a_part_of_a_config_that_is_no_object_is_named(part: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2_5_vl", part: 5}))
+    for read in (planned_layout, dimensions_of):
+        with pytest.raises(ValueError, match=f"an object under {part} in .*config.json, got 5"):
+            read(tmp_path)
+
+
 def test_a_config_without_the_dimensions_of_such_a_model_says_which_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
     with pytest.raises(ValueError, match=r"config\.json has no 'vision_config'"):
