@@ -20,7 +20,16 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core import messages as m
-from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
+from dart.core.types import (
+    Demonstration,
+    FaultKind,
+    GenerateRequest,
+    Generation,
+    Outcome,
+    RolloutLease,
+    RolloutState,
+    Step,
+)
 from dart.environments import actor as environment_module
 from dart.environments.actor import DETAIL_CHARACTERS, MAX_FAULTS_IN_ROW, EnvironmentActor
 from dart.environments.faults import (
@@ -30,6 +39,7 @@ from dart.environments.faults import (
     FileUnreachable,
     TaskUnsupported,
 )
+from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import Observation, WrappedEnvironment
 from dart.environments.scoring import clamped_score
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
@@ -40,6 +50,7 @@ from dart.store.serialization import unpack_steps
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import PAUSED
+from dart.telemetry.liveness import ENGINE_SILENT_S
 from dart.telemetry.load_meter import LOAD
 
 TASK, SEED = "simulated/0", 3
@@ -771,6 +782,33 @@ def test_an_engine_that_does_not_answer_is_suspect_and_another_one_is_asked(syst
     assert suspect.engine == "rollout-0"
     assert "did not answer within 24" in suspect.detail  # a fifth of the lease
     assert len(system.engine("rollout-1").asked) == 1
+
+
+def test_an_engine_that_falls_silent_is_not_waited_for_if_another_one_is_ready(system: System) -> None:
+    system.engine().is_mute = True
+    system.give(system.lease(step_cap=1))
+    system.start()
+    system.let(1.0)
+    assert len(system.engine().asked) == 1
+    system.bench.hang("rollout-0")
+    system.let(3 * ENGINE_SILENT_S)
+    assert "step" not in system.calls  # there is no other engine
+    system.bench.start(Engine, "rollout-1")
+    system.until_told(m.RolloutStored, 2 * ENGINE_SILENT_S)
+    assert len(system.engine("rollout-1").asked) == 1
+
+
+def test_environments_that_ask_at_the_same_moment_ask_different_engines(system: System) -> None:
+    for number in (1, 2, 3):
+        system.bench.start(Engine, f"rollout-{number}")
+    names = [f"rollout-{number}" for number in range(4)]
+    actors = [system.bench.start(Curator, f"asking-{number}", {"engines": names}) for number in range(16)]
+    config = Config.model_validate(system.config)
+    request = GenerateRequest(screenshot_sha256="0" * 64, instruction="press", history=(), temperature=1.0)
+    answers = [PolicyClient(actor, config).answer(request) for actor in actors]
+    system.bench.advance(1.0)
+    assert all(answer.is_done for answer in answers)
+    assert all(system.engine(name).asked for name in names)
 
 
 def test_without_an_engine_in_routing_it_waits_parked_until_there_is_one(system: System) -> None:
