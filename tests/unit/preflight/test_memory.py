@@ -34,7 +34,8 @@ def parts(kinds: list[ProcessMemory], name: str) -> dict[str, int]:
 
 
 def trainer(*overrides: str, policy: PolicySize = SEVEN_BILLION) -> dict[str, int]:
-    return parts(estimate(load_config(LAPTOP, list(overrides)), policy), "trainer")
+    config = load_config(LAPTOP, ["training.kl_beta=0.1", *overrides])
+    return parts(estimate(config, policy), "trainer")
 
 
 def test_the_laptop_policy_is_counted_from_the_header_of_its_weights() -> None:
@@ -52,7 +53,7 @@ def test_the_laptop_job_fits_a_laptop_and_is_mostly_browsers() -> None:
 
 
 def test_a_trainer_needs_its_weights_many_times() -> None:
-    held = trainer("training.minibatches=1", "training.kl_beta=0.1")
+    held = trainer("training.minibatches=1")
 
     assert held["weights"] == held["gradients"] == 4 * SEVEN_BILLION.parameters
     assert held["optimizer"] == 2 * held["weights"]
