@@ -6,8 +6,9 @@
 
 One `dartrl up` trains for as long as asked, with an evaluation before and after and checkpoints that are
 pruned as the configuration says. Every ten seconds all its processes are looked at, each by the role of its
-actor (browsers belong to environments): proportional memory (PSS, pages that are shared count by shares),
-open descriptors, threads; and what the run has on the disk and in its record.
+actor (browsers belong to environments): the memory that no other process holds (USS), so that other programs
+with the same libraries open change nothing; open descriptors, threads; and what the run has on the disk and in
+its record. The memory of all processes together counts shared pages by shares (PSS).
 
 A line for each look goes to OUT/samples.jsonl at once. At the end the slopes after the warm-up are fitted,
 judged and drawn: OUT/report.json and OUT/longevity.png. Ctrl-C and SIGTERM drain the run and report what was
@@ -89,9 +90,11 @@ def look_at(parents: Mapping[int, int], names: Mapping[int, str], launcher: int)
     for pid in parents:
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             process = psutil.Process(pid)
+            memory = process.memory_full_info()
             held = {
                 "processes": 1,
-                "pss_bytes": process.memory_full_info().pss,
+                "pss_bytes": memory.pss,
+                "uss_bytes": memory.uss,
                 "fds": process.num_fds(),
                 "threads": process.num_threads(),
             }

@@ -127,7 +127,7 @@ def series(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Point]]:
 
     for one in samples:
         for role, held in one["roles"].items():
-            add(f"memory {role}", "MiB", one["t_s"], held["pss_bytes"] / MIB)
+            add(f"memory {role}", "MiB", one["t_s"], held["uss_bytes"] / MIB)
             for what in ("fds", "threads", "processes"):
                 add(f"{what} {role}", "", one["t_s"], held[what])
         for what, value in one["disk"].items():
@@ -275,7 +275,7 @@ def table(judged: Judged) -> str:
 
 PANELS = (("memory", "MiB"), ("fds", ""), ("threads", ""), ("disk", "MiB"))
 TITLES = {
-    "memory": "memory (PSS), MiB",
+    "memory": "own memory (USS; in all: PSS), MiB",
     "fds": "open descriptors",
     "threads": "threads",
     "disk": "on the disk, MiB",

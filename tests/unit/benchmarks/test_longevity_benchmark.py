@@ -21,7 +21,7 @@ def over_time(value: Any) -> list[tuple[float, float]]:
 
 
 def sample(number: int, **changed: Any) -> dict[str, Any]:
-    held = {"processes": 1, "pss_bytes": 100 * 2**20, "fds": 10, "threads": 4}
+    held = {"processes": 1, "pss_bytes": 100 * 2**20, "uss_bytes": 90 * 2**20, "fds": 10, "threads": 4}
     return {
         "stretch": 1,
         "t_s": EVERY_S * number,
@@ -93,6 +93,18 @@ def test_a_run_of_minutes_is_told_and_not_judged() -> None:
     assert "too short to say" in longevity_report.table(judged)
 
 
+def test_a_role_grows_by_its_own_memory_and_not_by_shares_that_others_gave_up() -> None:
+    def shares(number: int) -> dict[str, Any]:
+        held = {"processes": 1, "pss_bytes": (100 + number) * 2**20, "uss_bytes": 90 * 2**20}
+        return {"trainer": held | {"fds": 10, "threads": 4}}
+
+    judged = judge([sample(number, roles=shares(number)) for number in range(LOOKS)])
+
+    verdicts = {figure.name: figure.verdict for figure in judged.figures}
+    assert verdicts["memory trainer"] is Verdict.FLAT
+    assert verdicts["memory in all"] is Verdict.GROWS
+
+
 def test_of_several_starts_the_longest_is_judged_while_it_trained() -> None:
     first = [sample(number, stretch=1) for number in range(50)]
     second = [sample(number, stretch=2, training=40 <= number < 440) for number in range(480)]
@@ -114,7 +126,7 @@ def test_a_process_is_looked_at_with_all_it_holds_and_one_that_is_gone_is_left_o
 
     assert list(found) == ["environments"]
     assert found["environments"]["processes"] == 1
-    assert found["environments"]["pss_bytes"] > 2**20
+    assert found["environments"]["pss_bytes"] >= found["environments"]["uss_bytes"] > 2**20
     assert found["environments"]["fds"] > 2
 
 
