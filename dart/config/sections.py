@@ -483,6 +483,18 @@ class StepCreditSettings(Section):
     """gigpo: weight of the advantage from comparing steps; the advantage of the trajectory has weight 1."""
 
 
+class FailurePenaltySettings(Section):
+    """Training on rollouts that failed with their only step, in groups without a success (after LENS,
+    arXiv 2510.08696)."""
+
+    enabled: bool = False
+    """Whether such a group is trained instead of dropped: the answer of each such rollout becomes less likely,
+    by more if more rollouts of the group gave it."""
+    weight: Annotated[float, Field(gt=0, le=MOST)] = 0.5
+    """Factor of the penalty: with N rollouts of which k gave an answer, its advantage is
+    -weight * k / (N + 1 - k)."""
+
+
 class TruncatedImportanceSettings(Section):
     """Truncated importance weights, which correct for the difference between the policy of the engine that
     sampled a step and the trainer's policy (DART section 3.4)."""
@@ -546,6 +558,8 @@ class CurationSettings(Section):
     """Selection of the steps in the loss."""
     step_credit: StepCreditSettings = StepCreditSettings()
     """Advantages of single steps."""
+    failure_penalty: FailurePenaltySettings = FailurePenaltySettings()
+    """Training on rollouts that failed with their only step, in groups without a success."""
     importance: TruncatedImportanceSettings = TruncatedImportanceSettings()
     """Weights of steps from another version or another engine."""
     task_quarantine: TaskQuarantineSettings = TaskQuarantineSettings()

@@ -55,8 +55,18 @@ def has_only_failed(group: GroupRecord, success_above: float) -> bool:
     return is_complete(group) and bool(rewards(group)) and not has_success(group, success_above)
 
 
-def why_untrainable(group: GroupRecord) -> DropReason | None:
+def failed_at_once(group: GroupRecord, success_above: float) -> bool:
+    """Whether every rollout of a group that was played to its end failed, one of them at least with its only
+    step."""
+    played = [r for r in group.rollouts if r.state == RolloutState.STORED]
+    return not has_success(group, success_above) and any(r.num_steps == 1 for r in played)
+
+
+def why_untrainable(group: GroupRecord, penalised_up_to: float | None = None) -> DropReason | None:
     """Return why a complete group cannot be trained; None if it can, or if it is not complete yet.
+
+    penalised_up_to   largest reward of a failure, if a group is trained in which every rollout failed, one of
+                      them with its only step; None: it is not
 
     A group in which every rollout failed can be trained if a demonstration, which is a success, was added.
     """
@@ -67,7 +77,10 @@ def why_untrainable(group: GroupRecord) -> DropReason | None:
         return None
     if len(found) < 2:
         return DropReason.TOO_FEW
-    return None if max(found) - min(found) > SPREAD else DropReason.NO_SPREAD
+    if max(found) - min(found) > SPREAD:
+        return None
+    is_penalised = penalised_up_to is not None and failed_at_once(group, penalised_up_to)
+    return None if is_penalised else DropReason.NO_SPREAD
 
 
 def oldest_step(group: GroupRecord) -> int | None:

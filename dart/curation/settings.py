@@ -37,6 +37,8 @@ class CuratorSettings:
     """K: the largest staleness of a trained step, in policy versions."""
     success_above: float = SUCCESS_ABOVE
     """An episode with a reward above this value is a success."""
+    penalises_failures: bool = False
+    """Whether a group is trained in which every rollout failed, one of them with its only step."""
     max_attempts: int
     lease_s: float
     batch_lease_s: float = 600.0
@@ -86,6 +88,7 @@ def settings_of(config: Config) -> CuratorSettings:
         groups_per_update=config.training.groups_per_update,
         staleness_bound=curation.staleness,
         success_above=curation.success_above,
+        penalises_failures=curation.failure_penalty.enabled,
         over_provision=curation.over_provision,
         max_attempts=curation.max_attempts,
         lease_s=curation.lease_s,

@@ -15,6 +15,7 @@ from dart.core.types import Demonstration, Group, Step
 from dart.training.advantage import group_members
 from dart.training.batch_errors import MalformedStep
 from dart.training.entropy import Pointing, entropy_threshold, is_kept
+from dart.training.failure_penalty import FailurePenalty
 from dart.training.step_credit import StepCredit, credited_advantages
 
 
@@ -35,11 +36,12 @@ class Samples:
     kept: tuple[StepSample, ...]
     """The samples that are in the loss."""
     steps: int
-    """Number of all steps of the groups that have spread, including steps that are left out of the loss. The
-    loss is divided by this number."""
+    """Number of all steps of the groups that have spread or get a penalty, including steps that are left out of
+    the loss. The loss is divided by this number."""
     low_entropy: int
     """Number of steps left out because of low entropy."""
     groups_without_spread: int
+    """Number of groups that are not in the loss because their rewards are equal."""
 
 
 def step_samples(
@@ -47,25 +49,29 @@ def step_samples(
     entropy_quantile: float | None = None,
     pointing: Pointing | None = None,
     credit: StepCredit | None = None,
+    penalty: FailurePenalty | None = None,
 ) -> Samples:
-    """Return the step samples of the groups that have spread. Raises MalformedStep.
+    """Return the step samples of the groups that have spread or get a penalty. Raises MalformedStep.
 
     entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
     pointing           how to read the patches of a policy with a pointer head; None: it has no such head
     credit             settings of credit for single steps; None: steps have their trajectory's advantage
+    penalty            penalty of episodes of one step in groups without a success; None: they are left out
 
     Steps with an empty answer are always left out.
     """
     kept: list[StepSample] = []
     steps = low_entropy = without_spread = 0
     for group in groups:
-        advantages = credited_advantages(group, credit)
-        if advantages is None:
+        members, advantages = group_members(group), credited_advantages(group, credit)
+        if advantages is None and penalty is not None:
+            members, advantages = penalty.penalised(group)
+        if not advantages:
             without_spread += 1
             continue
         share = entropy_quantile
         threshold = -math.inf if share is None else entropy_threshold(group, share, pointing)
-        for member, of_steps in zip(group_members(group), advantages, strict=True):
+        for member, of_steps in zip(members, advantages, strict=True):
             is_in_loss = [
                 is_kept(_checked(step, group.group_id), threshold, pointing) for step in member.steps
             ]

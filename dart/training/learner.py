@@ -30,6 +30,7 @@ from dart.training.batch import StepSample, padded, step_samples
 from dart.training.batch_errors import SHARED_BY_RANKS, NonFiniteUpdate, NothingToLearn
 from dart.training.checkpoint_copy import CheckpointCopy, read_master
 from dart.training.entropy import Pointing
+from dart.training.failure_penalty import FailurePenalty
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
 from dart.training.loss import (
     LossConfig,
@@ -64,6 +65,9 @@ class LearnerConfig(LossConfig):
     """Steps below this quantile of their group's entropies are left out of the loss; None: no quantile."""
     step_credit: StepCredit | None = None
     """Settings of credit for single steps; None: every step has the advantage of its trajectory."""
+    failure_penalty: FailurePenalty | None = None
+    """Penalty of episodes that failed with their only step, in groups without a success; None: such groups are
+    not trained."""
     click_unit: Literal["point", "element"] = "point"
     """The action whose probability the objective uses for a click: the drawn point, or its whole element."""
     pointer_weight: float = 0.0
@@ -178,7 +182,11 @@ class Learner:
         """
         started = time.perf_counter()
         samples = step_samples(
-            groups, self.config.entropy_quantile, self._pointing(), self.config.step_credit
+            groups,
+            self.config.entropy_quantile,
+            self._pointing(),
+            self.config.step_credit,
+            self.config.failure_penalty,
         )
         kept = samples.kept
         if not kept:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
 from dart.config.published import published_dtype, publishes_adapter
-from dart.config.sections import LoraSettings, StepCreditSettings
+from dart.config.sections import CurationSettings, LoraSettings, StepCreditSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.policy.configuration import is_small_policy
@@ -21,6 +21,7 @@ from dart.store.checkpoints import (
     remove_leftovers,
     set_aside_uncommitted,
 )
+from dart.training.failure_penalty import FailurePenalty
 from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateSummary
 
@@ -113,6 +114,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
         step_credit=_step_credit(curation.step_credit),
+        failure_penalty=_failure_penalty(curation),
         temperature=config.rollout.temperature,
         placement=ModelPlacement(
             device=training.device,
@@ -133,3 +135,9 @@ def _step_credit(settings: StepCreditSettings) -> StepCredit | None:
     if settings.method == "trajectory":
         return None
     return StepCredit(discount=settings.discount, weight=settings.weight)
+
+
+def _failure_penalty(curation: CurationSettings) -> FailurePenalty | None:
+    if not curation.failure_penalty.enabled:
+        return None
+    return FailurePenalty(weight=curation.failure_penalty.weight, success_above=curation.success_above)

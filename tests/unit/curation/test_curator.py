@@ -300,6 +300,21 @@ def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
     )
 
 
+def test_with_a_penalty_a_group_that_failed_at_once_is_trained_and_one_that_succeeded_is_dropped() -> None:
+    settings = replace(SETTINGS, penalises_failures=True)
+    failed, succeeded = (
+        group(
+            number,
+            *(replace(rollout(10 * number + n, number, reward=reward), num_steps=1) for n in (0, 1)),
+        )
+        for number, reward in ((1, 0.0), (2, 1.0))
+    )
+    live = Snapshot(groups=(failed, succeeded, ready(3)), tasks=(), batch=None, version=5)
+    book = Curator(settings, live, 5)
+    assert book.drops() == (DropGroup(group_id=2, reason="no_spread"),)
+    assert book.batch(NOW) == lease_batch(1, 3)
+
+
 def test_a_finished_rollout_completes_its_group_in_the_book() -> None:
     book = curator(ready(1), group(2, rollout(20, 2, reward=0.0), rollout(21, 2, "env-009")))
     assert isinstance(book.batch(NOW), NoWorkYet)

@@ -1,5 +1,7 @@
 """What a group still needs and what it is worth."""
 
+from dataclasses import replace
+
 import pytest
 
 from dart.core.records import GroupRecord, RolloutRecord
@@ -43,8 +45,8 @@ def played(rollout_id: int) -> RolloutRecord:
     return rollout(rollout_id, "leased", environment="env-000")
 
 
-def stored(rollout_id: int, reward: float, oldest: int = 5) -> RolloutRecord:
-    return rollout(rollout_id, "stored", reward=reward, oldest=oldest)
+def stored(rollout_id: int, reward: float, oldest: int = 5, steps: int = 2) -> RolloutRecord:
+    return replace(rollout(rollout_id, "stored", reward=reward, oldest=oldest), num_steps=steps)
 
 
 def group(*members: RolloutRecord, wanted: int = 3) -> GroupRecord:
@@ -101,6 +103,22 @@ def test_a_group_is_complete_when_all_are_issued_and_none_is_played(
 )
 def test_why_a_group_teaches_nothing(members: tuple[RolloutRecord, ...], reason: DropReason | None) -> None:
     assert why_untrainable(group(*members)) == reason
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ((stored(1, 0.0, steps=1), stored(2, 0.0, steps=3), stored(3, 0.0, steps=1)), None),
+        ((stored(1, 0.4, steps=1), stored(2, 0.4, steps=1), rollout(3, "dropped")), None),
+        ((stored(1, 0.0, steps=2), stored(2, 0.0, steps=3), stored(3, 0.0, steps=2)), DropReason.NO_SPREAD),
+        ((stored(1, 1.0, steps=1), stored(2, 1.0, steps=1), stored(3, 1.0, steps=1)), DropReason.NO_SPREAD),
+        ((stored(1, 0.0, steps=1), rollout(2, "dropped"), rollout(3, "dropped")), DropReason.TOO_FEW),
+    ],
+)
+def test_failures_at_once_teach_where_they_get_a_penalty(
+    members: tuple[RolloutRecord, ...], reason: DropReason | None
+) -> None:
+    assert why_untrainable(group(*members), penalised_up_to=0.5) == reason
 
 
 def test_the_reward_of_a_dropped_rollout_does_not_count() -> None:

@@ -19,6 +19,7 @@ from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import latest_good, load_checkpoint
 from dart.store.errors import BlobMissing
 from dart.training.batch_errors import Blame, NonFiniteUpdate, NothingToLearn, blame
+from dart.training.failure_penalty import FailurePenalty
 from dart.training.learner import Learner, LearnerConfig
 from tests.tiny_small_policy import noise_png, tiny_small_policy
 
@@ -213,6 +214,21 @@ def test_groups_without_spread_are_left_out_and_counted(
     report = Learner(base, LearnerConfig()).update([sampled_group(base, blobs, group_of), flat], blobs)
     assert (report.groups, report.groups_without_spread, report.samples) == (2, 1, 4)
     assert report.mean_reward == pytest.approx(4 / 6)
+
+
+def test_with_a_penalty_answers_that_all_failed_become_less_likely(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    played = sampled_group(base, blobs, group_of)
+    failed = tuple(dataclasses.replace(one, reward=0.0) for one in played.trajectories)
+    group = dataclasses.replace(played, trajectories=failed)
+    steps = steps_of([group])
+    learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=0.0, failure_penalty=FailurePenalty(weight=0.5)))
+    report = learner.update([group], blobs)
+    before = log_likelihoods(base, steps, blobs)
+    after = log_likelihoods(learner.save(tmp_path / "checkpoints"), steps, blobs)
+    assert sum(after) < sum(before)
+    assert (report.samples, report.groups_without_spread) == (4, 0)
 
 
 def test_a_batch_without_any_spread_is_refused(
