@@ -88,9 +88,7 @@ class Curator:
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch that is leased to the trainer; None if there is none."""
-        self._live_groups = LiveGroupIndex(
-            snapshot.groups, settings.success_above if settings.penalises_failures else None
-        )
+        self._live_groups = LiveGroupIndex(snapshot.groups, settings.penalised_up_to)
         self.tasks = TaskTable(settings, snapshot.tasks)
         self.wanted_guides: dict[int, str] = {}
         """Task id by pool id of the demonstrations that guided episodes shall use. Each is here because every

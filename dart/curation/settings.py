@@ -55,6 +55,11 @@ class CuratorSettings:
     order_seed: int = 0
 
     @property
+    def penalised_up_to(self) -> float | None:
+        """The parameter of `groups.why_untrainable`."""
+        return self.success_above if self.penalises_failures else None
+
+    @property
     def kept_rewards(self) -> int:
         """Number of a task's newest rewards that are kept; the next N is decided from the last N of them."""
         return max(RECENT_REWARDS, self.quota.most)

@@ -63,6 +63,7 @@ def rules(chance: Random) -> CuratorSettings:
         else None,
         task_order=chance.choice([RoundRobin, ByExpectedSpread]),
         order_seed=chance.randrange(100),
+        penalises_failures=chance.random() < 0.5,
     )
 
 
@@ -110,7 +111,7 @@ class Run:
             at_once(self.service.look(lease.rollout_id))
         else:
             reward = self.chance.choice([0.0, 0.0, 0.3, 1.0, 1.0, 1.0])
-            self.record.finish(lease, reward, self.chance.randint(1, 10), self.serving)
+            self.record.finish(lease, reward, self.chance.choice([1, 1, 2, 5, 10]), self.serving)
             at_once(self.service.look(lease.rollout_id))
 
     def train(self) -> None:
@@ -205,7 +206,11 @@ def check_work(decision: object, snapshot: Snapshot, settings: CuratorSettings) 
 def plain_batch(rules: CuratorSettings, snapshot: Snapshot, now_unix_s: float) -> LeaseBatch | NoWorkYet:
     """Earliest deadline first, from all rows."""
     in_order = oldest_first(snapshot)
-    ready = [group for group in in_order if groups.is_complete(group) and not groups.why_untrainable(group)]
+    ready = [
+        group
+        for group in in_order
+        if groups.is_complete(group) and not groups.why_untrainable(group, rules.penalised_up_to)
+    ]
     wanted, version = rules.groups_per_update, snapshot.version or 0
 
     def in_time(live: list[GroupRecord], at: int) -> bool:
