@@ -7,8 +7,8 @@
 One `dartrl up` trains for as long as asked, with an evaluation before and after and checkpoints that are
 pruned as the configuration says. Every ten seconds all its processes are looked at, each by the role of its
 actor (browsers belong to environments): the memory that no other process holds (USS), so that other programs
-with the same libraries open change nothing; open descriptors, threads; and what the run has on the disk and in
-its record. The memory of all processes together counts shared pages by shares (PSS).
+with the same libraries open change nothing; open descriptors, threads; and what the run has on the disk and
+in its record. The memory of all processes together counts shared pages by shares (PSS).
 
 A line for each look goes to OUT/samples.jsonl at once. At the end the slopes after the warm-up are fitted,
 judged and drawn: OUT/report.json and OUT/longevity.png. Ctrl-C and SIGTERM drain the run and report what was

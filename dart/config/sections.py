@@ -488,8 +488,8 @@ class FailurePenaltySettings(Section):
     arXiv 2510.08696)."""
 
     enabled: bool = False
-    """Whether such a group is trained instead of dropped: the answer of each such rollout becomes less likely,
-    by more if more rollouts of the group gave it."""
+    """Whether such a group is trained instead of dropped: the answer of each such rollout becomes less
+    likely, by more if more rollouts of the group gave it."""
     weight: Annotated[float, Field(gt=0, le=MOST)] = 0.5
     """Factor of the penalty: with N rollouts of which k gave an answer, its advantage is
     -weight * k / (N + 1 - k)."""

@@ -36,8 +36,8 @@ class Samples:
     kept: tuple[StepSample, ...]
     """The samples that are in the loss."""
     steps: int
-    """Number of all steps of the groups that have spread or get a penalty, including steps that are left out of
-    the loss. The loss is divided by this number."""
+    """Number of all steps of the groups that have spread, including steps that are left out of the loss, and
+    of all steps that get a penalty. The loss is divided by this number."""
     low_entropy: int
     """Number of steps left out because of low entropy."""
     groups_without_spread: int

@@ -2,10 +2,10 @@
 arXiv 2510.08696).
 
 Equal rewards do not say which answer of the group was better, but they do say that each was wrong. The
-gradient of log(1 - p), the log-likelihood that an answer of probability p is wrong, is -p / (1 - p) times that
-of log p. So the penalty is small for an answer that was a guess, and large for one that the policy is sure of.
-LENS takes p from the policy. Here the group itself estimates it: if k of its N episodes consist of the same
-answer, p is k / (N + 1) ::
+gradient of log(1 - p), the log-likelihood that an answer of probability p is wrong, is -p / (1 - p) times
+that of log p. So the penalty is small for an answer that was a guess, and large for one that the policy is
+sure of. LENS takes p from the policy. Here the group itself estimates it: if k of its N episodes consist of
+the same answer, p is k / (N + 1) ::
 
     A = -weight * k / (N + 1 - k)
 

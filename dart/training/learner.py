@@ -66,8 +66,8 @@ class LearnerConfig(LossConfig):
     step_credit: StepCredit | None = None
     """Settings of credit for single steps; None: every step has the advantage of its trajectory."""
     failure_penalty: FailurePenalty | None = None
-    """Penalty of episodes that failed with their only step, in groups without a success; None: such groups are
-    not trained."""
+    """Penalty of episodes that failed with their only step, in groups without a success; None: such groups
+    are not trained."""
     click_unit: Literal["point", "element"] = "point"
     """The action whose probability the objective uses for a click: the drawn point, or its whole element."""
     pointer_weight: float = 0.0
