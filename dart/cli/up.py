@@ -131,7 +131,7 @@ def down(
 ) -> None:
     """Drain a run, end it and wait until it has ended. With `--now`, end it without draining.
 
-    Nothing that was stored is lost. Exit code 75 if the run has not ended after two minutes.
+    Says what the next start continues from. Nothing that was stored is lost. Exit code 75 if the run has not ended after two minutes.
 
     **Examples**
 
@@ -158,6 +158,17 @@ def down(
             "`dartrl down --now` ends it at once"
         )
     say(f"the run in {root} has ended")
+    _say_what_is_left(root)
+
+
+def _say_what_is_left(root: Path) -> None:
+    """Say what the next start of a run will find; nothing if its record cannot be read."""
+    from dart.core.run_directory import RunPaths
+    from dart.run.run_record import look_back
+    from dart.store.errors import StoreError
+
+    with contextlib.suppress(StoreError):
+        say(f"the next start: {look_back(RunPaths(root)).text()}")
 
 
 def _down_elsewhere(root: Path, *, now: bool) -> None:
