@@ -61,6 +61,7 @@ FORMS = {
     "alarms": _form("--quick --out {out}/alarms.json"),
     "alignment": _form("--quick --out {out}/alignment.json"),
     "blobs": _form("--rounds 1 --count 4"),
+    "browser_flags": _form("--quick --out {out}/browser_flags.json"),
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),
     "cluster": Form(run_by="make test-losses"),
     "command_line": _form("--quick"),

@@ -69,7 +69,8 @@ FLAGS = (
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
-    "--disable-features=Translate,OptimizationHints,MediaRouter",
+    # RenderDocument, a new frame host for each document, costs an eighth of the processor time (decision 30).
+    "--disable-features=Translate,OptimizationHints,MediaRouter,RenderDocument",
     "--force-device-scale-factor=1",
     "--hide-scrollbars",
     "--mute-audio",

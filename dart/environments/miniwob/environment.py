@@ -13,7 +13,7 @@ who plays the task again.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
     """Plays episodes of MiniWoB++ in the pages of one browser.
 
     restartable   ids of the tasks whose pages play several episodes; other pages are loaded for each episode
+    flags         more flags of the browser, after those that it always has
     """
 
     pages_kept = 8
@@ -72,9 +73,15 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         executable: str = CHROMIUM,
         *,
         restartable: Collection[str] = RESTARTABLE,
+        flags: Sequence[str] = (),
     ) -> None:
         super().__init__(
-            scratch_dir, executable, size=(WIDTH, HEIGHT), script=START_SCRIPT, request_filter=OFFLINE
+            scratch_dir,
+            executable,
+            size=(WIDTH, HEIGHT),
+            script=START_SCRIPT,
+            flags=flags,
+            request_filter=OFFLINE,
         )
         self._restartable = restartable
         self._loaded: dict[CdpSession, LoadedTask] = {}
