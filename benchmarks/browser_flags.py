@@ -1,12 +1,12 @@
 """What command-line flags of the browser cost or save: processor time of an episode's work, by process.
 
-    python -m benchmarks.browser_flags                                        # RenderDocument switched on again
+    python -m benchmarks.browser_flags            # RenderDocument switched on again
     python -m benchmarks.browser_flags --flags="--in-process-gpu" --flags="--num-raster-threads=1"
-    python -m benchmarks.browser_flags --quick                                # few episodes, in seconds
+    python -m benchmarks.browser_flags --quick    # few episodes, in seconds
 
-An episode is a reset of one of the laptop job's eight tasks, its screenshot, one click that hits nothing, and the
-screenshot after it. Each --flags is a set of flags after the usual ones, separated by spaces. The usual flags
-and the sets take turns, --rounds times, each time in a new browser whose eight pages are loaded before.
+An episode is a reset of one of the laptop job's eight tasks, its screenshot, one click that hits nothing, and
+the screenshot after it. Each --flags is a set of flags after the usual ones, separated by spaces. The usual
+flags and the sets take turns, --rounds times, each time in a new browser whose eight pages are loaded before.
 
 Prints the processor time of an episode as the median and range over the rounds, its parts by kind of process,
 and whether all screenshots are those of the usual flags. Writes OUT as JSON. Exit code 1 if one differs.

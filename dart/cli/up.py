@@ -131,7 +131,8 @@ def down(
 ) -> None:
     """Drain a run, end it and wait until it has ended. With `--now`, end it without draining.
 
-    Says what the next start continues from. Nothing that was stored is lost. Exit code 75 if the run has not ended after two minutes.
+    Says what the next start continues from. Nothing that was stored is lost. Exit code 75 if the run has not
+    ended after two minutes.
 
     **Examples**
 
