@@ -10,12 +10,14 @@ import sqlite3
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from benchmarks.peers.protocol import MARK, marked_pids
@@ -83,7 +85,7 @@ def training(
 
     verb         `train`, or `up`, which goes on with a run that is in the directory
     repository   the checkout whose code runs
-    A block that is left while the run goes on (Ctrl-C) drains it first.
+    A block that is left while the run goes on (Ctrl-C, SIGTERM) drains it first.
     """
     mark = uuid.uuid4().hex
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -100,9 +102,31 @@ def training(
         )  # fmt: skip
         run = Run(directory, mark, process, log)
         try:
-            yield run
+            with sigterm_as_exit():
+                yield run
         finally:
             _end(run)
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """SIGTERM raises SystemExit in the block, so that what follows it is still done.
+
+    Has no effect outside of the main thread, or if the program handles SIGTERM itself.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _end(run: Run) -> None:

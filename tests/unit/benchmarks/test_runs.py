@@ -1,6 +1,10 @@
 """What benchmarks read of a run when it has ended."""
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -48,3 +52,35 @@ def test_trajectories_that_entered_two_updates_are_doubled(tmp_path: Path) -> No
         connection.commit()
 
     assert runs.audit(path)["doubled"] == 1
+
+
+SLEEPER = """
+import sys, time
+from benchmarks.runs import sigterm_as_exit
+try:
+    with sigterm_as_exit():
+        print("begun", flush=True)
+        time.sleep(60)
+finally:
+    print("run ended", flush=True)
+"""
+
+
+def test_a_program_that_gets_a_sigterm_ends_its_run_first() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "begun\n"
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout.readline() == "run ended\n"
+    assert program.returncode == 128 + signal.SIGTERM
+
+
+def test_a_program_that_handles_sigterm_itself_keeps_its_handler() -> None:
+    taken: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: taken.append(number))
+    try:
+        with runs.sigterm_as_exit():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert taken == [signal.SIGTERM]
