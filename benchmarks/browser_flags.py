@@ -33,11 +33,14 @@ from benchmarks.actors import machine
 from benchmarks.laptop_seeds import CONFIG
 from dart.config.config import load_config
 from dart.core.actions import Click
+from dart.environments.browser.cdp import FLAGS
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 OUT = Path(__file__).parent / "out" / "browser_flags.json"
 USUAL = "usual"
-WITH_RENDER_DOCUMENT = "--disable-features=Translate,OptimizationHints,MediaRouter"
+WITH_RENDER_DOCUMENT = next(
+    flag.replace(",RenderDocument", "") for flag in FLAGS if flag.startswith("--disable-features=")
+)
 """Of several --disable-features, Chromium takes the last."""
 
 ELSEWHERE = Click(5, 205)

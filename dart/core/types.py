@@ -121,7 +121,7 @@ class Step:
     """See `Generation.centres`. A step with centres was answered greedily, and is never trained on."""
     box: tuple[float, float, float, float] | None = None
     """Left, top, right and bottom of the element that the step acts on, in pixels of its screenshot; None if
-    unknown. `training.pointer_weight` uses it."""
+    unknown. `training.click_unit`, `training.pointer_weight` and `curation.failure_penalty` use it."""
 
     @property
     def has_behaviour(self) -> bool:

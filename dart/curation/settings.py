@@ -37,8 +37,9 @@ class CuratorSettings:
     """K: the largest staleness of a trained step, in policy versions."""
     success_above: float = SUCCESS_ABOVE
     """An episode with a reward above this value is a success."""
-    penalises_failures: bool = False
-    """Whether a group is trained in which every rollout failed, one of them with its only step."""
+    penalised_up_to: float | None = None
+    """Largest reward of a failure, if a group is trained in which every rollout failed, one of them with its
+    only step."""
     max_attempts: int
     lease_s: float
     batch_lease_s: float = 600.0
@@ -53,11 +54,6 @@ class CuratorSettings:
     task_order: Callable[[Sequence[str], int], TaskOrder] = RoundRobin
     """Returns an order of tasks, given their ids and `order_seed`."""
     order_seed: int = 0
-
-    @property
-    def penalised_up_to(self) -> float | None:
-        """The parameter of `groups.why_untrainable`."""
-        return self.success_above if self.penalises_failures else None
 
     @property
     def kept_rewards(self) -> int:
@@ -93,7 +89,7 @@ def settings_of(config: Config) -> CuratorSettings:
         groups_per_update=config.training.groups_per_update,
         staleness_bound=curation.staleness,
         success_above=curation.success_above,
-        penalises_failures=curation.failure_penalty.enabled,
+        penalised_up_to=curation.success_above if curation.failure_penalty.enabled else None,
         over_provision=curation.over_provision,
         max_attempts=curation.max_attempts,
         lease_s=curation.lease_s,

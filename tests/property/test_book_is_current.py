@@ -63,7 +63,7 @@ def rules(chance: Random) -> CuratorSettings:
         else None,
         task_order=chance.choice([RoundRobin, ByExpectedSpread]),
         order_seed=chance.randrange(100),
-        penalises_failures=chance.random() < 0.5,
+        penalised_up_to=0.5 if chance.random() < 0.5 else None,
     )
 
 

@@ -54,25 +54,36 @@ def test_trajectories_that_entered_two_updates_are_doubled(tmp_path: Path) -> No
     assert runs.audit(path)["doubled"] == 1
 
 
-SLEEPER = """
+RUN = """
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(print("drained", flush=True)))
+print("trains", flush=True)
+time.sleep(60)
+"""
+PROGRAM = """
 import sys, time
-from benchmarks.runs import sigterm_as_exit
-try:
-    with sigterm_as_exit():
-        print("begun", flush=True)
-        time.sleep(60)
-finally:
-    print("run ended", flush=True)
+from pathlib import Path
+from benchmarks.runs import training
+folder = Path(sys.argv[1])
+with training(folder / "job.toml", folder / "run", {}, repository=folder) as run:
+    while not run.last_words() and not run.is_over:
+        time.sleep(0.01)
+    print("begun", flush=True)
+    time.sleep(60)
 """
 
 
-def test_a_program_that_gets_a_sigterm_ends_its_run_first() -> None:
-    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as program:
+def test_a_program_that_gets_a_sigterm_drains_its_run_first(tmp_path: Path) -> None:
+    (tmp_path / "dart").mkdir()
+    (tmp_path / "dart" / "__init__.py").touch()
+    (tmp_path / "dart" / "__main__.py").write_text(RUN)  # in the place of `python -m dart`
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "begun\n"
         program.send_signal(signal.SIGTERM)
-        assert program.stdout.readline() == "run ended\n"
     assert program.returncode == 128 + signal.SIGTERM
+    assert (tmp_path / "run.out").read_text() == "trains\ndrained\n"
 
 
 def test_a_program_that_handles_sigterm_itself_keeps_its_handler() -> None:

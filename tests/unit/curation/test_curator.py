@@ -301,7 +301,7 @@ def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
 
 
 def test_with_a_penalty_a_group_that_failed_at_once_is_trained_and_one_that_succeeded_is_dropped() -> None:
-    settings = replace(SETTINGS, penalises_failures=True)
+    settings = replace(SETTINGS, penalised_up_to=SETTINGS.success_above)
     failed, succeeded = (
         group(
             number,
