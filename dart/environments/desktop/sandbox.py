@@ -146,14 +146,17 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
-    """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, just return.
+    """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, just close its pipes.
 
-    asyncio does not close a stdout that is not read to the end."""
-    with contextlib.suppress(TimeoutError):
+    asyncio does not close a stdout that is not read to the end, and a loop that ends before a pipe is closed
+    leaves the pipe to the garbage collector, which complains about the loop."""
+    try:
         async with asyncio.timeout(within_s):
             await process.wait()
             if process.stdout is not None:
                 await process.stdout.read()
+    except TimeoutError:
+        process._transport.close()  # type: ignore[attr-defined]  # asyncio has no other way
 
 
 def _system() -> Iterator[str]:

@@ -1,7 +1,11 @@
 """The sandbox's command line, the window manager's configuration, the memory limit, what is not installed."""
 
+import asyncio
+import gc
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,7 +15,7 @@ import pytest
 from dart.environments.desktop import memory, requirements
 from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.desktop.openbox import openbox_rc
-from dart.environments.desktop.sandbox import HOME, sandbox_command
+from dart.environments.desktop.sandbox import HOME, await_exit, kill, sandbox_command
 from dart.environments.desktop.sandbox import PASSWD as PASSWD_TEXT
 
 PASSWD = Path("/run/passwd")
@@ -137,3 +141,31 @@ def test_groups_that_killed_environments_left_are_removed(group: Path) -> None:
     MemoryLimit("env-001", 2**20).take([1])
     assert not left.exists()
     shutil.rmtree(group)
+
+
+def test_a_loop_may_end_while_a_descendant_of_a_killed_sandbox_still_holds_its_pipes() -> None:
+    descendant = "import time; time.sleep(60)"
+    parent = (
+        f"import subprocess, sys, time; process = subprocess.Popen([sys.executable, '-c', {descendant!r}]); "
+        "print(process.pid, flush=True); time.sleep(60)"
+    )
+
+    async def killed() -> int:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", parent), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        pid = int(await process.stdout.readline())
+        kill(process)
+        await await_exit(process, within_s=0.2)
+        return pid
+
+    unraisable: list[object] = []
+    before, sys.unraisablehook = sys.unraisablehook, unraisable.append
+    try:
+        descendant_pid = asyncio.run(killed())
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    os.kill(descendant_pid, signal.SIGKILL)
+    assert unraisable == []
