@@ -146,7 +146,7 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
-    """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, just close its pipes.
+    """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, close its pipes.
 
     asyncio does not close a stdout that is not read to the end, and a loop that ends before a pipe is closed
     leaves the pipe to the garbage collector, which complains about the loop."""
