@@ -25,7 +25,7 @@ osworld-score: ## OSWorld's own evaluators in an environment of their own (900 M
 
 test-desktop: desktop osworld-score ## the tests of local desktops and of OSWorld's protocol, with real applications (600 MB)
 	@scripts/setup-desktop.sh all
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/fault/test_desktop.py tests/fault/test_desktop_run.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/fault/test_desktop.py tests/fault/test_desktop_run.py tests/fault/test_osworld_local.py tests/fault/test_osworld_published.py tests/fault/test_osworld_evaluators.py tests/fault/test_osworld_hostile_files.py tests/fault/test_osworld_hostile_run.py tests/unit/environments/osworld/test_osworld_judging.py tests/unit/environments/osworld/test_osworld_page_getters.py tests/unit/environments/osworld/test_osworld_rescore.py $(ARGS)
 
 bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others
 	$(BIN)/python -m benchmarks.desktops $(ARGS)
@@ -69,7 +69,7 @@ test-vllm-loop: ## training on vLLM for ten minutes while its parts are killed: 
 	@scripts/setup-vllm.sh || [ $$? = 77 ]
 	@test ! -x .venv-vllm/bin/python || .venv-vllm/bin/python -m benchmarks.vllm_loop $(ARGS)
 
-test-pythons: setup ## unit, property and conformance tests under Python 3.12 and 3.13, where they are installed; VERSIONS=3.13
+test-pythons: setup ## quick tests and a training run under Python 3.12 and 3.13, where they are installed; VERSIONS=3.13
 	@scripts/test_pythons.sh $(ARGS)
 
 bench-quick: setup ## every benchmark in its shortest form: does each still measure?

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ablation_report as report
-from benchmarks.hard_job import CONFIG, HARD_JOB, REPOSITORY, prepare
+from benchmarks.hard_job import CONFIG, HARD_JOB, QUICK, REPOSITORY, Size, prepare
 from dart.core.types import SUCCESS_ABOVE
 
 SWITCHES: Mapping[str, str] = {
@@ -62,6 +62,8 @@ class Budget:
     episodes: int
     """Held-out episodes per task."""
     environments: int
+    job: Path = HARD_JOB
+    """What the hard job starts from."""
 
 
 class RunFailed(RuntimeError):
@@ -78,15 +80,23 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "out" / "ablation")
     parser.add_argument("--keep", action="store_true", help="keep the run directories, about 30 MB each")
     parser.add_argument(
-        "--quick", action="store_true", help="two arms, one seed, 150 steps: only to see it work"
+        "--quick",
+        action="store_true",
+        help="one arm, one seed, 40 steps, a policy that saw little: does it work?",
     )
     parser.add_argument(
         "--report", action="store_true", help="only the table and the picture of what is there"
     )
     options = parser.parse_args()
     if options.quick:
-        options.seeds, options.arms, options.actions, options.episodes = 1, ["none", "all"], 150, 3
-    budget = Budget(actions=options.actions, episodes=options.episodes, environments=options.environments)
+        options.seeds, options.arms, options.actions = 1, ["all"], 40
+        options.episodes, options.environments = 1, 2
+    budget = Budget(
+        actions=options.actions,
+        episodes=options.episodes,
+        environments=options.environments,
+        job=options.out / "hard-job" if options.quick else HARD_JOB,
+    )
     options.out.mkdir(parents=True, exist_ok=True)
     missing = 0 if options.report else run_all(options, budget)
     show(options.out, budget)
@@ -98,7 +108,7 @@ def main() -> int:
 
 def run_all(options: argparse.Namespace, budget: Budget) -> int:
     """Every run that is missing, whole seeds first; what failed is tried once more. How many are missing."""
-    prepare(HARD_JOB)
+    prepare(budget.job, QUICK if options.quick else Size())
     wanted = [(arm, seed) for seed in range(options.seeds) for arm in (BASE, *options.arms)]
     for _ in range(2):
         for arm, seed in _missing(options.out, budget, wanted):
@@ -137,12 +147,12 @@ def command(arm: str, seed: int, budget: Budget, run_dir: Path) -> list[str]:
         "run.seed": seed,
         "run.minutes": 0.001 if arm == BASE else 0.0,  # a run that is over before it trains only measures
         "environments.count": budget.environments,
-        "training.policy": f"'{HARD_JOB / 'policy'}'",
+        "training.policy": f"'{budget.job / 'policy'}'",
         "training.actions": budget.actions,
         "evaluation.seeds_per_task": budget.episodes,
         "evaluation.before": str(arm == BASE).lower(),
         "evaluation.after": str(arm != BASE).lower(),
-        "curation.experience_pool.folders": f"['{HARD_JOB / 'demonstrations'}']",
+        "curation.experience_pool.folders": f"['{budget.job / 'demonstrations'}']",
         **{key: str(name in on).lower() for name, key in SWITCHES.items()},
     }
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

@@ -11,6 +11,7 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -21,10 +22,20 @@ IMITATED = {"click-tab": 0.3, "focus-text-2": 3.0, "enter-text": 1.0, "click-wid
 """Tasks the policy saw, and how much more often than their size says. What click-test-2 wants it can guess
 from them; login-user and enter-password it never solves."""
 
-UPDATES = 100
-IMITATED_EPISODES = 140
-POOL_EPISODES = 20
-"""Demonstrations of each task in the experience pool."""
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much the policy imitates, and how many demonstrations the experience pool has."""
+
+    imitated_episodes: int = 140
+    """Of each imitated task."""
+    updates: int = 100
+    pool_episodes: int = 20
+    """Of each task of the job."""
+
+
+QUICK = Size(imitated_episodes=4, updates=2, pool_episodes=1)
+"""Enough to see that all of it works."""
 
 FIRST_POOL_SEED = 10_000
 """Index of the pool's first training seed; imitation uses those from 0 on."""
@@ -32,13 +43,13 @@ FIRST_POOL_SEED = 10_000
 BROWSERS = 2
 
 
-def prepare(out: Path) -> None:
+def prepare(out: Path, size: Size) -> None:
     """Make what is missing in `out`; each of the two appears whole or not at all."""
     from dart.config.config import load_config
 
     tasks = load_config(CONFIG).tasks.train
-    _once(out / "demonstrations", lambda folder: _collect(tasks, POOL_EPISODES, FIRST_POOL_SEED, folder))
-    _once(out / "policy", _imitate)
+    _once(out / "demonstrations", lambda folder: _collect(tasks, size.pool_episodes, FIRST_POOL_SEED, folder))
+    _once(out / "policy", lambda folder: _imitate(folder, size))
 
 
 def _once(folder: Path, make: Callable[[Path], None]) -> None:
@@ -59,16 +70,18 @@ def _collect(tasks: Sequence[str], episodes: int, first_seed: int, folder: Path)
     collect(MINIWOB, tasks, episodes, folder, first=first_seed, environments=BROWSERS)
 
 
-def _imitate(folder: Path) -> None:
+def _imitate(folder: Path, size: Size) -> None:
     from dart.imitation.pretrain import PretrainConfig, pretrain
     from dart.policy.small_policy import save_policy
 
     weights = tuple((f"miniwob/{page}", weight) for page, weight in IMITATED.items())
     config = PretrainConfig(
-        episodes=tuple((task, IMITATED_EPISODES) for task, _ in weights), emphasis=weights, updates=UPDATES
+        episodes=tuple((task, size.imitated_episodes) for task, _ in weights),
+        emphasis=weights,
+        updates=size.updates,
     )
     with tempfile.TemporaryDirectory(prefix="dartrl-hard-") as seen:
-        _collect([task for task, _ in weights], IMITATED_EPISODES, 0, Path(seen))
+        _collect([task for task, _ in weights], size.imitated_episodes, 0, Path(seen))
         model, tokenizer = pretrain(config, Path(seen), lambda line: print(line, flush=True))
     save_policy(model, tokenizer, folder)
 
@@ -79,7 +92,7 @@ def main() -> None:
         description="Makes the policy and the demonstrations of configs/hard.toml."
     )
     parser.add_argument("--out", type=Path, default=HARD_JOB)
-    prepare(parser.parse_args().out)
+    prepare(parser.parse_args().out, Size())
 
 
 if __name__ == "__main__":

@@ -272,9 +272,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--looks", type=int, default=LOOKS, help="at who hangs, by each command")
-    parser.add_argument(
-        "--hangs-only", action="store_true", help="leave out what all commands say when all is well"
-    )
     options = parser.parse_args(arguments)
     if unknown := forgotten():
         print(f"error: nobody here asks {', '.join(unknown)}; say how in benchmarks/live_checks.py")
@@ -287,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config = Path(name) / "simulation.toml"
             config.write_text(SIMULATED)
         try:
-            found = watched(config, Path(name), overrides, options.looks, hangs_only=options.hangs_only)
+            found = watched(config, Path(name), overrides, options.looks)
         except KeyboardInterrupt:
             print("broken off; the run was drained", file=sys.stderr)
             return BROKEN_OFF
@@ -295,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def watched(
-    config: Path, folder: Path, overrides: Mapping[str, Any], looks: int, *, hangs_only: bool
+    config: Path, folder: Path, overrides: Mapping[str, Any], looks: int
 ) -> tuple[list[Asked], list[Timed], list[str]]:
     """The whole of it: every command, those that were timed, and what was not true of who hung."""
     with runs.training(config, folder / "run", overrides, verb="up") as run:
@@ -309,7 +306,7 @@ def watched(
             "more": str(1 + len([name for name in pids_of(truth) if name.startswith("env-")])),
         }
         asked = []
-        for one in () if hangs_only else ask_everything(truth, filling):
+        for one in ask_everything(truth, filling):
             asked.append(one)
             print(line(one), flush=True)
         calm = calm_costs(truth, looks)

@@ -55,7 +55,7 @@ def _form(arguments: str, needs: str = "") -> Form:
 
 
 FORMS = {
-    "ablation": _form("--seeds 1 --arms all --actions 40 --episodes 1 --environments 4 --out {out}"),
+    "ablation": _form("--quick --out {out}"),
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
     "adapter_run": Form(apart="python -m benchmarks.adapter_run"),
     "alarms": _form("--quick --out {out}/alarms.json"),

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Runs the quick tests that start no training run under the other versions of Python that pyproject.toml promises, each
-# in a virtual environment of its own: VERSIONS="3.12 3.13". A version that is not installed is named as not run.
+# Runs the quick tests and one training run under the other versions of Python that pyproject.toml promises, each in a
+# virtual environment of its own: VERSIONS="3.12 3.13". A version that is not installed is named as not run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 TESTS=(tests/unit tests/property tests/fault/test_elixir_conformance_processes.py
-    tests/fault/test_otp_conformance_processes.py)
+    tests/fault/test_otp_conformance_processes.py
+    tests/e2e/test_training_run.py::test_a_first_signal_drains_and_a_resumed_run_trains_nothing_twice)
+# What is computed with torch is the same under every version of Python: the training run shows that it works.
+LEFT_OUT=(--ignore=tests/unit/{benchmarks,exploration,grounding,imitation,inference,policy,training})
 read -ra VERSIONS <<<"${VERSIONS:-3.12 3.13}"
 NO_TESTS=5
 failed=0
@@ -30,7 +33,7 @@ for version in "${VERSIONS[@]}"; do
     # Python breaks.
     wait "${setups[$version]}" &&
         ".venv-$version/bin/python" -m pytest -n 2 --dist loadfile -q -o cache_dir=".pytest_cache/$version" \
-            -m "not slow" --hypothesis-profile quick "${TESTS[@]}" "$@"
+            -m "not slow" --hypothesis-profile quick "${LEFT_OUT[@]}" "${TESTS[@]}" "$@"
     is_passed $? "$*" || failed=1
 done
 exit "$failed"
