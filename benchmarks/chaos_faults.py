@@ -26,6 +26,8 @@ GAP_S = 3.0
 DISK_MIB = 512
 DISK_FULL, LOCKED = "disk full", "database locked"
 LASTS_S = {DISK_FULL: 15.0, LOCKED: 8.0}
+UNNOTICED_S = 60.0
+"""How much longer a disk or a lock is held at most, until an actor waits: a busy machine writes seldom."""
 
 # ---- the plan ----
 
@@ -89,6 +91,8 @@ class Fault:
     """Until the next incarnation took work."""
     served_after_s: float | None = None
     """Until it did some, where the board shows that."""
+    lasted_s: float = 0.0
+    """Of a disk or a lock: how long it was held."""
 
     @property
     def what(self) -> str:
@@ -106,6 +110,8 @@ class Injector:
         self._draw = random.Random(f"victims/{seed}")
         self._taken: tuple[Fault, Callable[[], None]] | None = None
         """Disk or database, and what gives it back; at most one at a time."""
+        self._ready: dict[int, int] = {}
+        """Actors that took work when it was taken: the incarnation of each row."""
         self._last_s = -GAP_S
         self.done: list[Fault] = []
 
@@ -117,7 +123,7 @@ class Injector:
     def tick(self, now_s: float) -> None:
         """What is due, `now_s` seconds after training began."""
         self.watch()
-        if self._taken is not None and now_s >= self._taken[0].at_s + LASTS_S[self._taken[0].kind]:
+        if self._taken is not None and self._is_over(self._taken[0], now_s):
             self.give_back()
         if now_s < self._last_s + GAP_S:
             return
@@ -135,12 +141,26 @@ class Injector:
                 return None
         return None
 
+    def _is_over(self, fault: Fault, now_s: float) -> bool:
+        """It was held long enough, and an actor waits for it; or nobody wants it."""
+        over_s = now_s - fault.at_s - LASTS_S[fault.kind]
+        return over_s >= UNNOTICED_S or (over_s >= 0.0 and self._does_somebody_wait())
+
+    def _does_somebody_wait(self) -> bool:
+        """Who waits for room or for the record lives on and takes no work."""
+        return any(
+            row.state is ActorState.RUNNING and not row.ready and self._ready.get(row.slot) == row.incarnation
+            for row in self._rows()
+        )
+
     def give_back(self) -> None:
         """Disk or database, now."""
         if self._taken is not None:
             fault, release = self._taken
             release()
-            fault.unix_s = time.time()
+            given_back_unix_s = time.time()
+            fault.lasted_s = given_back_unix_s - fault.unix_s
+            fault.unix_s = given_back_unix_s
             self._taken = None
 
     def _carry_out(self, planned: Planned, now_s: float) -> bool:
@@ -172,6 +192,7 @@ class Injector:
         if release is None:
             return False
         self._taken = fault, release
+        self._ready = {row.slot: row.incarnation for row in self._rows() if is_up(row)}
         self._note(fault)
         return True
 

@@ -109,7 +109,7 @@ def healings(
     commits: Sequence[float],
 ) -> list[Healing]:
     """Every fault with its recovery, in the order in which they were done."""
-    full = [fault.unix_s for fault in faults if fault.kind == DISK_FULL]
+    full = [fault for fault in faults if fault.kind == DISK_FULL]
     found = [
         (fault.unix_s, _healing_of_signal(fault, evidence, full, recovery_s(fault, episodes, commits)))
         for fault in faults
@@ -125,10 +125,10 @@ def healings(
 
 
 def _healing_of_signal(
-    fault: Fault, evidence: Evidence, full: Sequence[float], work_s: float | None
+    fault: Fault, evidence: Evidence, full: Sequence[Fault], work_s: float | None
 ) -> Healing:
     event, event_s = _pause(fault, evidence) if fault.kind in LASTS_S else _report(fault, evidence)
-    is_full = any(until - LASTS_S[DISK_FULL] - HANGS_S <= fault.unix_s <= until for until in full)
+    is_full = any(disk.unix_s - disk.lasted_s - HANGS_S <= fault.unix_s <= disk.unix_s for disk in full)
     if not event and is_full and fault.ready_after_s is not None:  # a report is lost on a full disk
         event, event_s = "the next incarnation", fault.ready_after_s
     prefix = next((prefix for prefix in SUPERVISORS if is_any(fault.victim, prefix)), "")
@@ -153,7 +153,7 @@ def _report(fault: Fault, evidence: Evidence) -> tuple[str, float | None]:
 
 def _pause(fault: Fault, evidence: Evidence) -> tuple[str, float | None]:
     """A pause that began while the disk was full or the record locked, and how long after it ended."""
-    began_unix_s = fault.unix_s - LASTS_S[fault.kind] - WRITTEN_EARLY_S
+    began_unix_s = fault.unix_s - fault.lasted_s - WRITTEN_EARLY_S
     for pause in evidence.pauses:
         if began_unix_s <= float(pause.data["began_unix_s"]) <= fault.unix_s + WRITTEN_EARLY_S:
             return f"{PAUSED} of {pause.subject}", max(0.0, pause.unix_s - fault.unix_s)

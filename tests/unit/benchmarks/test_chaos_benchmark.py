@@ -1,16 +1,30 @@
 """The pure parts of the run under faults: its plan, times to recovery, verdicts, arguments."""
 
+import math
 import re
 import signal
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import chaos, chaos_report
-from benchmarks.chaos_faults import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Fault, Planned, is_any, plan
+from actors.board import ActorState, Board
+from benchmarks import chaos, chaos_faults, chaos_report
+from benchmarks.chaos_faults import (
+    CENTRAL,
+    DISK_FULL,
+    LOCKED,
+    SIGNALS,
+    Fault,
+    Injector,
+    Planned,
+    is_any,
+    plan,
+)
 from benchmarks.chaos_report import Episode
 from benchmarks.chaos_witness import Evidence, healings, witness_lines
 from dart.config.sections import FaultsSettings
@@ -85,6 +99,29 @@ EPISODES = [
     Episode("env-001", began_unix_s=110, stored_unix_s=115),
 ]
 COMMITS = [80.0, 99.0, 120.0]
+
+
+@pytest.mark.parametrize(("waits_from_s", "held_s"), [(3.0, 15.0), (40.0, 40.0), (math.inf, 75.0)])
+def test_a_disk_stays_full_until_an_actor_waits_for_room_or_nobody_wants_any(
+    waits_from_s: float, held_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board.create(tmp_path / "board")
+    slot = board.claim("store", "root")
+    board.set_state(slot, ActorState.RUNNING, ready=True, incarnation=1)
+    given_back_s: list[float] = []
+    now_s = 0.0
+    monkeypatch.setattr(chaos_faults, "fill_disk", lambda _: lambda: given_back_s.append(now_s))
+    run: Any = SimpleNamespace(directory=tmp_path / "run", paths=SimpleNamespace(board=board.path))
+    injector = Injector(run, [Planned(0.0, DISK_FULL)], seed=0)
+
+    for now_s in map(float, range(100)):
+        if now_s >= waits_from_s:
+            board.set_state(slot, ActorState.RUNNING, ready=False)
+        injector.tick(now_s)
+
+    assert given_back_s == [held_s]
+    for opened in (board, injector._board):
+        opened.close()
 
 
 def fault(kind: str, victim: str, **known: Any) -> Fault:
@@ -259,8 +296,8 @@ STORE = fault("SIGKILL", "store", incarnation=4, ready_after_s=1.0)
             evidence(report("env-002", 2, 100.1)),
             "SIGKILL env-002: no work after it",
         ),
-        (fault(DISK_FULL, ""), evidence(pauses=(pause(95.0),)), ""),
-        (fault(DISK_FULL, ""), evidence(pauses=(pause(60.0),)), "disk full: no event"),
+        (fault(DISK_FULL, "", lasted_s=15.0), evidence(pauses=(pause(95.0),)), ""),
+        (fault(DISK_FULL, "", lasted_s=15.0), evidence(pauses=(pause(60.0),)), "disk full: no event"),
     ],
 )
 def test_a_fault_has_healed_when_the_run_noticed_it_and_worked_again(
@@ -281,7 +318,7 @@ def test_a_child_whose_pool_has_an_outage_has_no_report_of_its_own() -> None:
 @pytest.mark.parametrize(("given_back_s", "event"), [(108.0, "the next incarnation"), (300.0, "")])
 def test_a_report_that_a_full_disk_refused_is_not_missed(given_back_s: float, event: str) -> None:
     struck = fault("SIGKILL", "env-001", incarnation=2, ready_after_s=1.0)
-    full = Fault(kind=DISK_FULL, victim="", at_s=0.0, unix_s=given_back_s)
+    full = Fault(kind=DISK_FULL, victim="", at_s=0.0, unix_s=given_back_s, lasted_s=15.0)
     found = healings([struck, full], [], evidence(), EPISODES, COMMITS)
     assert next(one for one in found if one.what == "SIGKILL env-001").event == event
 
