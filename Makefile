@@ -36,11 +36,11 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
 	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
-test: setup ## all tests but those of the other test- targets; ARGS="-n 0 tests/unit" and others
+test: setup ## all tests but those of the other test- targets: ten minutes; ARGS="-n 0 tests/unit" and others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not desktop" $(ARGS)
 
-test-long: setup ## whole jobs of minutes: chaos, alignment, the demo, a grounding policy, one GPU's job
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long tests/e2e $(ARGS)
+test-long: setup ## whole runs and long series of kills: chaos, the daemon, alignment, the demo, one GPU's job
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long tests $(ARGS)
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)

@@ -20,10 +20,12 @@ from tests.record_places import ON_POSTGRESQL, Databases, Files, RecordPlaces
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LONGEST = (
-    *("test_chaos.py", "test_align.py", "test_training_run.py"),
+    *("test_chaos.py", "test_align.py", "test_training_run.py", "test_smoke_run.py"),
     *("test_ray_run.py", "test_run_from_elsewhere.py", "test_ray_agents.py"),
 )
 """The files that take minutes."""
+
+LONG = "long"
 
 _databases = itertools.count(1)
 
@@ -35,6 +37,16 @@ settings.load_profile("any machine")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "only_sqlite: about what PostgreSQL does not have; not run there")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m long`, a file without such tests is not imported: every worker imports all that are."""
+    is_without = (
+        config.option.markexpr == LONG
+        and collection_path.suffix == ".py"
+        and f"mark.{LONG}" not in collection_path.read_text()
+    )
+    return is_without or None
 
 
 @pytest.hookimpl(trylast=True)

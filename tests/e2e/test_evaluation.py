@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from dart.core.records import EvaluationPhase
 from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import written_config
@@ -54,6 +56,7 @@ def played(run_dir: Path) -> list[tuple[str, int]]:
     return []
 
 
+@pytest.mark.long
 def test_a_killed_evaluation_goes_on_and_plays_every_episode_once_without_a_trainer(tmp_path: Path) -> None:
     run_dir, config, episodes = tmp_path / "run", tmp_path / "eval.toml", 24
     config.write_text(SETTINGS)

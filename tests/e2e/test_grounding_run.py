@@ -37,6 +37,7 @@ def trained(run: Path, data: Path, *more: str) -> "subprocess.CompletedProcess[s
     return train("configs/grounding-rl.toml", run, settings, deadline_s=DEADLINE_S)
 
 
+@pytest.mark.long
 def test_a_run_learns_from_the_distance_of_clicks_and_is_measured_by_hits(tmp_path: Path) -> None:
     made(tmp_path / "pages" / "train", range(0, 70, 10))
     made(tmp_path / "pages" / "held-out", range(5, 35, 10))

@@ -100,6 +100,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_a_run_with_74_and_with_room_it_goes_on(disk: Path) -> None:
     run = disk / "run"
 

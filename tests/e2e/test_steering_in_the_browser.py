@@ -48,6 +48,7 @@ async def click(session: CdpSession, selector: str) -> None:
     await session.evaluate(f"document.querySelector({selector!r}).click()")
 
 
+@pytest.mark.long
 async def test_a_run_is_steered_from_its_page_by_who_knows_the_token(
     daemon: Daemon, page: tuple[CdpSession, list[str]]
 ) -> None:

@@ -114,6 +114,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
         run.process.wait()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_while_its_actors_are_killed_and_ends_with_sound_books(run: Run) -> None:
     # It must not be done before the last victim is back, however fast the machine: a signal ends it.
     run.start(str(SMOKE), "--set", "run.minutes=30", "--set", "training.updates=100000")
@@ -132,6 +133,7 @@ def test_a_run_goes_on_while_its_actors_are_killed_and_ends_with_sound_books(run
     run.assert_sound()
 
 
+@pytest.mark.long
 def test_a_first_signal_drains_and_a_resumed_run_trains_nothing_twice(run: Run) -> None:
     run.start(str(SMOKE), "--set", "run.minutes=4", "--set", "training.updates=4")
     run.wait_until(lambda: run.version() >= 1, "the first update")
@@ -156,6 +158,7 @@ def test_a_first_signal_drains_and_a_resumed_run_trains_nothing_twice(run: Run) 
     assert run.paths.curve.stat().st_size > 0
 
 
+@pytest.mark.long
 def test_no_process_outlives_a_killed_command_and_the_run_can_be_resumed(run: Run) -> None:
     run.start(
         str(SMOKE),
@@ -179,6 +182,7 @@ def test_no_process_outlives_a_killed_command_and_the_run_can_be_resumed(run: Ru
     run.assert_sound()
 
 
+@pytest.mark.long
 def test_a_root_that_hangs_ends_the_run_with_75_and_leaves_nothing(run: Run) -> None:
     run.start(str(SMOKE), "--set", "run.minutes=4", "--set", "evaluation.before=false")
     run.wait_until(lambda: run.is_up("root"), "the root up")

@@ -102,6 +102,7 @@ def curator(paths: RunPaths) -> tuple[int, bool]:
     return pid, is_up
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_equal_rewards_pause_the_run_until_it_is_resumed_and_outlive_the_curator(run: RunPaths) -> None:
     await_that("the alarm pauses the run", lambda: bool(events(run, WORK_HELD)))

@@ -48,6 +48,7 @@ def trains_on(daemon: Daemon, more: int) -> int:
     return newest(daemon)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_whenever_it_is_killed_each_version_of_the_record_is_whole_and_no_batch_is_trained_twice(
     daemon: Daemon,
@@ -77,6 +78,7 @@ def test_whenever_it_is_killed_each_version_of_the_record_is_whole_and_no_batch_
     assert versions == list(range(len(versions)))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_versions_are_written_while_updates_are_computed(daemon: Daemon) -> None:
     trains_on(daemon, 6)

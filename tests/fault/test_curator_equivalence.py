@@ -119,6 +119,7 @@ def decided(folder: Path, kills: Sequence[Moment]) -> dict[str, list[Any]]:
         return {name: connection.execute(sql).fetchall() for name, sql in DECIDED.items()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_curator_killed_at_every_named_moment_decides_as_one_that_was_not() -> None:

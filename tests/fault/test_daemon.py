@@ -42,6 +42,7 @@ def foreground(tmp_path: Path) -> Iterator[InTheForeground]:
     daemon.end()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_its_terminal_is_closed(
     foreground: InTheForeground,
@@ -106,6 +107,7 @@ class EndlessUpdates(Daemon):
         super().start()
 
 
+@pytest.mark.long
 def test_a_drain_stops_the_environments_beside_an_update_that_does_not_end(tmp_path: Path) -> None:
     daemon = EndlessUpdates(tmp_path, "supervision.trainer.shutdown_s = 15.0")
     try:
@@ -123,6 +125,7 @@ def test_a_drain_stops_the_environments_beside_an_update_that_does_not_end(tmp_p
         daemon.end()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_after_everything_was_killed_at_once_the_next_start_says_so_and_goes_on(daemon: Daemon) -> None:
     daemon.plays_on()
@@ -172,6 +175,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "signals", "code"), [("report", 1, 0), ("check", 2, 143)])
 def test_a_signal_while_a_run_is_checked_or_its_report_written_waits_for_that_and_a_second_does_not(

@@ -22,6 +22,7 @@ def run(tmp_path: Path) -> Iterator[Daemon]:
     run.end()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_damaged_run_goes_on_or_is_refused_and_loses_no_checkpoint(run: Daemon, tmp_path: Path) -> None:
     await_versions(run, 3)

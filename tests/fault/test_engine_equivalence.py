@@ -108,6 +108,7 @@ def answers(running: Running, requests: Sequence[GenerateRequest]) -> list[Gener
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_an_engine_killed_at_every_named_moment_answers_as_one_that_was_not(recorded: Path) -> None:

@@ -80,6 +80,7 @@ def check_whole(run_dir: Path) -> None:
     assert [step.actions for step in steps] == sorted(step.actions for step in steps)
 
 
+@pytest.mark.long
 def test_kills_of_explorers_and_of_the_owner_lose_no_screen_and_repeat_no_expansion(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with exploring(run_dir, TASK, "--actions", "60", "--explorers", "2") as process:
@@ -93,6 +94,7 @@ def test_kills_of_explorers_and_of_the_owner_lose_no_screen_and_repeat_no_expans
         assert reader.explored_steps(TASK, 0)[-1].actions >= 60
 
 
+@pytest.mark.long
 def test_an_exploration_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with exploring(run_dir, TASK, "--actions", "40", "--explorers", "1") as process:

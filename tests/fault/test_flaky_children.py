@@ -188,6 +188,7 @@ def test_a_spare_whose_start_takes_a_while_takes_over_as_well() -> None:
         assert system.row("a").restarts == 0
 
 
+@pytest.mark.long
 def test_a_supervisor_lists_more_children_than_one_message_holds() -> None:
     broken = tuple(ChildSpec(id=f"vm-{n}", actor="nowhere:Nobody", backoff=LONG) for n in range(160))
     with running(pool("crowd", worker("good"), *broken, max_restarts=1000)) as system:

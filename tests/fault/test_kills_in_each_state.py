@@ -323,6 +323,7 @@ PLAY_SETTINGS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_kill_in_each_state_of_an_episode_costs_what_the_docs_say_and_nothing_is_lost() -> None:
@@ -408,6 +409,7 @@ BROWSER_PLAY = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(900)
@@ -457,6 +459,7 @@ VERSION_SETTINGS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", VERSIONS)

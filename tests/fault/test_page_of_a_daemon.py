@@ -58,6 +58,7 @@ def asked(address: str, form: dict[str, str] | None = None, token: str = "") -> 
             return error.code, error.read().decode()
 
 
+@pytest.mark.long
 def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, taken: socket.socket) -> None:
     waiting = daemon.sidecar("web")
     assert not waiting.is_well
@@ -95,6 +96,7 @@ def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, t
     assert logs == []
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_the_tree_before_anybody_waits_for_the_page(daemon: Daemon) -> None:
     daemon.sidecar("web")
     page, root = psutil.Process(page_pid(daemon)), psutil.Process(daemon.row("root").pid)

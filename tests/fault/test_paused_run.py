@@ -115,6 +115,7 @@ def assert_sound(run: Run) -> None:
     assert json.loads(run.paths.report.read_text())["violations"] == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_waits_while_the_disk_is_full_and_goes_on_when_there_is_room(
     disk: Path, started: Callable[[Path], Run]
@@ -142,6 +143,7 @@ def is_paused(run: Run) -> bool:
     return not actors["store"]["ready"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_waits_while_somebody_else_locks_its_record(
     tmp_path: Path, started: Callable[[Path], Run]

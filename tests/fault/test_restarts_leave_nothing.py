@@ -11,6 +11,7 @@ RESTARTS = 1500
 PATIENCE_S = 240.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_restarts_leave_no_file_no_descriptor_no_memory_and_no_row(tmp_path: Path) -> None:

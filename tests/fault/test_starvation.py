@@ -97,6 +97,7 @@ def is_told(paths: RunPaths, **wanted: str) -> bool:
     return event is not None and wanted.items() <= event.data.items()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_stopped_engine_is_named_and_later_that_it_goes_on(run: RunPaths) -> None:
     board = Board(run.board)

@@ -77,6 +77,7 @@ def write_until_killed(record: RecordAddress, steps: Path, acknowledged: Path, a
     assert writer.returncode == -signal.SIGKILL
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_store_keeps_what_it_acknowledged_and_nothing_half_written(
     places: RecordPlaces, tmp_path: Path

@@ -17,6 +17,7 @@ from tests.fault.terminals import Terminal
 CTRL_C = b"\x03"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_training_is_drained_by_ctrl_c_and_a_terminal_that_is_closed_then_hurries_nobody(
     tmp_path: Path,

@@ -33,6 +33,7 @@ def written(daemon: Daemon) -> int:
     return int(json.loads(position.read_text())["versions"]["tensorboard"]) if position.exists() else 0
 
 
+@pytest.mark.long
 def test_the_last_updates_are_written_after_the_tree_was_killed(daemon: Daemon) -> None:
     daemon.wait_until(lambda: written(daemon) > 0, "a first update")
     os.kill(daemon.row("root").pid, signal.SIGSTOP)
@@ -45,6 +46,7 @@ def test_the_last_updates_are_written_after_the_tree_was_killed(daemon: Daemon) 
         assert written(daemon) == store.versions()[-1].version
 
 
+@pytest.mark.long
 def test_every_update_is_written_once_whatever_ends(daemon: Daemon) -> None:
     daemon.wait_until(lambda: written(daemon) > 0, "a first update")
     writer = json.loads((daemon.paths.root / "tracking.json").read_text())["pid"]

@@ -159,6 +159,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_trainer_killed_at_every_named_moment_ends_bitwise_equal_to_one_that_was_not(

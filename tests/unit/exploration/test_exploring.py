@@ -395,6 +395,7 @@ def test_exploration_goes_on_when_the_engine_refuses_every_request(make: Callabl
     assert len(system.refusals()) >= len(PAGES)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_prior_of_a_checkpoint_with_the_layout_of_qwen_is_what_it_samples_from_the_picture(
     make: Callable[..., System], tiny_qwen: Path, tmp_path: Path

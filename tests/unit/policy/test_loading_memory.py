@@ -72,6 +72,7 @@ def test_main_memory_never_holds_a_model_of_another_device(
     assert (max(samples) - samples[0] > size_bytes // 2) is is_held
 
 
+@pytest.mark.long
 def test_loading_prints_no_progress_bar(tiny_qwen: Path) -> None:
     program = "import sys, pathlib; from dart.policy.load import load; load(pathlib.Path(sys.argv[1]))"
     ended = subprocess.run(

@@ -32,7 +32,7 @@ from tests.pointing import ACTIONS, READING, asking, make_pointing, png
 from tests.sampled import recorded
 from tests.unit.training.conftest import trajectory_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 Maker = Callable[[str], Path]
 

@@ -94,6 +94,7 @@ def with_policy_of_type(model_type: str, folder: Path) -> Config:
     return load_config(None, [f"training.policy={folder}"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", ["gui_policy", "qwen2_5_vl"])
 def test_what_is_preloaded_may_be_forked_afterwards(model_type: str, tmp_path: Path) -> None:

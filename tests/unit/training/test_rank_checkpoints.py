@@ -24,7 +24,7 @@ from dart.training.learner import Learner, LearnerConfig
 from dart.training.rank_checkpoints import write_together
 from tests.unit.training.test_vlm_learner import held, weights
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 RANKS = 2
 

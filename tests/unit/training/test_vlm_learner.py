@@ -37,7 +37,7 @@ from dart.training.loss import TokenBatch, dart_loss
 from dart.training.rank_group import OPTIMIZER_FILE
 from tests.sampled import recorded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=5))
 
