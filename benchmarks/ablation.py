@@ -95,7 +95,7 @@ def main() -> int:
         actions=options.actions,
         episodes=options.episodes,
         environments=options.environments,
-        job=options.out / "hard-job" if options.quick else HARD_JOB,
+        job=options.out.absolute() / "hard-job" if options.quick else HARD_JOB,
     )
     options.out.mkdir(parents=True, exist_ok=True)
     missing = 0 if options.report else run_all(options, budget)

@@ -14,7 +14,6 @@ Exit code 1 when a benchmark failed.
 import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 
 from benchmarks.live_commands import await_training
 from benchmarks.runs import training
+from dart.environments.desktop.requirements import missing_for_desktops
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SMOKE = REPOSITORY / "configs" / "smoke.toml"
@@ -114,8 +114,8 @@ def left_out(form: Form) -> str:
     """Why a benchmark is not started here; empty when it is."""
     if form.run_by:
         return f"{form.run_by} runs it"
-    if form.needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
-        return "NOT RUN: no local desktops here; make desktop"
+    if form.needs == "desktop" and (lacking := missing_for_desktops()):
+        return f"NOT RUN: not installed (make desktop): {', '.join(lacking)}"
     if form.needs == "osworld-score" and not (REPOSITORY / ".venv-osworld-score").exists():
         return "NOT RUN: OSWorld's evaluators are not installed; make osworld-score"
     if form.apart:

@@ -36,3 +36,13 @@ def test_as_many_benchmarks_run_at_a_time_as_asked_for(
     outcomes = list(shortest.run_all(["mail", "soak", "blobs", "scrape"], tmp_path, jobs=2))
 
     assert {one.name for one in outcomes} == {"mail", "soak", "blobs", "scrape"}
+
+
+def test_where_a_package_of_desktops_is_missing_their_benchmark_is_named_as_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shortest, "missing_for_desktops", lambda: ["the Python package mss"])
+    words = shortest.left_out(shortest.FORMS["desktops"])
+    assert words == "NOT RUN: not installed (make desktop): the Python package mss"
+    monkeypatch.setattr(shortest, "missing_for_desktops", list)
+    assert shortest.left_out(shortest.FORMS["desktops"]) == ""
