@@ -36,7 +36,7 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
 	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
-test: setup ## all tests but those of the other test- targets: ten minutes; ARGS="-n 0 tests/unit" and others
+test: setup ## all tests but those of the other test- targets; ARGS="-n 0 tests/unit" and others
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not desktop" $(ARGS)
 
 test-long: setup ## whole runs and long series of kills: chaos, the daemon, alignment, the demo, one GPU's job
