@@ -4,8 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-TESTS=(tests/unit tests/property tests/fault/test_elixir_conformance_processes.py
-    tests/fault/test_otp_conformance_processes.py
+TESTS=(tests/unit tests/fault/test_otp_conformance_processes.py
     tests/e2e/test_training_run.py::test_a_first_signal_drains_and_a_resumed_run_trains_nothing_twice)
 # What is computed with torch is the same under every version of Python: the training run shows that it works.
 LEFT_OUT=(--ignore=tests/unit/{benchmarks,exploration,grounding,imitation,inference,policy,training})
@@ -29,8 +28,7 @@ done
 
 for version in "${VERSIONS[@]}"; do
     [ -n "${setups[$version]:-}" ] || continue
-    # The slow tests and the search for rare examples are in `make test`; the others show what another version of
-    # Python breaks.
+    # The slow tests and the search for rare examples are in `make test`; these show what another version breaks.
     wait "${setups[$version]}" &&
         ".venv-$version/bin/python" -m pytest -n 2 --dist loadfile -q -o cache_dir=".pytest_cache/$version" \
             -m "not slow" --hypothesis-profile quick "${LEFT_OUT[@]}" "${TESTS[@]}" "$@"
