@@ -100,7 +100,7 @@ FORMS = {
     "step_credit": _form("--quick --out {out}/step_credit"),
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --parts --width 320 --height 240 --out {out}/trainer.json"),
-    "trainer_compare": _form("--quick --arms vlm small --out {out}/trainer_compare.json"),
+    "trainer_compare": _form("--quick --arms small --out {out}/trainer_compare.json"),
     "turn_resume": _form("--quick --out {out}/turn_resume.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": Form(apart="make test-vllm-loop"),
