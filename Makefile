@@ -40,7 +40,7 @@ test: setup ## all tests but those of the other test- targets; ARGS="-n 0 tests/
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long and not desktop" $(ARGS)
 
 test-long: setup ## whole runs and long series of kills: chaos, the daemon, alignment, the demo, one GPU's job
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long tests $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m long tests $(ARGS)
 
 test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
 	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)
