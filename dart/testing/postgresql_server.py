@@ -63,7 +63,7 @@ class PostgresqlServer:
             "--locale=C",
             "--no-sync",
         )
-        self._run(*map(str, initdb))
+        self._run(*map(str, initdb), **_as_user())
         if port is not None:
             with (self._data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet trust\n")
@@ -148,9 +148,11 @@ class PostgresqlServer:
     def _program(self, name: str) -> str:
         return str(self._programs / name)
 
-    def _run(self, name: str, *words: str) -> None:
+    def _run(self, name: str, *words: str, **options: Any) -> None:
+        """Run a program of PostgreSQL; `options` are of `subprocess.run`. Only the server needs another user:
+        with one, Python copies the page tables of this process before it starts the program."""
         ended = subprocess.run(
-            (self._program(name), *words), check=False, capture_output=True, text=True, cwd="/", **_as_user()
+            (self._program(name), *words), check=False, capture_output=True, text=True, cwd="/", **options
         )
         if ended.returncode:
             raise RuntimeError(f"{name} ended with exit code {ended.returncode}: {ended.stderr.strip()}")
