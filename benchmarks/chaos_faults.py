@@ -27,7 +27,8 @@ DISK_MIB = 512
 DISK_FULL, LOCKED = "disk full", "database locked"
 LASTS_S = {DISK_FULL: 15.0, LOCKED: 8.0}
 UNNOTICED_S = 60.0
-"""How much longer a disk or a lock is held at most, until an actor waits: a busy machine writes seldom."""
+"""Longest extra time that the disk stays full or the record locked until an actor waits for it. On a busy
+machine a run may write nothing for longer than `LASTS_S`."""
 
 # ---- the plan ----
 
@@ -111,7 +112,7 @@ class Injector:
         self._taken: tuple[Fault, Callable[[], None]] | None = None
         """Disk or database, and what gives it back; at most one at a time."""
         self._ready: dict[int, int] = {}
-        """Actors that took work when it was taken: the incarnation of each row."""
+        """Row and incarnation of each actor that was ready when the disk was filled or the record locked."""
         self._last_s = -GAP_S
         self.done: list[Fault] = []
 
@@ -142,12 +143,13 @@ class Injector:
         return None
 
     def _is_over(self, fault: Fault, now_s: float) -> bool:
-        """It was held long enough, and an actor waits for it; or nobody wants it."""
+        """Whether to free the disk or the record: its time is up and an actor waits for it, or `UNNOTICED_S`
+        more have passed."""
         over_s = now_s - fault.at_s - LASTS_S[fault.kind]
-        return over_s >= UNNOTICED_S or (over_s >= 0.0 and self._does_somebody_wait())
+        return over_s >= UNNOTICED_S or (over_s >= 0.0 and self._does_an_actor_wait())
 
-    def _does_somebody_wait(self) -> bool:
-        """Who waits for room or for the record lives on and takes no work."""
+    def _does_an_actor_wait(self) -> bool:
+        """Whether an actor that was ready before the fault is not ready now, in the same incarnation."""
         return any(
             row.state is ActorState.RUNNING and not row.ready and self._ready.get(row.slot) == row.incarnation
             for row in self._rows()

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 TESTS=(tests/unit tests/fault/test_otp_conformance_processes.py
     tests/e2e/test_training_run.py::test_a_first_signal_drains_and_a_resumed_run_trains_nothing_twice)
-# What is computed with torch is the same under every version of Python: the training run shows that it works.
+# Tests that mostly compute with torch, and those of the benchmarks: the training run shows that torch works.
 LEFT_OUT=(--ignore=tests/unit/{benchmarks,exploration,grounding,imitation,inference,policy,training})
 read -ra VERSIONS <<<"${VERSIONS:-3.12 3.13}"
 NO_TESTS=5

@@ -26,6 +26,7 @@ LONGEST = (
 """The files that take minutes."""
 
 LONG = "long"
+"""The marker of the tests of `make test-long`."""
 
 _databases = itertools.count(1)
 
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m long`, a file without such tests is not imported: every worker imports all that are."""
+    """With `-m long`, leave out files without long tests: every worker imports each collected file."""
     is_without = (
         config.option.markexpr == LONG
         and collection_path.suffix == ".py"

@@ -9,10 +9,15 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def run_module(module: str, *words: str | Path, deadline_s: float) -> "subprocess.CompletedProcess[str]":
-    """Run `python -m module`. Raises TimeoutExpired after the deadline."""
+def train(
+    config: str | Path, run_dir: Path, settings: Iterable[str], *, deadline_s: float
+) -> "subprocess.CompletedProcess[str]":
+    """Run `dartrl train` with a configuration file, and `--set` for each of the settings.
+
+    Raises TimeoutExpired after the deadline."""
+    options = [word for setting in settings for word in ("--set", setting)]
     return subprocess.run(
-        [sys.executable, "-m", module, *words],
+        [sys.executable, "-m", "dart", "train", config, "--run-dir", run_dir, *options],
         cwd=REPOSITORY,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "120", "NO_COLOR": "1"},
         capture_output=True,
@@ -20,11 +25,3 @@ def run_module(module: str, *words: str | Path, deadline_s: float) -> "subproces
         timeout=deadline_s,
         check=False,
     )
-
-
-def train(
-    config: str | Path, run_dir: Path, settings: Iterable[str], *, deadline_s: float
-) -> "subprocess.CompletedProcess[str]":
-    """Run `dartrl train` with a configuration file, and `--set` for each of the settings."""
-    options = [word for setting in settings for word in ("--set", setting)]
-    return run_module("dart", "train", config, "--run-dir", run_dir, *options, deadline_s=deadline_s)

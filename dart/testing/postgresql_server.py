@@ -149,8 +149,11 @@ class PostgresqlServer:
         return str(self._programs / name)
 
     def _run(self, name: str, *words: str, **options: Any) -> None:
-        """Run a program of PostgreSQL; `options` are of `subprocess.run`. Only the server needs another user:
-        with one, Python copies the page tables of this process before it starts the program."""
+        """Run a program of PostgreSQL to its end, with `options` of `subprocess.run`.
+
+        Only the server's own programs get another user (`_as_user`), because Python then copies the page
+        tables of this process before it starts the program. psql may run as root.
+        """
         ended = subprocess.run(
             (self._program(name), *words), check=False, capture_output=True, text=True, cwd="/", **options
         )

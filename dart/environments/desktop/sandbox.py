@@ -148,8 +148,8 @@ def kill(process: asyncio.subprocess.Process) -> None:
 async def await_exit(process: asyncio.subprocess.Process, within_s: float = 5.0) -> None:
     """Wait until a sandbox has ended, and read its stdout to the end; after ``within_s``, close its pipes.
 
-    asyncio does not close a stdout that is not read to the end, and a loop that ends before a pipe is closed
-    leaves the pipe to the garbage collector, which complains about the loop."""
+    asyncio does not close a stdout that is not read to the end. If the event loop is closed while a pipe is
+    open, the garbage collector closes the pipe and prints "Event loop is closed"."""
     try:
         async with asyncio.timeout(within_s):
             await process.wait()

@@ -102,7 +102,7 @@ COMMITS = [80.0, 99.0, 120.0]
 
 
 @pytest.mark.parametrize(("waits_from_s", "held_s"), [(3.0, 15.0), (40.0, 40.0), (math.inf, 75.0)])
-def test_a_disk_stays_full_until_an_actor_waits_for_room_or_nobody_wants_any(
+def test_a_disk_stays_full_until_an_actor_waits_for_room_or_a_minute_more_has_passed(
     waits_from_s: float, held_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = Board.create(tmp_path / "board")

@@ -155,7 +155,8 @@ def test_a_loop_may_end_while_a_descendant_of_a_killed_sandbox_still_holds_its_p
             *(sys.executable, "-c", parent), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
-        pid = int(await process.stdout.readline())
+        async with asyncio.timeout(60.0):
+            pid = int(await process.stdout.readline())
         kill(process)
         await await_exit(process, within_s=0.2)
         return pid
