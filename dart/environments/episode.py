@@ -2,7 +2,7 @@
 
 An episode can be interrupted between two steps, or while a call of its environment takes too long. Its steps
 are then stored in the record. The environment that continues the episode first replays the recorded answers,
-and compares each screenshot with the recorded one.
+and compares each screenshot with the recorded one. Environments that cannot replay play it from its start.
 An episode whose environment failed is continued in the same way, if `environments.turn_resumes` allows it.
 While an answer takes longer than `environments.park_after_s`, the screen is parked: its clock stands still.
 """
@@ -66,8 +66,8 @@ class PlayedEpisode:
 
 
 class Interrupted(Exception):
-    """The episode was interrupted; ``steps`` holds the steps that are replayed when it continues: all so far,
-    or, if it was being judged, all but the last or none."""
+    """The episode was interrupted; ``steps`` holds the steps that are replayed when it continues: all so far;
+    all but the last if it was being judged; none if its environment cannot replay."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__(f"interrupted after {len(steps)} steps")
@@ -181,7 +181,7 @@ class Player:
                 try:
                     await self._step(progress)
                 except Interrupted as cancelled:
-                    raise Interrupted(progress.steps) from cancelled
+                    raise self._interrupted(progress.steps) from cancelled
                 except EnvironmentFault as fault:
                     limit = self._limits.turn_resumes
                     if not may_resume(fault, steps=len(progress.steps), resumed=resumed, limit=limit):
@@ -201,7 +201,7 @@ class Player:
     async def _begin(self, task: EpisodeTask) -> _Progress:
         """Reset the environment and replay the steps of a parked episode.
 
-        Raises Interrupted with these steps."""
+        Raises Interrupted with these steps, if the environment can replay."""
         try:
             observation, observe_ms = await self._reset(task)
             progress = _Progress(task, observation, observe_ms)
@@ -210,8 +210,15 @@ class Player:
                     raise Interrupted(())
                 await self._replay(progress, step)
         except Interrupted as interrupted:
-            raise Interrupted(task.parked) from interrupted
+            raise self._interrupted(task.parked) from interrupted
         return progress
+
+    def _interrupted(self, steps: Sequence[Step]) -> Interrupted:
+        """Return the exception of an interrupted episode that continues with these steps.
+
+        Without steps the episode is played from its start. Where a replay mostly fails there are none,
+        because a replay that fails spends an attempt."""
+        return Interrupted(steps if KINDS[self._limits.kind].can_replay else ())
 
     async def _resume(self, failed: _Progress, fault: EnvironmentFault) -> _Progress:
         """Reset the environment after a fault and replay the episode up to the step that failed.
@@ -249,7 +256,7 @@ class Player:
 
     async def _step(self, progress: _Progress) -> None:
         if self.stop_event.is_set:
-            raise Interrupted(progress.steps)
+            raise self._interrupted(progress.steps)
         given = progress.given = progress.given or await self._ask(progress)
         acted, act_ms = await _timed(self._act(given.generation.answer))
         progress.steps.append(_step(given, progress.observe_ms, act_ms, acted.box))
@@ -292,7 +299,7 @@ class Player:
                 await self.stop_event.wait_first(asked)
                 await self._actor.in_loop(self._environment.unpark(deadline_s=deadline_s))
         if not asked.is_done:
-            raise Interrupted(progress.steps)
+            raise self._interrupted(progress.steps)
         return asked.result()
 
     async def _act(self, answer: str) -> _Acted:
@@ -326,10 +333,8 @@ class Player:
         try:
             score = await self._timed_in_environment(evaluate)
         except Interrupted as cancelled:
-            # The last step is played again, because its replay would end the episode. Where a replay mostly
-            # fails there is none, because a replay that fails spends an attempt.
-            can_replay = KINDS[self._limits.kind].can_replay
-            raise Interrupted(progress.steps[:-1] if can_replay else ()) from cancelled
+            # The last step is played again, because its replay would end the episode.
+            raise self._interrupted(progress.steps[:-1]) from cancelled
         keep = self._environment.keep_judgement
         await await_room(self._actor, "a judgement", lambda: self._actor.in_loop(keep()))
         return reward_of(outcome, score, self._environment.is_infeasible(progress.task.task_id))

@@ -650,14 +650,37 @@ def test_told_to_stop_while_an_episode_is_judged_it_parks_all_steps_but_the_last
     assert trajectory.outcome is outcome
 
 
-def test_told_to_stop_while_an_episode_is_judged_that_cannot_be_replayed_it_gives_it_back_without_steps(
-    system: System, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("operation", "number"), [("step", 3), ("observe", 2), ("evaluate", 1)])
+def test_told_to_stop_in_an_episode_that_cannot_be_replayed_it_gives_it_back_without_steps(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str, number: int
 ) -> None:
     """A replay that fails would spend an attempt."""
     monkeypatch.setitem(KINDS, "simulated", replace(KINDS["simulated"], can_replay=False))
-    hang_at(monkeypatch, "evaluate", 1)
+    hang_at(monkeypatch, operation, number)
     lease = stopped_in_the_episode(system)
     assert system.reader.parked_steps(lease.rollout_id) == ()
+    assert system.reader.rollout(lease.rollout_id).attempt == 1
+
+
+def test_an_episode_that_cannot_be_replayed_is_played_from_its_start_in_the_same_attempt_after_a_stop(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "simulated", replace(KINDS["simulated"], can_replay=False))
+    lease = system.lease()
+    system.give(lease)
+    system.engine().delay_s = 2.0
+    system.start()
+    system.let(4.5)
+    system.stop()  # between two steps
+    answers = len(system.engine().asked)
+
+    reassigned = system.store.reassign_rollout(lease.rollout_id, ENV, 1e12)
+    assert isinstance(reassigned, RolloutLease)
+    assert (reassigned.parked_steps, reassigned.attempt) == (0, 1)
+    system.give(reassigned)
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert len(system.trajectory().steps) == NUM_STEPS == len(system.engine().asked) - answers
     assert system.reader.rollout(lease.rollout_id).attempt == 1
 
 
