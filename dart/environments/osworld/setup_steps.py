@@ -43,6 +43,9 @@ HISTORY_URL = (
 )
 """URL of an empty browser history, to which visits are added for tasks that need a history."""
 
+SQLITE_BEGINS = b"SQLite format 3\0"
+"""First bytes of each SQLite file."""
+
 HISTORY_PATH = "~/.config/google-chrome/Default/History"
 BEFORE_UNIX_S = 11_644_473_600
 """Seconds from the year 1601, where Chromium's time begins, to 1970, where unix time begins."""
@@ -126,7 +129,10 @@ def refuse_unsupported(steps: Sequence[SetupStep], task_id: str) -> None:
 
 
 async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS) -> None:
-    """Run the steps in order. Raises TaskUnsupported, before any step runs, when one is not supported."""
+    """Run the steps in order.
+
+    Raises TaskUnsupported before any step runs when one is not supported, and later for a step with wrong
+    parameters; also FileUnreachable and faults of the machine."""
     refuse_unsupported(steps, setting.task_id)
     for step in steps:
         try:
@@ -134,6 +140,9 @@ async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS
         except KeyError as missing:
             why = f"its step {step.type!r} has no parameter {missing.args[0]!r}"
             raise TaskUnsupported(setting.task_id, why) from missing
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:  # a fault is none of these
+            why = f"its step {step.type!r} has wrong parameters ({error}): {step.parameters!r:.300}"
+            raise TaskUnsupported(setting.task_id, why) from error
 
 
 @_step("download")
@@ -292,8 +301,15 @@ def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
 @_step("update_browse_history")
 async def _browsed(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
     """Replace the browser's history by the visits of the task."""
-    empty = await fetched(setting, HISTORY_URL, HISTORY, left_s)
-    filled = with_visits(empty, given["history"], time.time())
+    empty = await fetched(setting, HISTORY_URL, HISTORY, left_s, begins=SQLITE_BEGINS)
+    try:
+        filled = with_visits(empty, given["history"], time.time())
+    except sqlite3.Error as error:
+        why = (
+            f"no browser history can be made of its visits ({error}); correct them, or, if the file without "
+            f"visits is damaged, delete {HISTORY} and <uuid>_{HISTORY} in {setting.cache}"
+        )
+        raise TaskUnsupported(setting.task_id, why) from error
     await setting.guest.upload(HISTORY_PATH, filled, deadline_s=left_s())
 
 
@@ -302,6 +318,8 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
 
     visits   maps with ``url``, ``title`` and ``visit_time_from_now_in_seconds``, the age of the visit
     now_s    the unix time from which the ages count
+
+    Raises sqlite3.Error when the history is damaged or lacks tables, and for a visit without texts.
     """
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
         Path(file.name).write_bytes(history)
@@ -322,18 +340,21 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
         return Path(file.name).read_bytes()
 
 
-async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes:
+async def fetched(setting: Setting, url: str, name: str, left_s: LeftS, *, begins: bytes = b"") -> bytes:
     """Return a file of the task from its cache folder, or download it into the folder.
 
     In the folder the file is called ``name``, or ``<uuid of the URL>_<name>``: OSWorld's client and this
     function give this name to a download. When the file is not there, raises FileUnreachable if a download
     may succeed later, and TaskUnsupported if it cannot.
+
+    begins   the first bytes of a whole file. A file with others is not used and not kept: a network that
+             asks for a login serves a page in place of each file
     """
     known = setting.cached(name)
     kept = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
     for path in (kept, known):
-        if path.is_file():
-            return path.read_bytes()
+        if path.is_file() and (content := path.read_bytes()).startswith(begins):
+            return content
     try:
         content = await download(url, most_bytes=DOWNLOAD_MOST_BYTES, deadline_s=left_s())
     except DownloadFailed as error:
@@ -341,6 +362,9 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
             raise FileUnreachable(url, str(error), known) from error
         why = f"{url} cannot be downloaded ({error}), and {known} does not exist; put the file there"
         raise TaskUnsupported(setting.task_id, why) from error
+    if not content.startswith(begins):
+        why = f"what its server sent begins with {content[: len(begins)]!r} and not with {begins!r}"
+        raise FileUnreachable(url, why, known)
     _keep(kept, content)
     return content
 

@@ -25,6 +25,9 @@ COLUMNS = ("result", "expected", "options")
 INFEASIBLE = "infeasible"
 """Name of the evaluation function of a task that cannot be done."""
 
+FILE_KEYS: Mapping[Any, Sequence[str]] = {"cloud_file": ("path", "dest"), "cache_file": ("path",)}
+"""Keys under which a getter's parameters name files outside of the guest, by the getter's type."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
@@ -108,7 +111,7 @@ def names(config: Mapping[str, Any], key: str) -> list[str]:
     """Return the names under a key of a getter's parameters (see `OSWorldTask.looks`): several with
     ``multi``, else one."""
     given = config[key]
-    return list(given) if config.get("multi") and not isinstance(given, str) else [given]
+    return given if config.get("multi") and isinstance(given, list) else [given]
 
 
 @cache
@@ -147,7 +150,7 @@ def parse_task(task_id: str, data: Any, sha256: str = "") -> OSWorldTask:
         conjunction = evaluator.get("conj", "and")
         if conjunction not in ("and", "or"):
             raise ValueError(f"expected conj to be 'and' or 'or', got {conjunction!r}")
-        return OSWorldTask(
+        task = OSWorldTask(
             task_id=task_id,
             instruction=instruction,
             snapshot=str(raw.get("snapshot") or "init_state"),
@@ -157,6 +160,9 @@ def parse_task(task_id: str, data: Any, sha256: str = "") -> OSWorldTask:
             evaluator=evaluator,
             sha256=sha256,
         )
+        for look in task.looks():
+            _refuse_wrong_names(look)
+        return task
     except KeyError as missing:
         raise TaskUnsupported(task_id, f"its file has no {missing.args[0]!r}") from missing
     except (TypeError, ValueError, AttributeError) as error:
@@ -165,7 +171,22 @@ def parse_task(task_id: str, data: Any, sha256: str = "") -> OSWorldTask:
 
 def _steps(given: Any) -> Iterator[SetupStep]:
     for step in given or ():
-        yield SetupStep(str(step["type"]), dict(step.get("parameters") or {}))
+        parameters = dict(step.get("parameters") or {})
+        command = parameters.get("command", "")
+        if not isinstance(command, str | list):
+            raise TypeError(f"expected the command of a step to be a text or a list, got {command!r}")
+        yield SetupStep(str(step["type"]), parameters)
+
+
+def _refuse_wrong_names(look: Mapping[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError when a getter's parameters do not name its files."""
+    type_ = look.get("type")
+    columns = {key: names(look, key) for key in FILE_KEYS.get(type_, ())}
+    if not all(isinstance(name, str) for column in columns.values() for name in column):
+        raise TypeError(f"expected texts for {' and '.join(columns)} of a {type_}, got {look}")
+    if len(set(map(len, columns.values()))) > 1:
+        counts = " and ".join(f"{len(column)} for {key}" for key, column in columns.items())
+        raise ValueError(f"a {type_} names files: {counts}; give one for each")
 
 
 def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:

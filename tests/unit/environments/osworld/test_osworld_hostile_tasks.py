@@ -1,7 +1,11 @@
-"""A task's file gets at nothing of this computer: no path outside its folders, no address of its networks."""
+"""A task's file gets at nothing of this computer: no path outside its folders, no address of its networks.
+
+What is wrong in it, or in a file that it downloads, makes the task unsupported and ends no environment."""
 
 import asyncio
+import contextlib
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from dart.environments.osworld import downloads, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.setup_steps import Setting, take_steps
+from dart.environments.osworld.setup_steps import HISTORY, Setting, take_steps
 from dart.environments.osworld.tasks import SetupStep
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
@@ -369,3 +373,86 @@ async def test_a_name_that_does_not_exist_is_told_from_a_resolver_that_does_not_
     with pytest.raises(DownloadFailed, match=r"public\.test has no address") as failed:
         await download("http://public.test/a", most_bytes=9, deadline_s=5.0, transport=transport)
     assert failed.value.is_transient is is_transient
+
+
+# ---- steps that no guest can take, and files that are damaged ----
+
+
+@pytest.mark.parametrize(
+    ("type_", "parameters", "says"),
+    [
+        ("sleep", {"seconds": "soon"}, "'soon'"),
+        ("sleep", {"seconds": None}, "None"),
+        ("download", {"files": 5}, "not iterable"),
+        ("download", {"files": ["https://x.test/a"]}, "https://x.test/a"),
+        ("upload_file", {"files": [{"local_path": "present", "path": 5}]}, "'path': 5"),
+        ("upload_file", {"files": [{"local_path": "present", "path": "\udcff"}]}, "surrogates"),
+        ("execute", {"command": "true", "until": "ready"}, "'until': 'ready'"),
+        ("chrome_open_tabs", {"urls_to_open": [5]}, "5"),
+        ("update_browse_history", {"history": 5}, "not iterable"),
+        (
+            "update_browse_history",
+            {"history": [{"url": "a", "title": "a", "visit_time_from_now_in_seconds": 1e400}]},
+            "infinity",
+        ),
+    ],
+)
+async def test_a_step_with_wrong_parameters_makes_its_task_unsupported(
+    setting: Setting, desktop: FakeDesktop, type_: str, parameters: dict[str, Any], says: str
+) -> None:
+    desktop.tabs = []
+    (setting.cache / "present").write_text("x")
+    (setting.cache / HISTORY).write_bytes(empty_history())
+    with pytest.raises(TaskUnsupported, match=f"(?s)its step '{type_}' has wrong parameters.*{says}"):
+        await take(setting, type_, **parameters)
+
+
+VISITS = [{"url": "https://x.test/", "title": "X", "visit_time_from_now_in_seconds": 60}]
+
+
+def empty_history() -> bytes:
+    """The tables of Chromium's history to which visits are added."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(
+            "CREATE TABLE urls"
+            " (id INTEGER PRIMARY KEY, url, title, visit_count, typed_count, last_visit_time, hidden)"
+        )
+        connection.execute(
+            "CREATE TABLE visits (url, visit_time, from_visit, transition, segment_id, visit_duration)"
+        )
+        return connection.serialize()
+
+
+async def test_a_page_that_is_served_in_place_of_the_history_is_not_kept(
+    setting: Setting, desktop: FakeDesktop, served_by: Callable[[Handler], None]
+) -> None:
+    served_by(lambda _: answered(b"<html>Log in to this network</html>"))
+    with pytest.raises(FileUnreachable, match="begins with b'<html>Log in to ' and not with b'SQLite"):
+        await take(setting, "update_browse_history", history=VISITS)
+    assert not list(setting.cache.iterdir())
+
+    served_by(lambda _: answered(empty_history()))
+    await take(setting, "update_browse_history", history=VISITS)
+    served_by(_raises(httpx2.ConnectError("away")))
+    await take(setting, "update_browse_history", history=VISITS)  # from the cache
+    with contextlib.closing(sqlite3.connect(desktop.home / ".config/google-chrome/Default/History")) as found:
+        assert found.execute("SELECT url, title FROM urls").fetchall() == [("https://x.test/", "X")]
+
+
+async def test_a_damaged_history_that_the_cache_already_has_is_downloaded_again(
+    setting: Setting, served_by: Callable[[Handler], None]
+) -> None:
+    served_by(lambda _: answered(empty_history()))
+    await take(setting, "update_browse_history", history=VISITS)
+    (kept,) = setting.cache.iterdir()
+    kept.write_bytes(b"<html>Log in to this network</html>")
+    await take(setting, "update_browse_history", history=VISITS)
+    assert kept.read_bytes() == empty_history()
+
+
+async def test_a_history_that_is_damaged_inside_makes_its_task_unsupported(setting: Setting) -> None:
+    (setting.cache / HISTORY).write_bytes(b"SQLite format 3\0" + b"x" * 1000)
+    with pytest.raises(
+        TaskUnsupported, match=f"damaged, delete {HISTORY} and .*_{HISTORY} in {setting.cache}"
+    ):
+        await take(setting, "update_browse_history", history=VISITS)

@@ -90,6 +90,37 @@ def test_a_task_without_setup_has_none() -> None:
         (with_evaluator(func="a", conj="xor"), "conj to be 'and' or 'or'"),
         (with_evaluator(func="a", result="text"), "expected a JSON object"),
         (PLAIN | {"config": [{"parameters": {}}]}, "has no 'type'"),
+        (
+            PLAIN | {"config": [{"type": "launch", "parameters": {"command": 5}}]},
+            "expected the command of a step to be a text or a list, got 5",
+        ),
+        (
+            with_evaluator(func="a", result={"type": "cloud_file", "path": "https://x.test/a"}),
+            "has no 'dest'",
+        ),
+        (with_evaluator(func="a", expected={"type": "cache_file"}), "has no 'path'"),
+        (
+            with_evaluator(
+                func="a", result={"type": "cloud_file", "path": ["https://x.test/a"], "dest": "a"}
+            ),
+            r"expected texts for path and dest of a cloud_file, got \{.*'path': \['https://x.test/a'\]",
+        ),
+        (
+            with_evaluator(func="a", result={"type": "cloud_file", "multi": True, "path": 5, "dest": ["a"]}),
+            "expected texts for path and dest of a cloud_file",
+        ),
+        (
+            with_evaluator(
+                func="a",
+                result={
+                    "type": "cloud_file",
+                    "multi": True,
+                    "path": ["https://x.test/a"],
+                    "dest": ["a", "b"],
+                },
+            ),
+            "a cloud_file names files: 1 for path and 2 for dest; give one for each",
+        ),
         ([], "its file is wrong"),
     ],
 )
