@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import structlog
+
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import CallFailed, FileUnreachable, MachineNotReady, TaskUnsupported
 from dart.environments.osworld.addresses_of_pages import as_query, same_page
@@ -22,6 +24,8 @@ from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.tasks import SetupStep
+from dart.store.blobs import write_whole
+from dart.store.errors import StoreUnavailable
 
 UNTIL_EVERY_S = 0.3
 
@@ -370,8 +374,11 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS, *, begin
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Write a file atomically: other environments that play the task find the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)
+    """Write a file into the cache: other environments that play the task find the whole file or none.
+
+    A disk that refuses costs the episode nothing: the next one downloads the file again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except (OSError, StoreUnavailable) as error:
+        structlog.get_logger().warning("download_not_kept", path=str(path), reason=str(error))

@@ -4,6 +4,7 @@ What is wrong in it, or in a file that it downloads, makes the task unsupported 
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from structlog.testing import capture_logs
 
 from dart.config.machine_address import MachineAddress
 from dart.environments.faults import FileUnreachable, TaskUnsupported
@@ -292,6 +294,20 @@ async def test_what_a_task_downloads_is_kept_and_what_it_may_not_says_where_to_p
     assert [path.name.partition("_")[2] for path in setting.cache.iterdir()] == ["a.txt"]
     with pytest.raises(TaskUnsupported, match=r"public network\), and .*cache/y/b.txt does not exist"):
         await take(setting, "download", files=[{"url": "http://inner/b", "path": "/home/user/b.txt"}])
+
+
+async def test_a_download_that_the_disk_of_the_cache_refuses_is_used_and_leaves_nothing_there(
+    setting: Setting, desktop: FakeDesktop, served: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", is_full)
+    with capture_logs() as logs:
+        await take(setting, "download", files=[{"url": "https://x.test/a", "path": "/home/user/a.txt"}])
+    assert (desktop.home / "a.txt").read_text() == "content"
+    assert list(setting.cache.iterdir()) == []
+    assert [line["event"] for line in logs] == ["download_not_kept"]
 
 
 # ---- whom a failed download blames ----
