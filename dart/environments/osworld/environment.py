@@ -125,8 +125,8 @@ class OSWorldEnvironment(Breakable):
         self._episode: _Episode | None = None
         self._judged: Judged | None = None
         """The last judgement, until `keep_judgement` has written it."""
-        self._clean: GuestState | None = None
-        """State of a clean machine, for comparison at each reset; None before the first reset.
+        self._clean: dict[str, GuestState] = {}
+        """State of a clean machine, for comparison at each reset, by `_snapshot_of` a task.
 
         It is first the state of the first machine. With ``renew = "recreate"`` it is replaced when two new
         machines in a row have the same state; with ``"keep"``, at each reset."""
@@ -147,7 +147,7 @@ class OSWorldEnvironment(Breakable):
             await self.screen_io.on_start()
             await self._await_ready(guest, left_s, retries=False)
             before = await read_guest_state(guest, deadline_s=left_s())
-            self._refuse_dirty(guest, before)
+            self._refuse_dirty(guest, before, task)
             await self._set_up(task, setting, left_s)
             opens = any(map(_opens_window, task.setup))
             await self._await_ready(guest, left_s, before=before if opens else None)
@@ -257,13 +257,18 @@ class OSWorldEnvironment(Breakable):
         if renew == "revert":
             await self._provider.revert(task.snapshot, deadline_s=left_s())
         await self._await_ready(guest, left_s)
-        state = await self._stable_state(guest, left_s)
+        snapshot = self._snapshot_of(task)
+        state = await self._stable_state(guest, left_s, self._clean.get(snapshot))
         agrees = self._last is not None and not state.differences(self._last)
-        if self._clean is None or renew == "keep" or (renew == "recreate" and agrees):
-            self._clean = state
+        if snapshot not in self._clean or renew == "keep" or (renew == "recreate" and agrees):
+            self._clean[snapshot] = state
         self._last = state
-        self._refuse_dirty(guest, state)
+        self._refuse_dirty(guest, state, task)
         return guest
+
+    def _snapshot_of(self, task: OSWorldTask) -> str:
+        """Return the snapshot that the machine of a task is reverted to; empty when nothing is reverted."""
+        return task.snapshot if self._settings.renew == "revert" else ""
 
     async def _set_up(self, task: OSWorldTask, setting: Setting, left_s: LeftS) -> None:
         """Run the setup steps of a task. After a step that starts a program, wait for its window.
@@ -313,24 +318,25 @@ class OSWorldEnvironment(Breakable):
                     raise
             await asyncio.sleep(ASK_EVERY_S)
 
-    async def _stable_state(self, guest: Guest, left_s: LeftS) -> GuestState:
+    async def _stable_state(self, guest: Guest, left_s: LeftS, clean: GuestState | None) -> GuestState:
         """Read the state of a machine again until its windows are stable and it equals a clean machine.
 
         A desktop session opens some windows late. After `STABILITY_CHECKS` pauses the last state is returned
         as it is.
+
+        clean   the state of a clean machine; None if it is not known yet
         """
         state = await read_guest_state(guest, deadline_s=left_s())
         for _ in range(STABILITY_CHECKS):
             await asyncio.sleep(min(self._settings.pause_s, left_s()))
             before, state = state, await read_guest_state(guest, deadline_s=left_s())
-            is_clean = self._clean is None or not state.differences(self._clean)
+            is_clean = clean is None or not state.differences(clean)
             if is_clean and state.titles == before.titles:
                 break
         return state
 
-    def _refuse_dirty(self, guest: Guest, state: GuestState) -> None:
-        assert self._clean is not None
-        if differences := state.differences(self._clean):
+    def _refuse_dirty(self, guest: Guest, state: GuestState, task: OSWorldTask) -> None:
+        if differences := state.differences(self._clean[self._snapshot_of(task)]):
             raise DirtyStart(guest.name, differences)
 
     def _setting(self, task: OSWorldTask, guest: Guest) -> Setting:

@@ -570,6 +570,32 @@ async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
     await environment.close()
 
 
+async def test_a_machine_is_compared_with_the_first_one_of_its_snapshot(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    """`os/rename` names the snapshot `os`; `os/report` names none, so that it has `init_state`."""
+    environment = make(renew="revert")
+
+    async def revert(snapshot: str, *, deadline_s: float) -> None:
+        await FakeProvider.revert(provider, snapshot, deadline_s=deadline_s)
+        if snapshot == "os":
+            (provider.desktop.home / "of the snapshot.txt").write_text("x")
+            provider.desktop.add_window("Terminal of the snapshot")
+
+    provider.revert = revert  # type: ignore[method-assign]
+    for task in ("os/report", "os/rename", "os/report", "os/rename"):
+        await reset(environment, task)
+    assert provider.reverted == ["init_state", "os", "init_state", "os"]
+
+    async def reverts_to_the_other(snapshot: str, *, deadline_s: float) -> None:
+        await revert("os", deadline_s=deadline_s)
+
+    provider.revert = reverts_to_the_other  # type: ignore[method-assign]
+    with pytest.raises(DirtyStart, match="of the snapshot"):
+        await reset(environment, "os/report")
+    await environment.close()
+
+
 async def test_a_revert_that_left_something_behind_is_found(
     make: Callable[..., OSWorldEnvironment], provider: FakeProvider
 ) -> None:
