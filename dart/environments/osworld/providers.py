@@ -24,6 +24,7 @@ from dart.config.machine_address import (
     parse_address,
 )
 from dart.config.sections import OSWorldDockerSettings, OSWorldSettings
+from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.desktop.openbox import openbox_rc
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox import await_exit, kill, start_sandbox
@@ -127,9 +128,10 @@ class DockerProvider(Provider):
         self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
 
     async def acquire(self, *, deadline_s: float) -> MachineLease:
-        await self._remove_all(deadline_s)
-        container = (await self._docker(*self.run_arguments(), deadline_s=deadline_s)).strip()
-        ports = await self._ports(container, deadline_s)
+        left_s = counting_down(deadline_s)
+        await self._remove_all(left_s)
+        container = (await self._docker(*self.run_arguments(), deadline_s=left_s())).strip()
+        ports = await self._ports(container, left_s())
         address = MachineAddress(
             host="127.0.0.1",
             server=ports[SERVER_PORT],
@@ -140,7 +142,7 @@ class DockerProvider(Provider):
 
     async def release(self) -> None:
         with contextlib.suppress(InfrastructureFault):  # a container that stays is removed at the next start
-            await self._remove_all(REMOVE_DEADLINE_S)
+            await self._remove_all(counting_down(REMOVE_DEADLINE_S))
 
     def run_arguments(self) -> list[str]:
         """Return the arguments of docker's command line that start a container, from ``run`` on."""
@@ -176,13 +178,13 @@ class DockerProvider(Provider):
                 raise CallFailed(self._settings.program, "port", why)
         return ports
 
-    async def _remove_all(self, deadline_s: float) -> None:
+    async def _remove_all(self, left_s: LeftS) -> None:
         """Remove every container of this environment, including those of an earlier process."""
         said = await self._docker(
-            "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=deadline_s
+            "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=left_s()
         )
         if said.split():
-            await self._docker("rm", "--force", "--volumes", *said.split(), deadline_s=deadline_s)
+            await self._docker("rm", "--force", "--volumes", *said.split(), deadline_s=left_s())
 
     async def _docker(self, *arguments: str, deadline_s: float) -> str:
         return await run([self._settings.program, *arguments], arguments[0], deadline_s=deadline_s)

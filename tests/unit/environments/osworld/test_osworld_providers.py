@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -16,6 +17,7 @@ import pytest
 
 from dart.config.machine_address import MachineAddress, parse_address
 from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings
+from dart.environments import deadlines
 from dart.environments.faults import (
     CallFailed,
     MachineDied,
@@ -23,8 +25,9 @@ from dart.environments.faults import (
     NoMachineFree,
     ProviderRefused,
 )
+from dart.environments.osworld import providers
 from dart.environments.osworld.pool import PoolProvider
-from dart.environments.osworld.providers import AddressList, DockerProvider, run
+from dart.environments.osworld.providers import REMOVE_DEADLINE_S, AddressList, DockerProvider, run
 
 # ---- addresses ----
 
@@ -179,6 +182,29 @@ async def test_a_container_that_is_given_back_is_removed(
     await provider.acquire(deadline_s=20.0)
     await provider.release()
     assert docker()["running"] == []
+
+
+async def test_all_calls_of_docker_share_the_deadline_of_a_start_or_a_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    given: list[tuple[str, float]] = []
+    says = {"ps": "left", "run": "new", "port": "5000/tcp -> 127.0.0.1:1\n9222/tcp -> 127.0.0.1:2"}
+
+    async def takes_a_second(command: list[str], what: str, *, deadline_s: float) -> str:
+        nonlocal now_s
+        given.append((what, deadline_s))
+        now_s += 1.0
+        return says.get(what, "")
+
+    monkeypatch.setattr(providers, "run", takes_a_second)
+    monkeypatch.setattr(deadlines, "time", SimpleNamespace(monotonic=lambda: now_s))
+    provider = provider_of(tmp_path)
+    await provider.acquire(deadline_s=10.0)
+    assert given == [("ps", 10.0), ("rm", 9.0), ("run", 8.0), ("port", 7.0)]
+    given.clear()
+    await provider.release()
+    assert given == [("ps", REMOVE_DEADLINE_S), ("rm", REMOVE_DEADLINE_S - 1.0)]
 
 
 async def test_without_docker_there_is_a_fault_and_no_machine(tmp_path: Path) -> None:
