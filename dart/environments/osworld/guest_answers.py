@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from dart.core.utf8 import is_utf8
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import CallFailed, EvaluatorFailed
 from dart.environments.osworld.guest import AnswerTooLarge, Command
@@ -46,6 +47,14 @@ class Reading:
     question: str
     arguments: Mapping[str, Any]
     answer: Any
+
+
+def _refuse_surrogates(arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError for a text that no request can carry to a guest, such as a path."""
+    for name, value in arguments.items():
+        texts = value if isinstance(value, list) else [value]
+        if not all(is_utf8(text) for text in texts if isinstance(text, str)):
+            raise ValueError(f"expected {name} to be text that UTF-8 can encode, got {value!r}")
 
 
 class Answers(Protocol):
@@ -96,6 +105,7 @@ class GuestAnswers:
             if arguments.keys() != types.keys():
                 raise TypeError(f"its arguments are {sorted(arguments)}")
             checked = {name: msgspec.convert(arguments[name], kind) for name, kind in types.items()}
+            _refuse_surrogates(checked)
         except (AttributeError, TypeError, ValueError) as error:
             why = f"its evaluator sent an unknown question or wrong arguments ({question!r}): {error}"
             raise EvaluatorFailed(self._setting.task_id, why) from error

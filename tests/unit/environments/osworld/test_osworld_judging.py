@@ -22,6 +22,7 @@ from dart.environments.faults import (
 )
 from dart.environments.osworld import scoring_process, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed
+from dart.environments.osworld.guest_answers import GuestAnswers
 from dart.environments.osworld.judgements import (
     Judged,
     JudgementLog,
@@ -187,6 +188,25 @@ async def test_files_come_from_the_cache_or_a_step_and_nothing_else_is_fetched(
     setting.scratch.mkdir()
     setting.made("said.txt").write_text("gold")
     assert await score("compare_text_file", NOTES, {"type": "cache_file", "path": "said.txt"}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments"),
+    [
+        ("file", {"path": "/home/user/\udcff"}),
+        ("window_size", {"window_class": "\udcff"}),
+        ("execute", {"command": "cat \udcff", "shell": True}),
+        ("launch", {"command": ["cat", "\udcff"], "shell": False}),
+        ("fetch", {"url": "https://x.test/\udcff"}),
+    ],
+)
+async def test_a_question_that_cannot_be_sent_to_the_guest_is_the_evaluators_failure(
+    setting: Setting, desktop: FakeDesktop, question: str, arguments: dict[str, Any]
+) -> None:
+    answers = GuestAnswers(task("is_there", NOTES), setting, counting_down(DEADLINE_S))
+    with pytest.raises(EvaluatorFailed, match=r"to be text that UTF-8 can encode, got .*\\udcff"):
+        await answers.answer(question, arguments)
+    assert desktop.requests == []
 
 
 @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x"])
