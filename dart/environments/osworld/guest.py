@@ -258,6 +258,10 @@ class Guest:
             except httpx2.TransportError as error:
                 why = f"the connection broke ({type(error).__name__}: {error})"
                 raise MachineDied(self.name, path, why) from error
+            except httpx2.InvalidURL as error:
+                raise CallFailed(
+                    self.name, path[:QUOTED_CHARACTERS], f"its URL is not valid: {error}"
+                ) from error
             except BodyTooLarge as error:
                 raise AnswerTooLarge(self.name, path, str(error)) from error
             except BodyRefused as error:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import msgspec
 
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
@@ -35,6 +36,14 @@ LEAKED_AFTER_MINUTES = 2
 An environment writes its file within a second after the machine has started."""
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
+
+
+class _Listed(msgspec.Struct):
+    """What the server says of one machine."""
+
+    emulator_id: str
+    duration_minutes: float = 0.0
+    """Age of the machine."""
 
 
 class PoolProvider(Provider):
@@ -121,17 +130,17 @@ class PoolProvider(Provider):
                 self._write_ledger(left)
 
     async def _stop_leaked(self) -> None:
-        """Stop leaked machines of the run's own token; with a shared token, do nothing."""
+        """Stop leaked machines of the run's own token; with a shared token, do nothing.
+
+        They are stopped together, like those of `_stop_own`."""
         if not self._settings.own_token:
             return
         response = await self._quietly("GET", f"/emulators?token={self._token}")
         if response is None or response.status_code != 200:
             return
         held = {emulator for path in self._ledger.glob("*.json") for emulator in _held(path)}
-        for one in response.json():
-            is_old = int(one.get("duration_minutes", 0)) >= LEAKED_AFTER_MINUTES
-            if is_old and one["emulator_id"] not in held:
-                await self._stop(one["emulator_id"])
+        old = [one.emulator_id for one in _listed(response) if one.duration_minutes >= LEAKED_AFTER_MINUTES]
+        await asyncio.gather(*(self._stop(emulator) for emulator in old if emulator not in held))
 
     async def _stop(self, emulator: str) -> bool:
         """Stop a machine. Returns whether the server confirms that it is gone."""
@@ -176,6 +185,21 @@ def _held(path: Path) -> list[str]:
         return [str(emulator) for emulator in ids]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def _listed(response: httpx2.Response) -> list[_Listed]:
+    """Return the machines of a response that lists a token's machines.
+
+    An entry that does not follow the protocol is left out: a machine without an id cannot be stopped."""
+    machines: list[_Listed] = []
+    try:
+        entries = response.json()
+    except (ValueError, RecursionError):
+        return machines
+    for entry in entries if isinstance(entries, list) else ():
+        with contextlib.suppress(msgspec.ValidationError):
+            machines.append(msgspec.convert(entry, _Listed, strict=False))
+    return machines
 
 
 def _message(response: httpx2.Response) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 
@@ -271,7 +272,8 @@ async def _close_tabs(setting: Setting, given: Mapping[str, Any], left_s: LeftS)
 
 
 async def _close_tab(setting: Setting, tab: Mapping[str, Any], left_s: LeftS) -> None:
-    await setting.guest.chromium("GET", f"/json/close/{tab['id']}", deadline_s=left_s())
+    id_ = quote(tab["id"], safe="", errors="replace")  # the guest says it, so it may be any text
+    await setting.guest.chromium("GET", f"/json/close/{id_}", deadline_s=left_s())
 
 
 async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any]]:

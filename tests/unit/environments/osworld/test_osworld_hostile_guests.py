@@ -88,6 +88,13 @@ async def test_the_text_of_an_answer_is_in_one_encoding_whatever_it_says() -> No
         await guest.terminal(deadline_s=5.0)
 
 
+@pytest.mark.parametrize("path", ["/json/close/a\nb", "/" + "x" * 100_000])
+async def test_a_path_that_no_url_can_have_is_a_failed_call(path: str) -> None:
+    guest = guest_that_answers(lambda: streamed(b"{}"))
+    with pytest.raises(CallFailed, match=r"(?s)vm failed at /.{1,400}: its URL is not valid"):
+        await guest.chromium("GET", path, deadline_s=5.0)
+
+
 @pytest.mark.parametrize(
     "content",
     [

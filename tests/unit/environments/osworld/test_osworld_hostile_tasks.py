@@ -310,6 +310,15 @@ async def test_a_download_that_the_disk_of_the_cache_refuses_is_used_and_leaves_
     assert [line["event"] for line in logs] == ["download_not_kept"]
 
 
+async def test_a_tab_is_closed_whatever_its_id_is(setting: Setting, desktop: FakeDesktop) -> None:
+    desktop.tabs = [
+        {"id": id_, "type": "page", "title": "X", "url": url}
+        for id_, url in (("a\nb?c", "https://x.test/"), ("d", "https://y.test/"))
+    ]
+    await take(setting, "chrome_close_tabs", urls_to_close=["https://x.test/"])
+    assert [tab["id"] for tab in desktop.tabs] == ["d"]
+
+
 # ---- whom a failed download blames ----
 
 Handler = Callable[[httpx2.Request], Any]

@@ -373,6 +373,60 @@ async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own
     assert held in pool.running
 
 
+async def test_leaked_machines_are_stopped_together(tmp_path: Path) -> None:
+    pool, are_asked = FakePool(limit=1), asyncio.Event()
+    pool.running = {"a": 5, "b": 5, "c": 5}
+    asked: list[str] = []
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/stop_emulator":
+            asked.append(json.loads(request.content)["emulator_id"])
+            if len(asked) == 3:
+                are_asked.set()
+            await are_asked.wait()
+        return pool(request)
+
+    async with asyncio.timeout(5.0):
+        await pool_provider(pool, tmp_path, serve=serve, own_token=True).acquire(deadline_s=30.0)
+    assert asked == ["a", "b", "c"]
+    assert len(pool.running) == 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "stopped"),
+    [
+        ({"data": []}, []),
+        ("[" * 100_000, []),
+        (
+            [
+                5,
+                {"duration_minutes": 9},
+                {"emulator_id": "young", "duration_minutes": 1},
+                {"emulator_id": "ageless", "duration_minutes": "old"},
+                {"emulator_id": "leaked", "duration_minutes": 2.5},
+                {"emulator_id": "leaked too", "duration_minutes": "9"},
+            ],
+            ["leaked", "leaked too"],
+        ),
+    ],
+)
+async def test_a_list_of_machines_that_does_not_follow_the_protocol_ends_no_start(
+    tmp_path: Path, listed: Any, stopped: list[str]
+) -> None:
+    pool, asked = FakePool(limit=0), list[str]()
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/stop_emulator":
+            asked.append(json.loads(request.content)["emulator_id"])
+        if request.url.path != "/emulators":
+            return pool(request)
+        pool.limit = 1
+        return httpx2.Response(200, content=listed if isinstance(listed, str) else json.dumps(listed))
+
+    await pool_provider(pool, tmp_path, serve=serve, own_token=True).acquire(deadline_s=30.0)
+    assert asked == stopped
+
+
 async def test_with_a_shared_token_nobodys_machine_is_touched(tmp_path: Path) -> None:
     pool = FakePool(limit=1)
     pool.running["of somebody else"] = 500
