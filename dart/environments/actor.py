@@ -119,9 +119,10 @@ class EnvironmentActor(Actor):
     async def on_probe(self) -> bool:
         """Return whether the environment can take a screenshot.
 
-        True also when there may be nothing to capture: before the end of the first episode and after a fault.
+        True also when there may be nothing to capture: before the end of the first episode, after a fault and
+        during a reset, which may replace the machine and has a deadline of its own.
         """
-        if not self._has_screen:
+        if not self._has_screen or self._player.is_resetting:
             return True
         deadline_s = self.config.environments.observe_deadline_s
         return await self.in_loop(self.environment.healthy(deadline_s=deadline_s))

@@ -153,6 +153,8 @@ class Player:
         self._policy = PolicyClient(actor, config)
         self._screenshots = run_blobs(config.run, actor.identity.run_dir).screenshots
         self._meter = meter
+        self.is_resetting = False
+        """Whether the environment is being reset, so that it may have no screen."""
         self._call: asyncio.Task[Any] | None = None
         """The call of the environment in progress; None between two calls."""
         self._is_cancelled = False
@@ -356,7 +358,11 @@ class Player:
             work = self._environment.reset(task.task_id, task.seed, deadline_s=deadline_s, episode=task.key)
             return await _timed(self._timed_in_environment(work))
 
-        return await reset()
+        self.is_resetting = True
+        try:
+            return await reset()
+        finally:
+            self.is_resetting = False
 
     async def _timed_in_environment(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in the environment's loop, and count its time in `strict_s` of the load meter: time

@@ -232,9 +232,10 @@ class System:
     def give(self, *work: Any) -> None:
         self.curator.work.extend(work)
 
-    def start(self) -> EnvironmentActor:
+    def start(self, probe_every_s: float = 0.0) -> EnvironmentActor:
         args = {"config": self.config, "store": str(self.folder / "store.db")}
-        return self.bench.start(EnvironmentActor, ENV, args | {"engines": ["rollout-0", "rollout-1"]})
+        args |= {"engines": ["rollout-0", "rollout-1"]}
+        return self.bench.start(EnvironmentActor, ENV, args, probe_every_s=probe_every_s)
 
     def until_told(self, kind: type, seconds: float = 1e4) -> Any:
         """The first such word to the curator; time passes as far as it must."""
@@ -682,6 +683,24 @@ def test_an_episode_that_cannot_be_replayed_is_played_from_its_start_in_the_same
     system.until_told(m.RolloutStored)
     assert len(system.trajectory().steps) == NUM_STEPS == len(system.engine().asked) - answers
     assert system.reader.rollout(lease.rollout_id).attempt == 1
+
+
+@pytest.mark.parametrize(("operation", "is_ready"), [("reset", True), ("step", False)])
+def test_an_environment_without_a_screen_is_ready_while_it_is_reset_and_not_while_it_plays(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str, is_ready: bool
+) -> None:
+    """A reset may replace the machine."""
+
+    async def has_no_screen(self: Watched, *, deadline_s: float) -> bool:
+        return False
+
+    monkeypatch.setattr(Watched, "healthy", has_no_screen)
+    hang_at(monkeypatch, operation, {"reset": 2, "step": NUM_STEPS + 1}[operation])
+    system.give(system.lease(), system.lease())
+    system.start(probe_every_s=1.0)
+    system.until_told(m.RolloutStored)
+    system.let(3.0)
+    assert system.bench.row(ENV).ready is is_ready
 
 
 def test_told_to_stop_without_a_store_it_waits_for_nothing(system: System) -> None:
