@@ -53,6 +53,7 @@ class PageScreen:
 
     screenshot_sha256: str
     url: str
+    """Address of the page; only the beginning of a long one."""
     title: str
     width: int
     """In pixels of the screenshot, as are all sizes of this class."""

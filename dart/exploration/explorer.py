@@ -210,7 +210,7 @@ class Explorer:
                 )
             )
             await self._in_environment(self._environment.explore())
-            screen = await self._look(place)
+            screen, _ = await self._look(place)
         except UnknownTask:
             raise
         except EnvironmentFault:
@@ -268,10 +268,10 @@ class Explorer:
             if has_ended:
                 effect = Effect.ENDED
             else:
-                screen = await self._look(place)
+                screen, url = await self._look(place)
                 allowed = self._site(place).allowed
                 assert allowed is not None
-                if not allowed.allow(screen.url):
+                if not allowed.allow(url):
                     screen, effect = None, Effect.LEFT
         except EnvironmentFault:
             report = self._new_report(
@@ -292,8 +292,8 @@ class Explorer:
                 return True
         return False
 
-    async def _look(self, place: _Place) -> PageScreen:
-        """Return the current screen, and store its screenshot.
+    async def _look(self, place: _Place) -> tuple[PageScreen, str]:
+        """Return the current screen and the whole address of its page, and store its screenshot.
 
         The screen is read twice, `exploration.settle_s` apart, to find out what changes without an action.
         """
@@ -305,7 +305,7 @@ class Explorer:
             site.allowed = AllowedOrigins(last["url"], self._settings.origins)
         screen = screen_of(first, last, (first_png, last_png), site.allowed)
         await self._run.keep_screenshot(last_png)
-        return screen
+        return screen, last["url"]
 
     async def _one_look(self) -> tuple[bytes, Any]:
         observe = self._environment.observe(deadline_s=self._deadlines.observe_deadline_s)

@@ -31,7 +31,9 @@
   const [width, height] = [innerWidth, innerHeight];
   const classOf = (e) => typeof e.className === 'string' ? e.className.trim().split(/\s+/).sort().join('.') : '';
   const own = (e) => [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join(' ').trim();
-  const shorten = (text) => text.replace(/\s+/g, ' ').trim().slice(0, MOST_TEXT);
+  // By whole characters. The first cut, by UTF-16 units, leaves enough of them and keeps a long text cheap.
+  const shorten = (text) => [...text.replace(/\s+/g, ' ').trim().slice(0, 2 * MOST_TEXT)]
+    .slice(0, MOST_TEXT).join('').toWellFormed();
   const isSeen = (e, r) => {
     if (r.width < 1 || r.height < 1) return false;
     const style = getComputedStyle(e);
@@ -85,7 +87,7 @@
     const form = e.form ?? e.closest('form');
     const sends = form && (e.type === 'submit' || e.type === 'image' || roleOf(e) === 'textbox' || e.tagName === 'BUTTON');
     elements.push({
-      role: roleOf(e), text: shown || shorten(labelOf(e)), has_text: shown !== '', box: [x0, y0, x1, y1],
+      role: shorten(roleOf(e)), text: shown || shorten(labelOf(e)), has_text: shown !== '', box: [x0, y0, x1, y1],
       acts: acts, is_enabled: !e.disabled && e.getAttribute('aria-disabled') !== 'true' && !e.readOnly,
       is_clear: hit !== null && (e === hit || e.contains(hit) || (hit.contains(e) && hit === e.closest('label'))),
       is_field: roleOf(e) === 'textbox' || e.isContentEditable,
@@ -94,8 +96,8 @@
     });
   }
   const page = document.scrollingElement;
-  return {
-    url: location.href, title: document.title, width, height, nodes, elements,
+  return {  // an element named `title` hides the text of the title
+    url: location.href, title: String(document.title), width, height, nodes, elements,
     is_above: page.scrollTop > 1, is_below: page.scrollTop + page.clientHeight < page.scrollHeight - 1,
   };
 })()

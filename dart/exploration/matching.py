@@ -71,17 +71,17 @@ def no_volatile_cells() -> bytes:
 def structure_of(nodes: Iterable[str]) -> tuple[int, ...]:
     """Return the sorted hashes of the nodes of a page.
 
-    nodes   one line of text for each node
+    nodes   one line of text for each node; it may hold half of a character of two UTF-16 units
     """
-    return tuple(sorted(zlib.crc32(node.encode()) for node in nodes))
+    return tuple(sorted(zlib.crc32(node.encode(errors="replace")) for node in nodes))
 
 
 def shape_of(kinds: Iterable[str]) -> str:
     """Return the shape of a page: a hash of the set of the kinds of its nodes.
 
-    kinds   depth, tag and class of each node as one text
+    kinds   depth, tag and class of each node as one text, as in `structure_of`
     """
-    return hashlib.sha256("\n".join(sorted(set(kinds))).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(set(kinds))).encode(errors="replace")).hexdigest()[:16]
 
 
 def d_img(one: PageScreen, other: PageScreen) -> float:

@@ -22,6 +22,10 @@ ELEMENTS_MOST = 150
 NODES_MOST = 1500
 """Largest number of nodes in the structure of a screen, the first ones of the document."""
 
+ROLE_MOST, TEXT_MOST, TITLE_MOST, URL_MOST = 60, 180, 512, 2048
+"""Largest sizes, in bytes of UTF-8, of an element's role and text and of a screen's title and address. A
+report with `ELEMENTS_MOST` elements of these sizes fits into a message."""
+
 REFUSED_ROLES = ("file", "hidden", "color", "slider")
 
 Look = Mapping[str, Any]
@@ -31,7 +35,8 @@ Look = Mapping[str, Any]
 def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> PageScreen:
     """Return the screen that two looks at a page show, without an action between them.
 
-    Nodes that changed between the two looks are left out of the structure.
+    Nodes that changed between the two looks are left out of the structure. The page may have changed what the
+    script returns, so all texts are bounded again here.
 
     screenshots   one PNG for each look; the second one is the screenshot of the screen
     allowed       the origins that exploration may open
@@ -40,8 +45,8 @@ def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: Al
     before, after = structure_of(_instances(first["nodes"])), structure_of(_instances(last["nodes"]))
     return PageScreen(
         screenshot_sha256=hashlib.sha256(screenshots[-1]).hexdigest(),
-        url=last["url"],
-        title=last["title"],
+        url=_bounded(last["url"], URL_MOST),
+        title=_bounded(last["title"], TITLE_MOST),
         width=last["width"],
         height=last["height"],
         grid=grids[-1],
@@ -60,8 +65,8 @@ def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins)
     """Return an element of a look, with what exploration may do with it."""
     left, top, right, bottom = found["box"]
     return PageElement(
-        role=found["role"],
-        text=found["text"],
+        role=_bounded(found["role"], ROLE_MOST),
+        text=_bounded(found["text"], TEXT_MOST),
         box=(left, top, right, bottom),
         acts=acts_of(found, page_url, allowed),
         is_clear=found["is_clear"],
@@ -86,6 +91,14 @@ def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) ->
     if found["is_field"]:
         return (ExploreAct.TYPE, ExploreAct.SUBMIT) if to and may_send else (ExploreAct.TYPE,)
     return (ExploreAct.CLICK,) if may_send else ()
+
+
+def _bounded(text: str, most_bytes: int) -> str:
+    """Return the beginning of a text of a page, of at most this size in UTF-8.
+
+    Half of a character of two UTF-16 units, which no message can carry, becomes a question mark.
+    """
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
 
 
 def _instances(nodes: Iterable[Sequence[Any]]) -> list[str]:

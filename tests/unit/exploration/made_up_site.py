@@ -46,9 +46,7 @@ class MadeUpSite(Environment):
 
     async def observe(self, *, deadline_s: float) -> Observation:
         level = 20 + 40 * [*self._pages, "away"].index(self._page)
-        picture = io.BytesIO()
-        Image.new("L", (100, 100), level).save(picture, "PNG")
-        return Observation(screenshot=picture.getvalue(), instruction="Explore the site.")
+        return Observation(screenshot=picture(level), instruction="Explore the site.")
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         assert isinstance(action, Click)
@@ -81,6 +79,13 @@ class MadeUpSite(Environment):
             "is_above": False,
             "is_below": False,
         }
+
+
+def picture(level: int) -> bytes:
+    """A PNG of one grey level."""
+    out = io.BytesIO()
+    Image.new("L", (100, 100), level).save(out, "PNG")
+    return out.getvalue()
 
 
 def _button(name: str, row: int) -> dict[str, Any]:

@@ -206,6 +206,18 @@ def test_a_site_is_explored_to_its_last_action_and_then_the_owner_ends(make: Cal
     assert system.held() == []
 
 
+@pytest.mark.parametrize("name", ["half \ud83d", "long " * 20_000], ids=["half a character", "long"])
+def test_a_page_whose_text_and_address_no_message_carries_is_explored(
+    make: Callable[..., System], name: str
+) -> None:
+    system = make({"home": (name,), name: ("home", "away")})
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert system.bench.is_alive("explorer-000")
+    effects = Counter(step.effect for step in system.graph().steps)
+    assert (len(system.graph().nodes), effects[Effect.LEFT]) == (2, 1)
+
+
 def test_two_explorers_share_the_screens_and_expand_none_twice(make: Callable[..., System]) -> None:
     system = make()
     system.start_explorers("explorer-000", "explorer-001")

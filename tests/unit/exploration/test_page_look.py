@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
+from dart.core import messages as m
 from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
-from dart.core.exploration import Candidate, ExploreAct, PageElement
+from dart.core.exploration import Candidate, ExploreAct, LeaseMove, PageElement
 from dart.core.origins import AllowedOrigins, is_local
 from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
-from dart.exploration.page_look import acts_of
+from dart.exploration.page_look import ELEMENTS_MOST, NODES_MOST, acts_of, screen_of
+from tests.unit.exploration.made_up_site import picture
 from tests.unit.exploration.screens import button, screen
 
 PAGE = "http://shop.localhost/cart"
@@ -55,6 +58,50 @@ def test_an_element_may_be_used_only_within_the_allowed_origins(
     changes: dict[str, Any], acts: tuple[ExploreAct, ...]
 ) -> None:
     assert acts_of(found(**changes), PAGE, ALLOWED) == acts
+
+
+HEADER_BYTES = 1024
+"""More than the names and numbers around a message take."""
+
+
+def look(text: str, elements: int = 1, nodes: int = 1) -> dict[str, Any]:
+    """A look at a page on which each text is this one."""
+    one = found(
+        role=text, text=text, box=[1000, 1000, 2000, 2000], has_text=True, is_field=True, sends_to=PAGE
+    )
+    return {
+        "url": f"{PAGE}?{text}",
+        "title": text,
+        "width": 2000,
+        "height": 2000,
+        "nodes": [[number, text, text, [0, 0, 9, 9], text, text] for number in range(nodes)],
+        "elements": [one] * elements,
+        "is_above": True,
+        "is_below": True,
+    }
+
+
+@pytest.mark.parametrize("character", ["\U0001f600", "\u4e16", "a", "\ud83d"])
+def test_a_report_of_the_largest_page_fits_into_a_message(character: str) -> None:
+    shown = look(character * 3000, elements=ELEMENTS_MOST + 1, nodes=NODES_MOST + 1)
+    seen = screen_of(shown, shown, [picture(0), picture(255)], ALLOWED)
+    report = m.ExploredReport(
+        fence=2**40,
+        number=2**40,
+        cost=3,
+        source_id=2**40,
+        candidate=candidates_of(seen)[0],
+        effect=None,
+        screen=seen,
+        move=LeaseMove.FOLLOW,
+    )
+    assert packed_bytes(report) <= MAX_MESSAGE_BYTES - HEADER_BYTES
+
+
+def test_half_a_character_of_a_page_becomes_a_question_mark() -> None:
+    seen = screen_of(*[look("caf\ud83d")] * 2, [picture(0)] * 2, ALLOWED)
+    assert (seen.title, seen.url) == ("caf?", f"{PAGE}?caf?")
+    assert (seen.elements[0].text, seen.elements[0].role) == ("caf?", "caf?")
 
 
 def test_forms_go_to_this_machine_only_even_where_another_origin_may_be_opened() -> None:
