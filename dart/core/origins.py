@@ -59,8 +59,13 @@ class AllowedOrigins:
     def allow(self, url: str, base: str = "") -> bool:
         """Whether an address may be opened: it has an allowed origin, or leads to no other page.
 
+        No address may be opened that cannot be read, such as `http://[x`.
+
         base   address of the page with the link, for a relative address
         """
-        target = urljoin(base, url)
-        scheme = urlsplit(target).scheme
+        try:
+            target = urljoin(base, url)
+            scheme = urlsplit(target).scheme
+        except ValueError:
+            return False
         return scheme in ("javascript", "about", "") or origin_of(target) in self.origins

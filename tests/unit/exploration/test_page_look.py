@@ -39,6 +39,8 @@ def found(**changes: Any) -> dict[str, Any]:
         ({"leads_to": "http://elsewhere.example/"}, ()),
         ({"leads_to": "http://forum.localhost/"}, ()),
         ({"leads_to": "javascript:void(0)"}, (ExploreAct.CLICK,)),
+        ({"leads_to": "http://[bad"}, ()),
+        ({"leads_to": "javascript://[%0avoid(0)"}, ()),
         ({"is_enabled": False}, ()),
         ({"is_clear": False}, ()),
         ({"opens": True}, ()),
