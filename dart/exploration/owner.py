@@ -69,13 +69,14 @@ class ExplorationActor(Actor):
     async def assign(
         self, call: m.ExploreRequest, sender: Sender
     ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
-        """Lease a screen of the first task that has something to explore, and return the lease.
+        """Lease a screen of the first task that has a free screen to explore, and return the lease.
 
-        Returns NoWorkYet if other explorers hold all such screens, or if the store takes no writes now.
-        Returns ExplorationOver if all tasks are explored.
+        Returns NoWorkYet if other explorers hold all screens that are left, or if the store takes no writes
+        now. Returns ExplorationOver if all tasks are explored.
         """
         async with self._lock:
             held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
+            waits = False
             for task_id in self._followers:
                 if task_id in self._finished:
                     continue
@@ -85,15 +86,16 @@ class ExplorationActor(Actor):
                     self._finish(task_id, found.reason)
                     continue
                 if isinstance(found, Waiting):
-                    return self._wait("other explorers hold every screen that is left")
+                    waits = True
+                    continue
                 return await self._lease(call, task_id, found)
-        return self._over(held)
+        return self._wait("other explorers hold every screen that is left") if waits else self._over(held)
 
     def _next(
         self, task_id: str, at: int | None, held: list[HeldLease]
     ) -> Assignment | Waiting | AllExplored:
         graph = self._followers[task_id].graph
-        screens = {one.screen_id for one in held if one.screen_id is not None}
+        screens = {one.screen_id for one in held if one.screen_id is not None and one.task_id == task_id}
         given_up = self._reader.unreached_screens(UNREACHED_MOST)
         return next_assignment(
             graph,

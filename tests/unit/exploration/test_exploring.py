@@ -14,7 +14,7 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.actions import Action, ActionParseError, Click, parse_action
-from dart.core.exploration import Box, Effect, LeaseEnd
+from dart.core.exploration import Box, Effect, LeaseEnd, LeaseMove, PageScreen
 from dart.core.records import Event
 from dart.core.types import GenerateRequest, Generation
 from dart.environments import actor as environment_module
@@ -37,8 +37,9 @@ from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
 from tests.pointing import READING, make_pointing
 from tests.sampled import recorded
 from tests.unit.exploration.made_up_site import PAGES, MadeUpSite
+from tests.unit.exploration.screens import screen
 
-TASK = "miniwob/navigate-tree"
+TASK, OTHER_TASK = "miniwob/navigate-tree", "miniwob/click-button"
 PIECE_S = 0.2
 ENGINE = "rollout-000"
 
@@ -243,13 +244,62 @@ def test_no_more_actions_than_allowed_are_begun(make: Callable[..., System]) -> 
     assert 4 <= system.graph().actions <= 4 + 25
 
 
-def leased(system: System, incarnation: int = 1) -> m.ExplorationLease:
+def leased(system: System, incarnation: int = 1, explorer: str = "explorer-009") -> m.ExplorationLease:
     """A lease of an explorer that reports nothing under it."""
-    request = m.ExploreRequest(explorer="explorer-009", incarnation=incarnation, task_id="", seed=0, at=None)
+    request = m.ExploreRequest(explorer=explorer, incarnation=incarnation, task_id="", seed=0, at=None)
+    lease: m.ExplorationLease = answered(system, request)
+    return lease
+
+
+def answered(system: System, request: Any) -> Any:
+    """The answer of the owner of the graph to a request."""
     answer = system.bench.ask("exploration", request)
     system.bench.settle()
-    lease: m.ExplorationLease = answer.result()
-    return lease
+    return answer.result()
+
+
+def start_shown(lease: m.ExplorationLease, shown: PageScreen) -> m.ExploredReport:
+    """A report that the first reset of a lease showed a screen."""
+    return m.ExploredReport(
+        fence=lease.fence,
+        number=1,
+        cost=1,
+        source_id=None,
+        candidate=None,
+        effect=None,
+        screen=shown,
+        move=LeaseMove.FOLLOW,
+    )
+
+
+def test_while_the_screens_of_one_task_are_held_the_next_task_is_explored(
+    make: Callable[..., System],
+) -> None:
+    system = make(tasks=[TASK, OTHER_TASK])
+    first = leased(system)
+    assert answered(system, start_shown(first, screen("home"))).holds
+    second = leased(system, explorer="explorer-010")
+    assert (first.task_id, second.task_id) == (TASK, OTHER_TASK)
+
+    assert answered(system, start_shown(second, screen("other home"))).holds
+    waits = leased(system, explorer="explorer-011")
+    assert isinstance(waits, m.NoWorkYet)
+    assert waits.reason == "other explorers hold every screen that is left"
+
+
+def test_a_task_does_not_wait_for_the_screens_of_another_one(
+    make: Callable[..., System], capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = make(tasks=[TASK, OTHER_TASK])
+    first = leased(system)
+    answered(system, start_shown(first, screen("home", buttons=())))
+    second = leased(system, explorer="explorer-010")
+    answered(system, start_shown(second, screen("other home")))
+    capsys.readouterr()
+    leased(system)
+    logged = capsys.readouterr().out
+    assert "every action was tried on every screen" in logged
+    assert f"task={TASK}" in logged
 
 
 def test_the_lease_of_an_explorer_that_died_ends_with_its_next_one(make: Callable[..., System]) -> None:
