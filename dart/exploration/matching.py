@@ -101,11 +101,6 @@ def d_dom(one: PageScreen, other: PageScreen) -> float:
     return 1.0 - common / union if union else 0.0
 
 
-def is_same(one: PageScreen, other: PageScreen, most: Thresholds = DEFAULT) -> bool:
-    """Whether two screens of one task are the same instance."""
-    return d_img(one, other) <= most.d_img and d_dom(one, other) <= most.d_dom
-
-
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the size of the intersection of two sorted lists as multisets."""
     shared, there = 0, 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
+from dart.exploration.graph import Graph
 from dart.exploration.matching import (
     GRID_COLUMNS,
     GRID_ROWS,
@@ -15,13 +16,12 @@ from dart.exploration.matching import (
     d_dom,
     d_img,
     grid_of,
-    is_same,
     operating_point,
     shape_of,
     structure_of,
     volatile_cells,
 )
-from tests.unit.exploration.screens import screen
+from tests.unit.exploration.screens import node, screen
 
 CELLS = GRID_COLUMNS * GRID_ROWS
 
@@ -64,10 +64,11 @@ def test_cells_that_change_by_themselves_do_not_count() -> None:
 
 
 def test_two_screens_are_the_same_only_if_both_distances_are_small() -> None:
-    one = screen("a", grey=50)
-    assert is_same(one, screen("a", grey=60))
-    assert not is_same(one, screen("a", grey=90))
-    assert not is_same(one, screen("b", grey=50))
+    graph = Graph()
+    graph.add_node(node(1, screen("a", grey=50)))
+    assert graph.match(screen("a", grey=60)) == 1
+    assert graph.match(screen("a", grey=90)) is None
+    assert graph.match(screen("b", grey=50)) is None
 
 
 def test_a_shape_does_not_depend_on_how_often_a_kind_of_node_occurs() -> None:
