@@ -17,7 +17,6 @@ from dart.inference.version_check import verify_policy
 from dart.policy.adapter_files import OtherBase, base_of, fingerprint
 from dart.policy.base import Policy
 from dart.policy.load import load
-from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import PromptTooLong
 from dart.policy.sampling import SampledAnswer
@@ -51,21 +50,18 @@ class TransformersEngine(Engine):
         threads: int = 1,
         seed: int = 0,
         prompt_spec: PromptSpec | None = None,
-        placement: ModelPlacement | None = None,
         takes_adapters: bool = False,
     ) -> None:
         """
         screenshots      blobs with the screenshots of requests
         threads          number of threads that torch uses
         prompt_spec      how an episode is put into the prompt of a vision-language policy
-        placement        device and precision of the weights
         takes_adapters   whether versions are adapters of the policy in `folder`, which stays in memory
         """
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
         self._screenshots = screenshots
         self._prompt_spec = prompt_spec
-        self._placement = placement
         self._policy = self._checked(folder, version)
         self._base = Base(folder, self._policy, fingerprint(folder)) if takes_adapters else None
         self._prompts = Prompts(self._policy.codec, screenshots)
@@ -94,7 +90,7 @@ class TransformersEngine(Engine):
         verify_policy(folder, version)
         wanted = base_of(folder)
         if wanted is None:
-            return load(folder, self._prompt_spec, self._placement)
+            return load(folder, self._prompt_spec)
         if self._base is None:
             raise EngineError(NO_BASE.format(folder=folder))
         if self._base.sha256 != wanted.sha256:
