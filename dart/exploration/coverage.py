@@ -41,15 +41,15 @@ def at(curve: Sequence[CoveragePoint], actions: int) -> CoveragePoint:
     return max((point for point in curve if point.actions <= actions), key=lambda point: point.actions)
 
 
-def slope(curve: Sequence[CoveragePoint], window: int = FLAT_WINDOW) -> float:
-    """Return the number of new shapes per action over the last `window` actions.
+def slope(curve: Sequence[CoveragePoint]) -> float:
+    """Return the number of new shapes per action over the last `FLAT_WINDOW` actions.
 
     It is infinite if there were fewer actions.
     """
     last = curve[-1]
-    if last.actions < window:
+    if last.actions < FLAT_WINDOW:
         return float("inf")
-    return (last.shapes - at(curve, last.actions - window).shapes) / window
+    return (last.shapes - at(curve, last.actions - FLAT_WINDOW).shapes) / FLAT_WINDOW
 
 
 def is_flat(curve: Sequence[CoveragePoint]) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dart.core.exploration import Candidate, Effect, ExploredStep, PageScreen, PathHop, ScreenNode
 from dart.exploration.candidates import candidates_of
 from dart.exploration.coverage import CoveragePoint, coverage_curve
-from dart.exploration.matching import DEFAULT, GREY_LEVELS, Thresholds, d_dom, d_img
+from dart.exploration.matching import DEFAULT, GREY_LEVELS, d_dom, d_img
 
 TRUSTED_SHARE = 0.5
 """Smallest share of the tries of an action that must lead to one screen for a path to use the action."""
@@ -25,8 +25,7 @@ NEAR_FACTOR = 2.0
 class Graph:
     """The exploration graph of one task and seed."""
 
-    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
-        self._thresholds = thresholds
+    def __init__(self) -> None:
         self.nodes: dict[int, ScreenNode] = {}
         self.steps: list[ExploredStep] = []
         self._candidates: dict[int, dict[str, Candidate]] = {}
@@ -155,7 +154,7 @@ class Graph:
 
     def _fits(self, distance: tuple[float, float]) -> bool:
         dom, img = distance
-        return dom <= self._thresholds.d_dom and img <= self._thresholds.d_img
+        return dom <= DEFAULT.d_dom and img <= DEFAULT.d_img
 
     def _near(self, screen: PageScreen) -> set[int]:
         """Return the ids of the nodes whose image may match, by a quick comparison that is never too strict.
@@ -167,7 +166,7 @@ class Graph:
         own = np.frombuffer(screen.grid, np.uint8).astype(np.int16)
         share = (np.abs(self._all_grids() - own) > GREY_LEVELS).mean(axis=1)
         masked = np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).mean()
-        most = NEAR_FACTOR * self._thresholds.d_img + masked + self._masked_share()
+        most = NEAR_FACTOR * DEFAULT.d_img + masked + self._masked_share()
         return {one for one, each in zip(self._grid_ids, share, strict=True) if each <= most}
 
     def _all_grids(self) -> npt.NDArray[np.int16]:

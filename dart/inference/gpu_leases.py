@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dart.core.errors import UnavailableError
@@ -29,29 +29,23 @@ def publish_gpus(run_dir: Path, gpus: Sequence[str]) -> None:
     (run_dir / OF_ENGINES).write_text(json.dumps(list(gpus)), encoding="utf-8")
 
 
-def take_gpus(
-    run_dir: Path,
-    count: int,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> tuple[str, ...]:
+def take_gpus(run_dir: Path, count: int) -> tuple[str, ...]:
     """Take `count` GPUs of this node for this process, until the process ends, and return their names.
 
     raises   UnavailableError if fewer than `count` GPUs are free after WAIT_S
     """
     gpus = json.loads((run_dir / OF_ENGINES).read_text(encoding="utf-8"))
-    give_up_s = clock() + WAIT_S
+    give_up_s = time.monotonic() + WAIT_S
     while True:
         taken = _locked(run_dir, gpus, count)
         if len(taken) == count:
             return taken
-        if clock() > give_up_s:
+        if time.monotonic() > give_up_s:
             raise UnavailableError(
                 f"the engine needs {count} GPUs, and fewer are free after {WAIT_S:g} s; engines of this node "
                 f"may have {', '.join(gpus) or 'none'}"
             )
-        sleep(POLL_S)
+        time.sleep(POLL_S)
 
 
 def _locked(run_dir: Path, gpus: Sequence[str], count: int) -> tuple[str, ...]:

@@ -14,16 +14,16 @@ def hit_reward(x: float, y: float, box: Box) -> float:
     return float(box.contains(x, y))
 
 
-def gaussian_reward(x: float, y: float, box: Box, spread: float = SPREAD) -> float:
+def gaussian_reward(x: float, y: float, box: Box) -> float:
     """Return exp(-(dx^2 / sx^2 + dy^2 / sy^2) / 2) of a point, with a variance that adapts to the element.
 
-    dx and dy are the distances from the box's centre; sx and sy are `spread` times its width and height, so a
+    dx and dy are the distances from the box's centre; sx and sy are SPREAD times its width and height, so a
     point at the border is worth the same for small and for large elements.
-    Source: GUI-G2, arXiv 2507.15846 (its abstract; the value of `spread` is ours).
+    Source: GUI-G2, arXiv 2507.15846 (its abstract; the value of SPREAD is ours).
     """
     centre_x, centre_y = box.centre
-    across = (x - centre_x) / (spread * box.width)
-    down = (y - centre_y) / (spread * box.height)
+    across = (x - centre_x) / (SPREAD * box.width)
+    down = (y - centre_y) / (SPREAD * box.height)
     return math.exp(-0.5 * (across**2 + down**2))
 
 
