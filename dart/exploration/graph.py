@@ -5,7 +5,7 @@ Only the owner adds to the record.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -184,13 +184,3 @@ class Graph:
             for node in self.nodes.values()
         )
         return float(max(hidden, default=0.0))
-
-
-def graph_of(nodes: Iterable[ScreenNode], steps: Iterable[ExploredStep]) -> Graph:
-    """Return the graph of these nodes and steps, which belong to one task and seed."""
-    graph = Graph()
-    for node in nodes:
-        graph.add_node(node)
-    for step in steps:
-        graph.add_step(step)
-    return graph

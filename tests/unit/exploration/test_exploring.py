@@ -21,7 +21,8 @@ from dart.environments import actor as environment_module
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
 from dart.exploration.candidates import candidates_of
-from dart.exploration.graph import Graph, graph_of
+from dart.exploration.follower import GraphFollower
+from dart.exploration.graph import Graph
 from dart.exploration.memory_q import PRIOR
 from dart.exploration.model_prior import INSTRUCTION
 from dart.exploration.owner import ExplorationActor
@@ -154,7 +155,9 @@ class System:
 
     def graph(self) -> Graph:
         with StoreReader(self.folder / "store.db") as reader:
-            return graph_of(reader.screens(TASK, 0), reader.explored_steps(TASK, 0))
+            follower = GraphFollower(reader, TASK, 0)
+            follower.follow()
+        return follower.graph
 
     def held(self) -> list[str]:
         with StoreReader(self.folder / "store.db") as reader:
