@@ -39,7 +39,6 @@ from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.protocol import Environment
 from dart.environments.sites.catalogue import SITES
 from dart.environments.sites.environment import SitesEnvironment
-from dart.exploration.coverage import area_under
 from dart.exploration.explorer import Explorer
 from dart.exploration.follower import GraphFollower
 from dart.exploration.matching import (
@@ -391,6 +390,23 @@ def joined(files: Sequence[Path]) -> tuple[int, list[Walk]]:
 
 
 # ---- the report ----
+
+
+def area_under(counts: Sequence[tuple[int, int]], actions: int) -> float:
+    """Return the mean of a count over the first `actions` actions: the area under its curve, divided by them.
+
+    counts   pairs of a number of actions and the count from then on, ascending, beginning at 0 actions
+    raises   ValueError if `actions` is not positive
+    """
+    if actions <= 0:
+        raise ValueError(f"expected at least one action, got {actions}")
+    ends = [at_ for at_, _ in counts[1:]] + [actions]
+    area = sum(
+        found * (min(end, actions) - begin)
+        for (begin, found), end in zip(counts, ends, strict=True)
+        if begin < actions
+    )
+    return area / actions
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:

@@ -55,20 +55,3 @@ def slope(curve: Sequence[CoveragePoint]) -> float:
 def is_flat(curve: Sequence[CoveragePoint]) -> bool:
     """Whether the last 100 actions found fewer than one new shape in 25 actions."""
     return slope(curve) < FLAT_BELOW
-
-
-def area_under(counts: Sequence[tuple[int, int]], actions: int) -> float:
-    """Return the mean of a count over the first `actions` actions: the area under its curve, divided by them.
-
-    counts   pairs of a number of actions and the count from then on, ascending, beginning at 0 actions
-    raises   ValueError if `actions` is not positive
-    """
-    if actions <= 0:
-        raise ValueError(f"expected at least one action, got {actions}")
-    ends = [at_ for at_, _ in counts[1:]] + [actions]
-    area = sum(
-        found * (min(end, actions) - begin)
-        for (begin, found), end in zip(counts, ends, strict=True)
-        if begin < actions
-    )
-    return area / actions

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import exploration
 from benchmarks.exploration import (
     Walk,
+    area_under,
     differences,
     each_once,
     joined,
@@ -114,3 +115,13 @@ def test_arms_are_compared_with_random_exploration_over_tasks() -> None:
     last = differences(list(rows_of(walks, (100,))), (100,)).splitlines()[-1]
 
     assert last.startswith(f"| memory_q | 2 | {(more - fewer) / 2:.1f} ± ")
+
+
+def test_the_area_is_the_mean_count_over_the_actions() -> None:
+    assert area_under([(0, 0), (2, 1), (6, 3)], actions=8) == pytest.approx((0 * 2 + 1 * 4 + 3 * 2) / 8)
+    assert area_under([(0, 0), (2, 1), (60, 3)], actions=4) == pytest.approx(2 / 4)
+
+
+def test_an_area_needs_actions() -> None:
+    with pytest.raises(ValueError, match="at least one action, got 0"):
+        area_under([(0, 0)], actions=0)

@@ -1,8 +1,8 @@
-"""The coverage curve, its slope and its area."""
+"""The coverage curve and its slope."""
 
 import pytest
 
-from dart.exploration.coverage import CoveragePoint, area_under, at, coverage_curve, is_flat, slope
+from dart.exploration.coverage import CoveragePoint, at, coverage_curve, is_flat, slope
 
 
 def test_a_curve_has_a_point_wherever_something_was_found() -> None:
@@ -27,13 +27,3 @@ def test_a_curve_is_flat_after_100_actions_with_less_than_one_new_shape_in_25() 
 def test_a_young_exploration_is_never_flat() -> None:
     assert not is_flat(coverage_curve([(1, "a")], 99))
     assert is_flat(coverage_curve([(1, "a")], 101))
-
-
-def test_the_area_is_the_mean_count_over_the_actions() -> None:
-    assert area_under([(0, 0), (2, 1), (6, 3)], actions=8) == pytest.approx((0 * 2 + 1 * 4 + 3 * 2) / 8)
-    assert area_under([(0, 0), (2, 1), (60, 3)], actions=4) == pytest.approx(2 / 4)
-
-
-def test_an_area_needs_actions() -> None:
-    with pytest.raises(ValueError, match="at least one action, got 0"):
-        area_under([(0, 0)], actions=0)
