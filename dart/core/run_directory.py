@@ -151,10 +151,9 @@ def claimed(
         if not resume:
             paths.session.unlink(missing_ok=True)  # an interrupted takeover leaves the times of another run
         write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
-        mail = make_mail_dir(paths.root)
+        mail = at_end.enter_context(own_mail_dir(paths.root))
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
-        for folder in (paths.scratch, mail):
-            at_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        at_end.callback(shutil.rmtree, paths.scratch, ignore_errors=True)
         yield RunDirectory(paths, mail)
 
 
@@ -378,16 +377,19 @@ def append_line(path: Path, line: bytes) -> None:
 def mail_dir(root: Path) -> Path:
     """Return the mail folder: the folder for the sockets of the run in `root`.
 
-    Its path is short, and every process computes the same one. The folder need not exist.
+    Its path is short. It is below the runtime folder that a service manager makes for the run and keeps until
+    the run ends, or else below /tmp. XDG_RUNTIME_DIR would not do: it is deleted when its user logs out. The
+    folder need not exist.
     """
     name = f"dartrl-{os.getuid()}-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
-    own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
+    own = Path(os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or "/tmp")
     fits = len(str(own / name)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES
     return (own if fits and own.is_dir() and os.access(own, os.W_OK) else Path("/tmp")) / name
 
 
-def make_mail_dir(root: Path) -> Path:
-    """Create the mail folder, or empty it, and return its path.
+@contextlib.contextmanager
+def own_mail_dir(root: Path) -> Iterator[Path]:
+    """Make the mail folder, or empty it, and hold it while the block lasts; then delete it.
 
     Raises RunDirectoryError for a folder that others can enter or own: another user may have made it in /tmp.
     """
@@ -398,8 +400,27 @@ def make_mail_dir(root: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RunDirectoryError(
             f"the folder {folder} for the sockets of the run is not your own or does not have mode 0700; "
-            "remove it, or set XDG_RUNTIME_DIR to a private folder"
+            "remove it, or choose another directory with --run-dir"
         )
-    for left_over in folder.iterdir():
-        left_over.unlink()
-    return folder
+    with held(folder):
+        for left_over in folder.iterdir():
+            left_over.unlink()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a shared lock on a folder while the block lasts. Raises OSError.
+
+    systemd-tmpfiles deletes nothing in a locked folder, however old it is. The lock is an flock, which
+    processes that are forked in the block hold, too.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)

@@ -62,13 +62,37 @@ def test_the_mail_folder_is_private_short_and_gone_at_the_end(tmp_path: Path) ->
     assert not mail_dir(deep).exists()
 
 
-def test_the_mail_folder_is_below_the_users_runtime_folder_if_that_is_short(
+@contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    """A descriptor of a folder."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def test_the_mail_folder_of_a_run_is_locked_so_that_no_cleaner_of_tmp_deletes_its_sockets(
+    tmp_path: Path,
+) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as directory, opened(directory.mail) as fd:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_the_mail_folder_outlives_the_last_logout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/dev/shm")
+    assert mail_dir(tmp_path).parent == Path("/tmp")
+
+
+def test_the_mail_folder_is_below_the_runtime_folder_of_the_service_if_that_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/dev/shm")
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/dev/shm:/run/second")
     assert mail_dir(tmp_path).parent == Path("/dev/shm")
 
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 90)))
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / ("x" * 90)))
     assert mail_dir(tmp_path).parent == Path("/tmp")
 
 
