@@ -404,7 +404,10 @@ def own_mail_dir(root: Path) -> Iterator[Path]:
         )
     with held(folder):
         for left_over in folder.iterdir():
-            left_over.unlink()
+            if left_over.is_dir():  # an engine's
+                shutil.rmtree(left_over)
+            else:
+                left_over.unlink()
         try:
             yield folder
         finally:

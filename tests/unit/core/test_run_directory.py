@@ -81,6 +81,15 @@ def test_the_mail_folder_of_a_run_is_locked_so_that_no_cleaner_of_tmp_deletes_it
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
+def test_a_start_empties_the_mail_folder_that_a_killed_run_and_its_engines_left(tmp_path: Path) -> None:
+    (mail_dir(tmp_path / "run") / "engine-4").mkdir(parents=True, mode=0o700)
+    mail_dir(tmp_path / "run").chmod(0o700)
+    (mail_dir(tmp_path / "run") / "3").touch()
+
+    with claimed(tmp_path / "run", resume=False, config_toml="") as directory:
+        assert list(directory.mail.iterdir()) == []
+
+
 def test_the_mail_folder_outlives_the_last_logout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/dev/shm")
     assert mail_dir(tmp_path).parent == Path("/tmp")
