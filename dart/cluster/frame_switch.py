@@ -19,9 +19,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HOST_BYTES_MOST = 255
-"""Largest length of a host's name, because one byte of a packet holds it."""
-
 PACKET_BYTES_MOST = 128 * 1024
 """Size of the buffer for one packet. A packet is smaller: a name, and a frame with at most 64 KiB of mail."""
 
