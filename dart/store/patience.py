@@ -1,5 +1,6 @@
 """How long readers wait for a record that is busy, for instance because its server does not answer."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,6 +10,9 @@ from dart.store.errors import StoreBusy
 T = TypeVar("T")
 
 RETRY_S = 0.25
+
+CONNECT_S = 2
+"""Longest time of an attempt to connect to a server, for each of its addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +29,30 @@ class Patience:
 IMPATIENT = Patience()
 """For commands: do not wait, because the person who called the command can repeat it."""
 
-IN_HANDLER = Patience(open_s=5.0, read_s=5.0)
+IN_HANDLER = Patience(open_s=7.0, read_s=7.0)
 """For an actor in a message handler: less than the shortest hang deadline, 8 s."""
 
-AT_START = Patience(open_s=25.0, read_s=5.0)
+AT_START = Patience(open_s=25.0, read_s=7.0)
 """For an actor that starts: less than the shortest start deadline, 30 s, but long enough that an outage of
 minutes does not spend the restart budget of its supervisor."""
 
 
-def patiently(work: Callable[[], T], wait_s: float) -> T:
-    """Return the result of `work`. Repeat `work` for `wait_s` while it raises StoreBusy; then raise that."""
-    try:
-        return work()
-    except StoreBusy:
-        if wait_s <= 0:
-            raise
-    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+def patiently(
+    work: Callable[[], T],
+    wait_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return the result of `work`. Repeat `work` for `wait_s` while it raises StoreBusy; then raise that.
 
-    again = Retrying(
-        retry=retry_if_exception_type(StoreBusy),
-        stop=stop_after_delay(wait_s),
-        wait=wait_fixed(RETRY_S),
-        reraise=True,
-    )
-    return again(work)
+    An attempt to connect can last CONNECT_S, so none is started that could end after `wait_s`.
+    """
+    last_start_s = clock() + wait_s - CONNECT_S
+    while True:
+        try:
+            return work()
+        except StoreBusy:
+            if clock() + RETRY_S > last_start_s:
+                raise
+        sleep(RETRY_S)

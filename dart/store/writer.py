@@ -40,8 +40,9 @@ DROP_MEMBERS = (
 EPOCH, WRITES = "epoch", "writes"
 """Names of two counters of a record on a server: of writers that took it over, and of write transactions."""
 
-OUTCOME_S = 5.0
-"""Seconds for which to ask whether a commit succeeded: less than the store actor's hang deadline, 8 s."""
+OUTCOME_S = 7.0
+"""Seconds for a commit whose connection ends, and for asking whether it succeeded: less than the store
+actor's hang deadline, 8 s."""
 
 Clock = Callable[[], float]
 
@@ -153,14 +154,16 @@ class RecordWriter(StoreReader):
         Raises StoreBusy if it was not committed, and StoreUnavailable if the database cannot be asked.
         Callers that get StoreUnavailable start again from what the record holds.
         """
+        began_s = time.monotonic()
         try:
             transaction.commit()
         except DatabaseError as error:
             if not self._database.is_lost(self._bare):
                 transaction.rollback()  # a full disk: what was not committed must not stay open
                 raise
+            left_s = OUTCOME_S - (time.monotonic() - began_s)
             try:
-                committed = patiently(lambda: self._was_committed(write), OUTCOME_S)
+                committed = patiently(lambda: self._was_committed(write), left_s)
             except StoreBusy as busy:
                 raise StoreUnavailable(f"{busy}; whether the last change was kept is not known") from error
             if not committed:
