@@ -16,7 +16,8 @@ from typing import Any
 from actors.process import die_with_parent
 from actors.system import ActorSystem, RootSpec
 from dart.cluster.host_agent import FollowerSpec
-from dart.core.run_directory import RunPaths, keep_config, make_private, own_mail_dir
+from dart.cluster.node_folder import remove_idle_caches
+from dart.core.run_directory import RunPaths, held, keep_config, make_private, own_mail_dir
 from dart.inference.gpu_leases import publish_gpus
 from dart.inspect.health import ROOT_SILENT_S
 from supervision.child_spec import SupervisorFlags
@@ -41,6 +42,12 @@ def main() -> int:
     make_private(paths.root, *paths.folders)
     keep_config(paths, spec.config_toml)
     publish_gpus(paths.root, spec.engine_gpus)
+    with held(paths.root):
+        remove_idle_caches(paths.root)
+        return _run(spec, paths)
+
+
+def _run(spec: FollowerSpec, paths: RunPaths) -> int:
     with (
         own_mail_dir(paths.root) as mail,
         ActorSystem(paths.root, mail, root_of(spec), rows=spec.rows, prints_reports=False) as system,

@@ -6,7 +6,7 @@ import platform
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -15,6 +15,7 @@ from pathlib import Path
 from re import split
 
 from dart import __version__
+from dart.cluster.node_folder import idle_folders
 from dart.config.config import Config
 from dart.preflight.disk_need import bytes_below, existing_part
 from dart.preflight.requirements import (
@@ -61,7 +62,10 @@ class NodeFacts:
     free_bytes: int
     """Free bytes on the disk of the folder for the node's part of the run."""
     lacking_bytes: int = 0
-    """Bytes that the node's part of the run needs beside what is free and what it has already."""
+    """Bytes that the node's part of the run needs beside what is free, what it has already, and what its
+    start makes free."""
+    idle_folders: tuple[str, ...] = ()
+    """If room is lacking, the folders in which earlier runs left logs and reports on the node."""
     missing: tuple[str, ...] = ()
     """What the node lacks for its roles, each with a remedy."""
     clock_offset_s: float = 0.0
@@ -98,7 +102,8 @@ class NodeProbe:
         node     name of the node
         folder   folder in which the node would keep its part of the run
         """
-        free_bytes, lacking_bytes = room_in(Path(folder), roles.disk_bytes)
+        idle = idle_folders(Path(folder))
+        free_bytes, lacking_bytes = room_in(Path(folder), roles.disk_bytes, idle)
         return NodeFacts(
             node=node,
             user=os.getuid(),
@@ -107,6 +112,7 @@ class NodeProbe:
             packages=dict(versions()),
             free_bytes=free_bytes,
             lacking_bytes=lacking_bytes,
+            idle_folders=tuple(map(str, idle)) if lacking_bytes else (),
             missing=tuple(missing_here(roles)),
         )
 
@@ -115,17 +121,19 @@ class NodeProbe:
         return time.time()
 
 
-def room_in(folder: Path, needed_bytes: int) -> tuple[int, int]:
+def room_in(folder: Path, needed_bytes: int, idle: Sequence[Path] = ()) -> tuple[int, int]:
     """Return the free bytes on the disk of a folder, and how many are lacking there for `needed_bytes`.
 
-    What a run has in the folder already, its checkpoints and its caches, takes no more room. Its files are
+    What a run has in the folder already, its checkpoints and its caches, takes no more room. Files are
     counted only where too little is free, because that takes long in a large folder.
+
+    idle   folders of other runs, whose caches the start of the run removes
     """
     free_bytes = shutil.disk_usage(existing_part(folder)).free
     if needed_bytes <= free_bytes:
         return free_bytes, 0
-    present_bytes = sum(bytes_below(folder / part) for part in (CACHE, "checkpoints"))
-    return free_bytes, max(0, needed_bytes - present_bytes - free_bytes)
+    counted = (folder / "checkpoints", *(one / CACHE for one in (folder, *idle)))
+    return free_bytes, max(0, needed_bytes - sum(map(bytes_below, counted)) - free_bytes)
 
 
 def missing_here(roles: Roles) -> Iterator[str]:

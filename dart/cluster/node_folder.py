@@ -1,10 +1,20 @@
-"""Where each node of a cluster keeps its part of a run."""
+"""Where each node of a cluster keeps its part of a run, and what becomes of the parts of earlier runs.
+
+A node's actor system holds a lock on its folder (`held`). A folder without a lock is idle: its run has ended,
+and may be continued.
+"""
 
 import hashlib
+import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from dart.cluster.plan import ClusterNode
+from dart.core.run_directory import held_by_none
+from dart.store.run_blobs import CACHE
+
+RUN_ID_DIGITS = 12
 
 
 def run_id_of(run_dir: Path) -> str:
@@ -12,7 +22,7 @@ def run_id_of(run_dir: Path) -> str:
 
     run_dir   the run directory on this machine, the control node
     """
-    return hashlib.sha256(f"{socket.gethostname()}{run_dir}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{socket.gethostname()}{run_dir}".encode()).hexdigest()[:RUN_ID_DIGITS]
 
 
 def node_folder(node: ClusterNode, run_dir: Path, node_dir: Path) -> Path:
@@ -22,3 +32,32 @@ def node_folder(node: ClusterNode, run_dir: Path, node_dir: Path) -> Path:
     node_dir   the folder of all runs on the other nodes, `engine.node_dir`
     """
     return run_dir if node.is_control else node_dir / run_id_of(run_dir) / node.name
+
+
+def idle_folders(folder: Path) -> list[Path]:
+    """Return the idle folders of other runs on this node.
+
+    folder   the folder of this run
+    """
+    return sorted(one for one in _folders_of_other_runs(folder) if _is_idle(one))
+
+
+def remove_idle_caches(folder: Path) -> None:
+    """Remove the caches of other runs whose folders are idle. What is in them can be fetched again.
+
+    folder   the folder of this run
+    """
+    for one in _folders_of_other_runs(folder):
+        with held_by_none(one) as is_idle:
+            if is_idle:
+                shutil.rmtree(one / CACHE, ignore_errors=True)
+
+
+def _folders_of_other_runs(folder: Path) -> Iterator[Path]:
+    node_dir, run = folder.parent.parent, folder.parent
+    return (one for one in node_dir.glob(f"{'[0-9a-f]' * RUN_ID_DIGITS}/*") if one.parent != run)
+
+
+def _is_idle(folder: Path) -> bool:
+    with held_by_none(folder) as is_idle:
+        return is_idle

@@ -125,11 +125,18 @@ def _space(facts: Sequence[NodeFacts]) -> ProbeResult:
         return ProbeResult(
             "disk space",
             False,
-            f"{named}; make room, lower run.cache_bytes, or name another folder: engine.node_dir, or on the "
-            "control node --run-dir (there training.checkpoints_kept counts, too)",
+            f"{named}; make room{_left_behind(full)}, lower run.cache_bytes, or name another folder: "
+            "engine.node_dir, or on the control node --run-dir (there training.checkpoints_kept counts, too)",
         )
     least = min(one.free_bytes for one in facts)
     return ProbeResult("disk space", True, f"at least {size(least)} free on every node")
+
+
+def _left_behind(full: Sequence[NodeFacts]) -> str:
+    """Return in brackets which folders of ended runs take room on these nodes; empty if none does."""
+    found = [f"{folder} on {one.node}" for one in full for folder in one.idle_folders]
+    more = f" and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
+    return f" (ended runs left logs in {', '.join(found[:NAMED_MOST])}{more})" if found else ""
 
 
 # ---- asking the nodes ----

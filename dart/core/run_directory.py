@@ -427,3 +427,20 @@ def held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def held_by_none(folder: Path) -> Iterator[bool]:
+    """Say whether no process holds a folder (`held`). If so, none can until the block ends.
+
+    A folder that is missing, or of another user, counts as held.
+    """
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _try_lock(fd, fcntl.LOCK_EX)
+    finally:
+        os.close(fd)

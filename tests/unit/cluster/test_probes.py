@@ -63,6 +63,14 @@ def test_too_little_space_and_missing_things_are_named_with_their_node() -> None
     assert (found.is_well, found.text) == (False, "b: no browser: install it")
 
 
+def test_too_little_space_names_the_folders_of_ended_runs() -> None:
+    left = tuple(f"/var/tmp/dartrl/{number:012x}/b" for number in range(7))
+    other = replace(CONTROL, node="b", lacking_bytes=2**30, idle_folders=left)
+    text = result("disk space", CONTROL, other).text
+    assert "make room (ended runs left logs in /var/tmp/dartrl/000000000000/b on b, " in text
+    assert "000000000004/b on b and 2 more), lower run.cache_bytes" in text
+
+
 def test_the_control_node_must_run_as_this_user() -> None:
     found = result("user", replace(CONTROL, user=os.getuid() + 1))
     assert not found.is_well
