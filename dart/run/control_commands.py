@@ -32,7 +32,8 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.definition import ENVIRONMENT_POOL, ROLLOUT_POOL, SECTIONS, RunDefinition, size_of
+from dart.run.definition import SECTIONS, RunDefinition, size_of
+from dart.run.tree import ENVIRONMENT_POOL, ROLLOUT_POOL
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import emit
 from dart.telemetry.events import POOLS_SIZED

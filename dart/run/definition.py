@@ -7,10 +7,9 @@ from typing import Any
 from actors.codec import from_plain
 from actors.system import RootSpec
 from dart.config.config import Config
+from dart.run.tree import ENVIRONMENT_POOL, ROLLOUT_POOL
 from supervision.child_spec import ChildSpec, SupervisorFlags
 
-ENVIRONMENT_POOL = "environment_pool"
-ROLLOUT_POOL = "rollout_pool"
 SECTIONS = {ENVIRONMENT_POOL: "environments", ROLLOUT_POOL: "rollout"}
 """The pools whose size can change, each with the section of the configuration whose key `count` is its
 size."""
