@@ -9,8 +9,9 @@ from typing import Any
 
 from actors.actor import Actor
 from actors.board import ActorState, Vitals
-from actors.errors import AskError, MailboxFull
+from actors.errors import AskError, AskTimeout, MailboxFull
 from actors.future import Future, Lock
+from actors.timers import LONGEST_S
 from dart.config.config import Config, contradictions
 from dart.config.gpus import assign_gpus, gpus_here, shared_gpu_problems
 from dart.config.sections import POOLS
@@ -54,7 +55,12 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""Longest wait until a supervisor has started or ended a child; the child's deadlines are usually shorter."""
+"""Longest wait for an answer of a supervisor that waits for no child, or for one with deadlines that are not
+known here."""
+
+END_ROOM_S = 30.0
+"""How many seconds after a child's `shutdown_s` the answer may come. The child is killed then, and a process
+with much memory, above all of a GPU, takes a while to end."""
 
 PAUSE_DEADLINE_S = 10.0
 """Longest wait until the curator has recorded that no new work begins."""
@@ -186,8 +192,15 @@ class Commands:
 
     async def _restart(self, call: RestartActor) -> str:
         supervisor = await self._supervisor_of(call)
-        await self._manage(supervisor, TerminateChild(id=call.name))
-        started = await self._ask(supervisor, RestartChild(id=call.name), CALL_DEADLINE_S)
+        try:
+            await self._manage(supervisor, TerminateChild(id=call.name))
+        except AskTimeout as error:
+            raise NotDone(
+                f"{call.name} was told to end and stays down when it has ended: {error}; "
+                f"`dartrl actors restart {call.name}` waits for its end and starts it",
+                ControlOutcome.SILENT,
+            ) from error
+        started = await self._call(supervisor, RestartChild(id=call.name))
         if started.ok:
             return f"{call.name} runs again, as incarnation {started.incarnation}"
         if started.reason in (RUNNING, RESTARTING):
@@ -290,14 +303,14 @@ class Commands:
         """
         names: list[str] = []
         while True:
-            page: Children = await self._ask(pool, WhichChildren(offset=len(names)), CALL_DEADLINE_S)
+            page: Children = await self._call(pool, WhichChildren(offset=len(names)))
             names += [child.id for child in page.children]
             if not page.children or len(names) >= page.total:
                 return names
 
     async def _each(self, pool: str, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
         """Call a pool once for each name, all at the same time; return a line for each call that failed."""
-        asked = [self._ask(pool, call_for(name), CALL_DEADLINE_S) for name in names]
+        asked = [self._call(pool, call_for(name)) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
             try:
@@ -363,7 +376,7 @@ class Commands:
         """Send changes to their supervisors; return a line for each change that a supervisor refused."""
         failed = []
         for change in changes:
-            managed = await self._ask(change.supervisor, change.call, CALL_DEADLINE_S)
+            managed = await self._call(change.supervisor, change.call)
             failed += [] if managed.ok else [f"{change.supervisor}: {managed.reason}"]
         return failed
 
@@ -443,9 +456,21 @@ class Commands:
 
     async def _manage(self, supervisor: str, call: TerminateChild | ReleaseChild) -> None:
         """Have a supervisor change a child. Raises NotDone if it refuses, AskError if it is silent."""
-        managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
+        managed: Managed = await self._call(supervisor, call)
         if not managed.ok:
             raise NotDone(managed.reason)
+
+    def _call(self, supervisor: str, call: Any) -> Future[Any]:
+        """Ask a supervisor, with a deadline after those of the child for which it waits."""
+        return self._ask(supervisor, call, min(LONGEST_S, self._deadline_s(call)))
+
+    def _deadline_s(self, call: Any) -> float:
+        """Return the seconds in which a supervisor answers a call, unless it hangs."""
+        deadlines_of = self._definition.deadlines_of
+        match call:
+            case TerminateChild() if (child := deadlines_of(call.id)) is not None:
+                return child.shutdown_s + END_ROOM_S
+        return CALL_DEADLINE_S
 
     def _ask(self, to: str, call: Any, deadline_s: float) -> Future[Any]:
         return self._actor.ask(to, call, deadline_s=deadline_s)

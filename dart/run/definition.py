@@ -7,6 +7,7 @@ from typing import Any
 from actors.codec import from_plain
 from actors.system import RootSpec
 from dart.config.config import Config
+from dart.config.sections import ChildSettings, pool_name
 from dart.run.tree import ENVIRONMENT_POOL, ROLLOUT_POOL
 from supervision.child_spec import ChildSpec, SupervisorFlags
 
@@ -57,6 +58,16 @@ class RunDefinition:
     def has_pool(self, pool: str) -> bool:
         """Whether this machine has the supervisor of a pool; false on a cluster, where nodes share a pool."""
         return pool in supervisors(self.tree_of(self.config))
+
+    def deadlines_of(self, name: str) -> ChildSpec | ChildSettings | None:
+        """Return what has the deadlines of an actor; None if neither the configuration nor the tree has it.
+
+        A child of a pool may not be in the tree: it is to be removed, or it is on another node of a cluster.
+        """
+        if pool_name(name) != name:
+            return self.config.supervision.child(name)
+        trees = supervisors(self.tree_of(self.config)).values()
+        return next((one.children[name] for one in trees if name in one.children), None)
 
     def sized(self, sizes: Mapping[str, int]) -> Config:
         """Return the current configuration with other sizes for some pools, by the name of the pool."""

@@ -36,6 +36,8 @@ from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 
 PLAYING = 3
+SLOW_S = 200.0
+"""Seconds that a child takes to start or to end in some tests: more than any fixed deadline of a command."""
 
 
 class Curator(Actor):
@@ -90,7 +92,10 @@ def tree_of(config: Config) -> RootSpec:
     )
     flags = SupervisorFlags(ordered=False, max_restarts=limits.max_restarts)
     pool = supervisor_spec("environment_pool", flags, environments)
-    engines = tuple(worker(name, Engine) for name in engine_names(config.rollout.count))
+    start_s = config.supervision.rollout_pool.start_deadline_s
+    engines = tuple(
+        worker(name, Engine, start_deadline_s=start_s) for name in engine_names(config.rollout.count)
+    )
     rollouts = supervisor_spec("rollout_pool", SupervisorFlags(ordered=False), engines)
     args = supervisor_args(SupervisorFlags(), (worker("curator", Curator), rollouts, pool))
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
@@ -112,8 +117,8 @@ class Tree:
         bench.settle()
         assert bench.row("root").ready
 
-    def ask(self, request: Request, *, for_s: float = 0.0) -> ControlAnswer | None:
-        """The answer that is there after so long; None when there is none yet."""
+    def begin(self, request: Request, *, for_s: float = 0.0) -> list[ControlAnswer]:
+        """A list that gets the answer, if not by then, then later."""
         answers: list[ControlAnswer] = []
 
         async def asked() -> None:
@@ -121,6 +126,11 @@ class Tree:
 
         self.operator.run(asked())
         self.bench.advance(for_s)
+        return answers
+
+    def ask(self, request: Request, *, for_s: float = 0.0) -> ControlAnswer | None:
+        """The answer that is there after so long; None when there is none yet."""
+        answers = self.begin(request, for_s=for_s)
         return answers[0] if answers else None
 
     def answer(self, request: Request, *, for_s: float = 0.0) -> ControlAnswer:
@@ -179,6 +189,37 @@ def test_one_that_hangs_is_answered_about_in_time_and_restarted_when_it_was_kill
     assert answer == ControlAnswer(ControlOutcome.UNDER_WAY, "not done yet: env-001 is stopping")
     tree.bench.advance(6.0)
     assert tree.bench.row("env-001").incarnation == 2
+    assert tree.environments == ["env-000", "env-001"]
+
+
+@pytest.mark.parametrize("name", ["env-001", "environment_pool"])
+def test_one_that_may_take_minutes_to_end_is_restarted_when_it_has_ended(tree: Tree, name: str) -> None:
+    reloaded(tree, f"supervision.environment_pool.shutdown_s={SLOW_S}")
+    tree.bench.hang("env-001")
+
+    answer = tree.answer(RestartActor(name=name, wait_ms=600_000), for_s=SLOW_S + 1.0)
+
+    assert answer.text == f"{name} runs again, as incarnation 2"
+    assert tree.environments == ["env-000", "env-001"]
+
+
+def test_one_whose_end_is_not_confirmed_stays_down_and_the_answer_says_how_it_is_started(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+    answers = tree.begin(RestartActor(name="env-001", wait_ms=600_000))
+    for supervisor in ("root", "environment_pool"):
+        tree.bench.hang(supervisor)
+    tree.bench.advance(60.0)
+
+    (answer,) = answers
+    assert answer.outcome is ControlOutcome.SILENT
+    assert answer.text.startswith("env-001 was told to end and stays down when it has ended: ")
+    assert answer.text.endswith("; `dartrl actors restart env-001` waits for its end and starts it")
+
+    for supervisor in ("root", "environment_pool"):
+        tree.bench.resume(supervisor)
+    tree.bench.advance(10.0)
+    assert tree.environments == ["env-000"]
+    assert tree.outcome(RestartActor(name="env-001")) is ControlOutcome.DONE
     assert tree.environments == ["env-000", "env-001"]
 
 
@@ -241,6 +282,13 @@ def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tr
         ["rollout-0", "rollout-1"],
     )
     assert [(one.environments.count, one.rollout.count) for one in tree.kept] == [(3, 2)]
+
+
+def test_a_child_that_takes_minutes_to_end_is_removed_when_it_has_ended(tree: Tree) -> None:
+    reloaded(tree, f"supervision.environment_pool.shutdown_s={SLOW_S}")
+    tree.bench.hang("env-001")
+    answer = tree.answer(Scale(environments=1, wait_ms=600_000), for_s=SLOW_S + 1.0)
+    assert answer == ControlAnswer(ControlOutcome.DONE, "1 environments")
 
 
 def test_an_engine_that_is_taken_away_answers_first_what_it_was_asked(tree: Tree) -> None:
@@ -355,14 +403,8 @@ def test_a_drain_that_is_over_time_says_who_still_plays_and_holds_nothing_later(
 
 
 def test_a_drain_ends_when_the_run_is_resumed(tree: Tree) -> None:
-    waiting: list[ControlAnswer] = []
-
-    async def drains() -> None:
-        waiting.append(await tree.operator.commands.answer(Drain(wait_ms=60_000)))
-
     tree.bench.actor("curator").playing = 1000
-    tree.operator.run(drains())
-    tree.bench.advance(1.0)
+    waiting = tree.begin(Drain(wait_ms=60_000), for_s=1.0)
     tree.answer(Resume())
     tree.bench.advance(1.0)
     assert waiting == [
