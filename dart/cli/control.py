@@ -57,7 +57,7 @@ def restart(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> Non
     * `dartrl actors restart env-003`
     * `dartrl actors restart rollout_pool --wait 60`
     """
-    _carry_out("restart", run_dir, wait_s, name=name)
+    _carry_out("restart", run_dir, wait_s, f"{name} runs again", name=name)
 
 
 def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
@@ -68,7 +68,7 @@ def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl actors stop env-003`
     * `dartrl actors stop env-003 --wait 30`
     """
-    _carry_out("stop", run_dir, wait_s, name=name)
+    _carry_out("stop", run_dir, wait_s, f"{name} has ended", name=name)
 
 
 def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
@@ -81,7 +81,7 @@ def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl pause`
     * `dartrl pause --run-dir runs/laptop`
     """
-    _carry_out("pause", run_dir, wait_s)
+    _carry_out("pause", run_dir, wait_s, "nothing new begins")
 
 
 def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
@@ -94,7 +94,7 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl resume`
     * `dartrl resume --run-dir runs/laptop`
     """
-    _carry_out("resume", run_dir, wait_s)
+    _carry_out("resume", run_dir, wait_s, "episodes and updates begin again")
 
 
 def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
@@ -107,7 +107,7 @@ def drain(wait_s: DrainWait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
     * `dartrl drain`
     * `dartrl drain --wait 300 && reboot-the-vms`
     """
-    _carry_out("drain", run_dir, wait_s)
+    _carry_out("drain", run_dir, wait_s, "no episode and no update runs")
 
 
 def scale(
@@ -135,7 +135,9 @@ def scale(
     * `dartrl scale environments=4 --wait 60`
     * `dartrl scale rollouts=3 environments=60`
     """
-    _carry_out("scale", run_dir, wait_s, **_sizes(what))
+    sizes = _sizes(what)
+    until = f"the run has {' and '.join(f'{count} {name}' for name, count in sizes.items())}"
+    _carry_out("scale", run_dir, wait_s, until, **sizes)
 
 
 quarantine_app = typer.Typer(
@@ -176,19 +178,22 @@ def release(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> Non
     * `dartrl quarantine release env-003`
     * `dartrl quarantine release env-003 --run-dir runs/laptop`
     """
-    _carry_out("release", run_dir, wait_s, name=name)
+    _carry_out("release", run_dir, wait_s, f"{name} is being started", name=name)
 
 
-def _carry_out(do: str, run_dir: NamedRun, wait_s: float | None, **fields: str | int) -> None:
+def _carry_out(do: str, run_dir: NamedRun, wait_s: float | None, until: str, **fields: str | int) -> None:
     """Send a request to the run, print its answer, and end with the exit code of that answer.
 
     do       name of the request, such as `pause` (`dart.run.control_protocol`)
+    until    what is so when the request is done; printed on standard error before a wait
     fields   the other fields of the request
     """
     from dart.run.control_protocol import QUICK_MS, request_of
     from dart.run.steering import request
 
     wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
+    if wait_s:
+        say(f"waiting up to {wait_s:g} s until {until}", err=True)
     answer = request(chosen(run_dir), request_of(do, wait_ms=wait_ms, **fields))
     code = code_of(answer, was_waited_for=wait_s is not None)
     if code:

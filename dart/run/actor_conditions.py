@@ -46,8 +46,15 @@ def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
     return ""
 
 
+NAMED_MOST = 3
+"""Largest number of actors that an answer names; a pool may have a thousand."""
+
+
 def condition(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Describe an actor in words: its state, the handler it is in and for how long, and whether it beats."""
+    """Describe an actor in words: its state, the handler it is in and for how long, and whether it beats.
+
+    For a supervisor, also say which of the actors below it start or stop.
+    """
     row = actors.get(name)
     if row is None:
         return f"{name} does not exist"
@@ -55,7 +62,24 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
     is_up = row.state in (ActorState.RUNNING, ActorState.STOPPING)
     is_silent = is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S
     silent = f", without a sign of life for {row.beat_age_s:.1f} s" if is_silent else ""
-    return f"{name} is {row.state}{doing}{silent}"
+    return "; ".join([f"{name} is {row.state}{doing}{silent}", *_changing_below(name, actors)])
+
+
+def _changing_below(supervisor: str, actors: Mapping[str, Vitals]) -> list[str]:
+    """Say of each actor below a supervisor that it starts or stops; only count those over NAMED_MOST."""
+    changing = [
+        f"{name} is {row.state}"
+        for name, row in sorted(actors.items())
+        if row.state in (ActorState.STARTING, ActorState.STOPPING) and _is_below(supervisor, row, actors)
+    ]
+    others = len(changing) - NAMED_MOST
+    return [*changing[:NAMED_MOST], *([f"{others} others start or stop"] if others > 0 else [])]
+
+
+def _is_below(supervisor: str, row: Vitals, actors: Mapping[str, Vitals]) -> bool:
+    while row.parent != supervisor and row.parent in actors:
+        row = actors[row.parent]
+    return row.parent == supervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

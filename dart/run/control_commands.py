@@ -41,12 +41,14 @@ from dart.telemetry.events import POOLS_SIZED
 from supervision.errors import SupervisionError
 from supervision.management import RESTARTING, RUNNING
 from supervision.messages import (
+    ANSWER_ROOM_S,
     Children,
     CountChildren,
     DeleteChild,
     Managed,
     ReleaseChild,
     RestartChild,
+    StartChild,
     TerminateChild,
     WhichChildren,
     start_child,
@@ -468,8 +470,12 @@ class Commands:
         """Return the seconds in which a supervisor answers a call, unless it hangs."""
         deadlines_of = self._definition.deadlines_of
         match call:
+            case StartChild():
+                return call.answer_within_s
             case TerminateChild() if (child := deadlines_of(call.id)) is not None:
                 return child.shutdown_s + END_ROOM_S
+            case RestartChild() if (child := deadlines_of(call.id)) is not None:
+                return child.start_deadline_s + ANSWER_ROOM_S
         return CALL_DEADLINE_S
 
     def _ask(self, to: str, call: Any, deadline_s: float) -> Future[Any]:

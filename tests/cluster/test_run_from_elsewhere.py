@@ -156,7 +156,7 @@ def test_every_command_works_from_another_machine(daemon: Daemon, elsewhere: Els
     assert elsewhere.ask("resume")[0] == OK
 
     code, output, errors = elsewhere.ask("actors", "restart", "env-001", "--wait", "60")
-    assert (code, errors) == (OK, "")
+    assert (code, errors) == (OK, "waiting up to 60 s until env-001 runs again\n")
     assert "runs again" in output
 
 

@@ -71,3 +71,20 @@ def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vita
         "env-000 is running, in Generate for 32.0 s, without a sign of life for 32.0 s"
     )
     assert condition("env-009", {}) == "env-009 does not exist"
+
+
+@pytest.mark.parametrize("supervisor", ["environment_pool", "root"])
+def test_the_condition_of_a_supervisor_names_the_actors_below_it_that_start_or_stop(
+    actors: dict[str, Vitals], supervisor: str
+) -> None:
+    beside = {"curator": replace(actors["curator"], state=ActorState.STOPPING, parent="another")}
+    changing = actors | beside | {"env-001": replace(actors["env-001"], state=ActorState.STARTING)}
+    assert condition(supervisor, changing) == f"{supervisor} is running; env-001 is starting"
+
+
+def test_of_many_actors_that_start_the_condition_names_the_first_ones(actors: dict[str, Vitals]) -> None:
+    start = {f"env-{n:03d}": replace(actors["env-000"], state=ActorState.STARTING) for n in range(5)}
+    assert condition("environment_pool", actors | start) == (
+        "environment_pool is running; env-000 is starting; env-001 is starting; env-002 is starting; "
+        "2 others start or stop"
+    )

@@ -203,6 +203,12 @@ def test_one_that_may_take_minutes_to_end_is_restarted_when_it_has_ended(tree: T
     assert tree.environments == ["env-000", "env-001"]
 
 
+@pytest.mark.usefixtures("slow_engines")
+def test_one_that_starts_slowly_is_waited_for(tree: Tree) -> None:
+    answer = tree.answer(RestartActor(name="rollout-0", wait_ms=600_000), for_s=SLOW_S)
+    assert answer.text == "rollout-0 runs again, as incarnation 2"
+
+
 def test_one_whose_end_is_not_confirmed_stays_down_and_the_answer_says_how_it_is_started(tree: Tree) -> None:
     tree.bench.hang("env-001")
     answers = tree.begin(RestartActor(name="env-001", wait_ms=600_000))
@@ -282,6 +288,32 @@ def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tr
         ["rollout-0", "rollout-1"],
     )
     assert [(one.environments.count, one.rollout.count) for one in tree.kept] == [(3, 2)]
+
+
+@pytest.fixture
+def slow_engines(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that take minutes to start, as the configuration permits; one of them is up already."""
+
+    async def load(engine: Engine) -> None:
+        await engine.sleep(SLOW_S)
+
+    reloaded(tree, "supervision.rollout_pool.start_deadline_s=900.0")
+    monkeypatch.setattr(Engine, "on_start", load)
+
+
+@pytest.mark.usefixtures("slow_engines")
+def test_an_engine_that_starts_slowly_is_waited_for(tree: Tree) -> None:
+    answers = tree.begin(Scale(rollouts=2, wait_ms=600_000), for_s=SLOW_S - 1.0)
+    assert answers == []
+    tree.bench.advance(1.0)
+    assert answers == [ControlAnswer(ControlOutcome.DONE, "2 rollouts")]
+
+
+@pytest.mark.usefixtures("slow_engines")
+def test_an_answer_that_is_due_names_the_children_that_still_start(tree: Tree) -> None:
+    answer = tree.answer(Scale(rollouts=3), for_s=0.4)
+    assert answer.outcome is ControlOutcome.UNDER_WAY
+    assert answer.text.endswith("rollout_pool is running; rollout-1 is starting; rollout-2 is starting")
 
 
 def test_a_child_that_takes_minutes_to_end_is_removed_when_it_has_ended(tree: Tree) -> None:
