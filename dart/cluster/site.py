@@ -58,8 +58,6 @@ PARK_S = 60.0
 class ClusterSite:
     """A run whose pools are on the nodes of a cluster."""
 
-    stop_deadline_s = PARK_S + 45.0
-
     def __init__(self, found: ClusterFile, joined: Joined, launcher: "subprocess.Popen[bytes]") -> None:
         self._place = found.cluster.place
         self._joined = joined
@@ -104,6 +102,10 @@ class ClusterSite:
                 "logs/cluster.stderr of the run directory says why. Nothing that was stored is lost: go on "
                 "with `dartrl up`"
             )
+
+    def stop_deadline_s(self, config: Config) -> float:
+        """Return the seconds for the shards, and those for the tree of the control node after them."""
+        return PARK_S + 45.0
 
     def stop(self, system: ActorSystem) -> bool:
         """Stop the run, without waiting. Call this again until it returns True: the tree is then stopping.

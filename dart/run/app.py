@@ -86,7 +86,7 @@ def train(
     another adapter than the configured one.
     """
     listener = listener or RunListener()
-    site = site or OneMachine(config)
+    site = site or OneMachine()
     with (
         claimed(
             config.run.dir,
@@ -122,7 +122,7 @@ def train(
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
             stopped_by, is_drained = _watch(
-                system, session, paths, config, listener, pollers, signals, site, remedy
+                system, session, paths, definition, listener, pollers, signals, site, remedy
             )
         signals.ends_at_once = True
         listener.ended()
@@ -191,7 +191,7 @@ def _watch(
     system: ActorSystem,
     session: TimeBudget,
     paths: RunPaths,
-    config: Config,
+    definition: RunDefinition,
     listener: RunListener,
     pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
@@ -201,12 +201,12 @@ def _watch(
     """Pass snapshots to the listener until the root supervisor ends.
 
     The first signal drains, the second one ends the run at once. Returns the number of the last signal, or 0
-    if there was none, and whether all actors ended by themselves before `site.stop_deadline_s` and a second
-    signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
+    if there was none, and whether all actors ended by themselves within `site.stop_deadline_s` and before a
+    second signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
     """
     stop_by_s = math.inf
     is_drained, is_stopping = True, False
-    with SnapshotReader(paths, config) as reader:
+    with SnapshotReader(paths, definition.as_started) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s(), remedy)
@@ -217,8 +217,9 @@ def _watch(
             listener.turn()
             signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
-                stop_by_s = time.monotonic() + site.stop_deadline_s
-                listener.stopping(signals.last, site.stop_deadline_s)
+                deadline_s = site.stop_deadline_s(definition.config)
+                stop_by_s = time.monotonic() + deadline_s
+                listener.stopping(signals.last, deadline_s)
             if signals.count and not is_stopping:
                 is_stopping = site.stop(system)
             if signals.count > 1 or time.monotonic() > stop_by_s:

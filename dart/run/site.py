@@ -7,7 +7,7 @@ from actors.board import SLOTS
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
-from dart.run.tree import ENVIRONMENT_POOL, root_spec
+from dart.run.tree import ENVIRONMENT_POOL, environment_names, root_spec
 from supervision.messages import TerminateChild
 
 SHORTEST_STOP_S = 45.0
@@ -22,8 +22,12 @@ class RunSite(Protocol):
 
     rows: int
     """Number of rows of this machine's board: the most actors and clients that it can have at a time."""
-    stop_deadline_s: float
-    """Seconds that all actors have to end by themselves after a first signal; then they are killed."""
+
+    def stop_deadline_s(self, config: Config) -> float:
+        """Return how many seconds all actors have to end by themselves after a first signal.
+
+        config   the configuration of the run at that signal, because a reload may change `shutdown_s`
+        """
 
     def prepare(self, paths: RunPaths) -> None:
         """Write into the run directory what must be there before actors start."""
@@ -46,8 +50,9 @@ class OneMachine:
 
     rows = SLOTS
 
-    def __init__(self, config: Config) -> None:
-        self.stop_deadline_s = stop_deadline_s(config)
+    def stop_deadline_s(self, config: Config) -> float:
+        """Return the seconds for the trainer and the environments, and those for the others after them."""
+        return max(SHORTEST_STOP_S, work_end_s(config) + OTHERS_STOP_S)
 
     def prepare(self, paths: RunPaths) -> None:
         """Do nothing."""
@@ -70,11 +75,7 @@ class OneMachine:
         return True
 
 
-def stop_deadline_s(config: Config) -> float:
-    """Return the seconds in which all actors of a run on one machine can end by themselves.
-
-    The trainer and the environments stop at the same time, the others after them.
-    """
-    supervised = config.supervision
-    longest_s = max(supervised.trainer.shutdown_s, supervised.environment_pool.shutdown_s)
-    return max(SHORTEST_STOP_S, longest_s + OTHERS_STOP_S)
+def work_end_s(config: Config) -> float:
+    """Return the seconds in which the trainer and the environments end, all stopped at the same time."""
+    names = "trainer", *environment_names(config)
+    return max(config.supervision.child(name).shutdown_s for name in names)

@@ -1,0 +1,75 @@
+"""How long the actors of a run have to end by themselves."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dart.config.config import load_config
+from dart.core.run_directory import RunPaths
+from dart.run import app
+from dart.run.definition import RunDefinition
+from dart.run.listener import RunListener
+from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, OneMachine
+from dart.run.tree import root_spec
+
+
+@pytest.mark.parametrize(
+    ("overrides", "longest_s"),
+    [
+        (["trainer.shutdown_s=300.0"], 300.0),
+        (["environment_pool.shutdown_s=90.0", "trainer.shutdown_s=60.0"], 90.0),
+        (["children.env-001.shutdown_s=120.0", "environment_pool.shutdown_s=60.0"], 120.0),
+    ],
+)
+def test_a_drain_lasts_as_long_as_the_trainer_or_the_slowest_environment_may_take_and_25_s_more(
+    overrides: list[str], longest_s: float
+) -> None:
+    config = load_config(None, ["environments.count=2", *(f"supervision.{one}" for one in overrides)])
+    assert OneMachine().stop_deadline_s(config) == longest_s + OTHERS_STOP_S
+
+
+def test_a_drain_has_45_s_however_short_the_shutdown_times_are() -> None:
+    config = load_config(None, ["supervision.trainer.shutdown_s=0.0"])
+    assert OneMachine().stop_deadline_s(config) == SHORTEST_STOP_S
+
+
+class Listener(RunListener):
+    """Keeps how long a drain may last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deadlines_s: list[float] = []
+
+    def stopping(self, number: int, deadline_s: float) -> None:
+        self.deadlines_s.append(deadline_s)
+
+
+def test_a_drain_honours_a_shutdown_time_that_was_reloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
+    listener, ends = Listener(), iter([False, True])
+
+    def reload() -> None:
+        definition.adopt(load_config(None, ["supervision.trainer.shutdown_s=300.0"]))
+
+    system: Any = SimpleNamespace(
+        root=SimpleNamespace(name="root"),
+        wait=lambda _: next(ends),
+        root_beat_age_s=lambda: 0.0,
+        tell=lambda to, content: True,
+        stop=lambda: None,
+    )
+    signals: Any = SimpleNamespace(count=1, last=15, handle_hangup=reload)
+    session: Any = SimpleNamespace(keep=lambda: None)
+    pollers: Any = ()
+    reader = SimpleNamespace(read=lambda: None)
+    monkeypatch.setattr(app, "SnapshotReader", lambda paths, config: nullcontext(reader))
+
+    paths = RunPaths(tmp_path)
+    app._watch(system, session, paths, definition, listener, pollers, signals, OneMachine(), app.CONTINUE)
+
+    assert listener.deadlines_s == [300.0 + OTHERS_STOP_S]
