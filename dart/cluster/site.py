@@ -37,9 +37,11 @@ from dart.core import errors
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
-from dart.run.tree import exploration_owner, root_of, single_children
+from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, longest_shutdown_s
+from dart.run.tree import engine_names, environment_names, exploration_owner, root_of, single_children
 from supervision.host_messages import HOSTS, Displace
 from supervision.host_specs import leader_spec
+from supervision.messages import TerminateChild
 
 JOIN_S = 600.0
 """Longest wait in seconds until all agents have started; each node starts two Python processes."""
@@ -51,14 +53,16 @@ SERVICES = ("store", "curator", "weight_sync", "trainer", "exploration")
 """Names of actors of the control node that the actors of every node can send messages to. The actor
 `exploration` runs only if idle environments explore (`exploration.enabled`)."""
 
-PARK_S = 60.0
-"""Time in seconds in which shards may end when a run drains: episodes are finished or parked."""
+PARK_ROOM_S = 15.0
+"""How many seconds longer than their actors shards may take to end when a run drains. The order crosses the
+network, and is sent again after ten seconds without an answer."""
 
 
 class ClusterSite:
     """A run whose pools are on the nodes of a cluster."""
 
     def __init__(self, found: ClusterFile, joined: Joined, launcher: "subprocess.Popen[bytes]") -> None:
+        self._run = found.run
         self._place = found.cluster.place
         self._joined = joined
         self._launcher = launcher
@@ -104,18 +108,20 @@ class ClusterSite:
             )
 
     def stop_deadline_s(self, config: Config) -> float:
-        """Return the seconds for the shards, and those for the tree of the control node after them."""
-        return PARK_S + 45.0
+        """Return the seconds for the trainer and the shards, and those for the others after them."""
+        trainer_s = longest_shutdown_s(config, ("trainer",))
+        return max(SHORTEST_STOP_S, max(trainer_s, park_s(config)) + OTHERS_STOP_S)
 
     def stop(self, system: ActorSystem) -> bool:
         """Stop the run, without waiting. Call this again until it returns True: the tree is then stopping.
 
-        First the shards are ended, while the store can still take their parked episodes. The tree follows
-        when all shards have ended, or after PARK_S.
+        First the shards are ended, while the store can still take their parked episodes, and the trainer
+        beside them. The tree follows when all shards have ended, or after `park_s`.
         """
         now_s = time.monotonic()
         if not self._stop_by_s:
-            self._stop_by_s = now_s + PARK_S
+            self._stop_by_s = now_s + park_s(self._run)
+            system.tell(system.root.name, TerminateChild(id="trainer"))
             for name in self._shards:
                 system.tell(HOSTS, Displace(name=name))
         if now_s < self._stop_by_s and any(_lives(system, name) for name in self._shards):
@@ -133,6 +139,12 @@ class ClusterSite:
 
     def _gpus_for_engines(self) -> int:
         return len(self._joined.gpus) - self._trainer_gpus
+
+
+def park_s(config: Config) -> float:
+    """Return the seconds in which all shards end, and with them their environments and engines."""
+    names = *environment_names(config), *engine_names(config)
+    return longest_shutdown_s(config, names) + PARK_ROOM_S
 
 
 def _lives(system: ActorSystem, name: str) -> bool:

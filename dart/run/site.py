@@ -1,6 +1,6 @@
 """Where the actors of a run are: on this machine, or on a cluster (`dart.cluster.site`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from actors.board import SLOTS
@@ -52,7 +52,8 @@ class OneMachine:
 
     def stop_deadline_s(self, config: Config) -> float:
         """Return the seconds for the trainer and the environments, and those for the others after them."""
-        return max(SHORTEST_STOP_S, work_end_s(config) + OTHERS_STOP_S)
+        longest_s = longest_shutdown_s(config, ("trainer", *environment_names(config)))
+        return max(SHORTEST_STOP_S, longest_s + OTHERS_STOP_S)
 
     def prepare(self, paths: RunPaths) -> None:
         """Do nothing."""
@@ -75,7 +76,6 @@ class OneMachine:
         return True
 
 
-def work_end_s(config: Config) -> float:
-    """Return the seconds in which the trainer and the environments end, all stopped at the same time."""
-    names = "trainer", *environment_names(config)
+def longest_shutdown_s(config: Config, names: Iterable[str]) -> float:
+    """Return the seconds in which some actors end that are stopped at the same time."""
     return max(config.supervision.child(name).shutdown_s for name in names)
