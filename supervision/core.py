@@ -304,7 +304,8 @@ class SupervisorCore:
             )
             if holds and not _is_on_probation(child, ran_s):
                 return []
-            why = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
+            over = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
+            why = "failed on probation after a quarantine" if holds else over
             return self._over_own_budget(child, why, now_s)
         if policy is None:
             return self._spend_own(child, now_s)

@@ -187,6 +187,18 @@ def test_a_budget_of_its_own_that_is_spent_opens_the_breaker_and_begins_anew() -
     assert pool["a"].spent == {}
 
 
+def test_a_failure_on_probation_within_a_budget_of_its_own_is_reported_as_one_on_probation() -> None:
+    budgets = {Failure.START: Budget(max_restarts=5, max_seconds=600.0)}
+    pool = Pool(child(breaker=Breaker(max_failures=0, open_s=30.0), budgets=budgets))
+    pool.exit()
+    pool.pass_(30.0)
+    actions = pool.exit(ended=CRASH)  # it starts, on probation
+    assert actions == [
+        Report("child_terminated", "exit code 70", "a"),
+        Report("child_quarantined", "exit code 70: failed on probation after a quarantine", "a"),
+    ]
+
+
 # ---- retirement ----
 
 
