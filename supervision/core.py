@@ -150,9 +150,9 @@ class SupervisorCore:
             report = replace(report, taken_along=self._take_siblings_along(child))
         return [report, *over_budget, *self.reconcile(now_s)]
 
-    def stop(self, reason: str, now_s: float, *, normal: bool = True) -> list[Action]:
+    def stop(self, reason: str, now_s: float) -> list[Action]:
         """Bring every child down, in reverse order, then finish."""
-        return [*self._stop_all(reason, normal=normal), *self.reconcile(now_s)]
+        return [*self._stop_all(reason, normal=True), *self.reconcile(now_s)]
 
     def next_wake_s(self) -> float:
         """The moment at which `tick` has something to do even if nothing happens; infinity for never."""
