@@ -105,11 +105,6 @@ class FrameSwitch:
         self._listener.listen(1)
         self._loop.add_reader(self._listener, self._accept)
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a bridge is connected."""
-        return self._bridge is not None
-
     async def deliver(self, host: str, frames: Frames) -> None:
         """Hand frames of another host to the bridge, in order. Waits while the buffer to the bridge is full.
 

@@ -66,7 +66,7 @@ def connect(switch: FrameSwitch, tmp_path: Path) -> Iterator[Connect]:
         made.append(bridge)
         bridge.connect(str(tmp_path / "wire"))
         bridge.setblocking(False)
-        await until(lambda: switch.is_connected)
+        await until(lambda: switch._bridge is not None)
         return bridge
 
     yield connect
@@ -201,7 +201,7 @@ async def test_without_a_bridge_frames_are_dropped_and_a_new_bridge_gets_nothing
     await switch.deliver("b", [b"nobody is there"])
     first = await connect()
     first.close()
-    await until(lambda: not switch.is_connected)
+    await until(lambda: switch._bridge is None)
     await switch.deliver("b", [b"nobody is there"])
     second = await connect()
     await switch.deliver("b", [b"for the second"])
