@@ -148,6 +148,7 @@ class ChildProcesses:
             uses=0,
             own_exit=0,
             busy_since_ns=0,
+            handler="",  # until its own `on_start` has begun
             work_since_ns=0,
             beat_ns=self._board.now_ns(),
             started_unix_s=self._clock.unix_s(),
@@ -219,6 +220,10 @@ class ChildProcesses:
     def check_hang(self, child: Child, counted_s: Callable[[float], float]) -> HangCheck:
         """Whether a child hangs, by its row on the board; a child without a process does not.
 
+        While a supervisor starts, only its silence counts, and only while it waits for its children in its
+        loop: the import of a module for them may take long, and shows no beat. The other children block in
+        their start, so their start deadline alone counts.
+
         counted_s   how many seconds of an age up to now count: not those in which this process was suspended
         """
         deadline_s = child.spec.hang_deadline_s
@@ -227,6 +232,8 @@ class ChildProcesses:
             return HangCheck("", deadline_s)
         now_ns = self._board.now_ns()
         busy_ns = self._board.get(held.slot, "busy_since_ns")
+        if child.status is Status.STARTING and (busy_ns or not self._board.get(held.slot, "handler")):
+            return HangCheck("", deadline_s)
         return check_hang(
             busy_s=counted_s((now_ns - busy_ns) / 1e9) if busy_ns else 0.0,
             handler=self._board.get(held.slot, "handler"),

@@ -104,13 +104,17 @@ class SupervisorCore:
         return [*answer(child, ok=True), *self.reconcile(now_s)]
 
     def hung(self, id_: str, incarnation: int, why: str) -> list[Action]:
-        """Kill a child that hangs. Its end arrives as `exited`, like any other."""
+        """Kill a child that hangs. Its end arrives as `exited`, like any other.
+
+        A child that hangs before it is ready has failed to start.
+        """
         child = self.children.get(id_)
-        if child is None or child.status is not Status.RUNNING or child.incarnation != incarnation:
+        if child is None or child.incarnation != incarnation or child.is_killed:
             return []
-        if child.is_killed:
+        if child.status not in (Status.STARTING, Status.RUNNING):
             return []
-        child.is_killed = child.is_hung = True
+        child.is_killed = True
+        child.is_hung = child.status is Status.RUNNING
         return [Kill(id_, incarnation, why)]
 
     def used(self, id_: str, incarnation: int, uses: int, now_s: float) -> list[Action]:

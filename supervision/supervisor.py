@@ -94,7 +94,9 @@ def supervisor_spec(
     """A child spec whose child is itself a supervisor.
 
     By default its `shutdown_s` is long enough for all its children to stop. OTP waits for ever instead, but a
-    process that is suspended never ends.
+    process that is suspended never ends. `start_deadline_s` is long enough for all children one after the
+    other, also in a pool: if no first start succeeds, the pool tries its children again. A supervisor that
+    hangs while it starts is found by its beats, much sooner.
     """
     waits = [child.shutdown_s for child in children]
     shutdown_s = _in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
@@ -216,16 +218,16 @@ class Supervisor(Actor):
             for incarnation in _starting(child):
                 if self._processes.is_ready(id_, incarnation):
                     self._carry_out(self._core.ready(id_, incarnation, self._now_s()))
-            if child.status is Status.RUNNING:
-                self._check_running(id_, child)
+            if child.status is Status.RUNNING or _starts_children(child):
+                self._end_if_hung(id_, child)
+            if child.status is Status.RUNNING and self._counts_uses(child):
+                self._check_uses(id_, child)
         self._carry_out(self._core.tick(self._now_s()))
 
-    def _check_running(self, id_: str, child: Child) -> None:
+    def _end_if_hung(self, id_: str, child: Child) -> None:
         why = self._check_hang(child).why
         if why:
             self._carry_out(self._core.hung(id_, child.incarnation, why))
-        if self._counts_uses(child):
-            self._check_uses(id_, child)
 
     def _check_uses(self, id_: str, child: Child) -> None:
         uses = self._processes.uses(id_, child.incarnation)
@@ -557,6 +559,11 @@ def _starting(child: Child) -> list[int]:
     """The incarnations of a child that are not ready yet."""
     own = [child.incarnation] if child.status is Status.STARTING else []
     return own if child.spare is None else [*own, child.spare.incarnation]
+
+
+def _starts_children(child: Child) -> bool:
+    """Whether the child is a supervisor that waits for its own children's start."""
+    return child.status is Status.STARTING and child.spec.type is ChildType.SUPERVISOR
 
 
 def _is_ending(child: Child) -> bool:

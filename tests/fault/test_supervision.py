@@ -273,6 +273,21 @@ def test_a_start_that_takes_too_long_is_killed_and_named(tmp_path: Path) -> None
         assert system.row("a").last_reason == "killed: not ready within 1 s"
 
 
+def test_a_pool_that_hangs_while_its_children_start_is_found_long_before_its_start_deadline(
+    tmp_path: Path,
+) -> None:
+    count = tmp_path / "count"
+    count.touch()
+    args = {"starts_that_fail": 99, "how": "sleep", "count_in": str(count)}
+    crowd = (worker(f"a-{number}", args=args) for number in range(3))
+    with started(pool("crowd", *crowd, hang_deadline_s=HANG_S)) as system:
+        eventually(lambda: count.read_text() == "xxx", "all are forked", system.explain)
+        time.sleep(0.5)  # it waits in its loop
+        system.kill("crowd", signal.SIGSTOP)
+        assert system.system.wait(PATIENCE_S)
+        assert "child 'crowd' failed to start: killed: hung: no beat for" in system.system.verdict()
+
+
 # ---- escalation ----
 
 

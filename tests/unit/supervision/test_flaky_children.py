@@ -199,6 +199,15 @@ def test_a_failure_on_probation_within_a_budget_of_its_own_is_reported_as_one_on
     ]
 
 
+def test_a_child_that_hangs_before_it_is_ready_spends_the_budget_of_failed_starts() -> None:
+    own = Budget(max_restarts=1, max_seconds=1000.0)
+    pool = Pool(child(budgets={Failure.START: own, Failure.HANG: own}), max_restarts=1)
+    pool.exit()
+    assert pool.core.hung("a", 2, "no beat") == [Kill("a", 2, "no beat")]
+    pool.exit(ended=SIGKILL)
+    assert list(pool["a"].spent) == [Failure.START]
+
+
 # ---- retirement ----
 
 

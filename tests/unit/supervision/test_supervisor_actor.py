@@ -78,7 +78,7 @@ class Tree:
     def is_ready(self) -> bool:
         return self.row("sup").ready
 
-    def write(self, name: str, **columns: int) -> None:
+    def write(self, name: str, **columns: Any) -> None:
         """Write to a child's row what its process would."""
         slot = self.bench.board.find(name)
         assert slot is not None
@@ -274,6 +274,50 @@ def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: InMe
     assert why.startswith("killed: hung: in Work for 10.")
     for word in ("hang_deadline_s=10", "in_thread", "still_working()"):
         assert word in why
+
+
+def starting_pool(bench: InMemorySystem, **row: Any) -> Tree:
+    """A tree whose pool takes an hour to start, gave its last beat now, and shows `row` on the board."""
+    spec = ChildSpec(id="pool", actor="module:Class", type=ChildType.SUPERVISOR, start_deadline_s=3600.0)
+    tree = Tree(bench, spec)
+    tree.write("pool", beat_ns=bench.board.now_ns(), **row)
+    return tree
+
+
+def test_a_pool_that_hangs_while_it_waits_for_its_children_is_killed_after_its_hang_deadline(
+    bench: InMemorySystem,
+) -> None:
+    tree = starting_pool(bench, handler="on_start")
+    bench.advance(9.0)
+    assert not tree.process("pool").was_killed
+    bench.advance(1.5)
+    assert tree.process("pool").was_killed
+    tree.process("pool").end(-9)
+    bench.settle()
+    assert tree.row("pool").last_reason.startswith("killed: hung: no beat for 10.")
+
+
+def test_a_pool_that_beats_may_start_for_longer_than_its_hang_deadline(bench: InMemorySystem) -> None:
+    tree = starting_pool(bench, handler="on_start")
+    for _ in range(10):
+        bench.advance(5.0)
+        tree.write("pool", beat_ns=bench.board.now_ns())
+    assert not tree.process("pool").was_killed
+
+
+def test_a_pool_that_imports_a_module_for_its_children_is_not_taken_for_hung(bench: InMemorySystem) -> None:
+    tree = starting_pool(bench, handler="finished work and timers", busy_since_ns=bench.board.now_ns())
+    bench.advance(60.0)
+    assert not tree.process("pool").was_killed
+
+
+def test_a_pool_whose_own_module_is_still_imported_is_not_taken_for_hung(bench: InMemorySystem) -> None:
+    tree = starting_pool(bench, handler="on_start")
+    tree.get_ready("pool")
+    tree.process("pool").end(-9)
+    bench.advance(60.0)
+    assert tree.processes() == ["pool.1", "pool.2"]
+    assert not tree.process("pool").was_killed
 
 
 def test_a_run_that_was_frozen_kills_no_healthy_child_when_it_goes_on(bench: InMemorySystem) -> None:

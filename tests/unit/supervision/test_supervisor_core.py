@@ -657,10 +657,10 @@ def test_a_hung_child_is_killed_and_comes_back_with_its_reason() -> None:
     assert tree.core.children["a"].last_reason == "killed: no beat for 11.0 s"
 
 
-def test_what_is_said_of_an_old_incarnation_or_of_one_not_running_kills_nobody() -> None:
+def test_what_is_said_of_an_old_incarnation_or_of_one_that_stops_kills_nobody() -> None:
     tree = Tree("a").up()
     tree.take(tree.core.hung("a", tree.alive["a"] + 1, "no beat"))
-    tree.exit("a")
+    assert tree.stop() == ["stop a"]
     tree.take(tree.core.hung("a", tree.alive["a"], "no beat"))
     assert tree.look() == []
 
