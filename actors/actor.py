@@ -314,6 +314,14 @@ class Actor:
         """Whether `on_stop` has begun."""
         return self.__lifecycle.is_stopping
 
+    @property
+    def stop_by_s(self) -> float:
+        """The moment of `clock.monotonic_s` at which the supervisor that stops this actor kills it.
+
+        Infinity if it was not told to stop, or not by when. A change of `shutdown_s` meanwhile is counted in.
+        """
+        return self.__lifecycle.stop_by_s
+
     # ---- what the board shows ----
 
     def used(self, n: int = 1) -> None:

@@ -1,5 +1,6 @@
 """The life of one actor: it starts, gets ready, and stops. The hooks of a subclass are called here."""
 
+import math
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ class Lifecycle:
         """The actor stops once its mail is taken and every open handler has answered."""
         self.is_stopping = False
         """`on_stop` has begun."""
+        self.stop_by_s = math.inf
+        """The moment, on the actor's clock, at which the sender of a `Stop` kills the process."""
         self._actor = actor
         self._mail = mail
         self._heartbeat = heartbeat
@@ -96,6 +99,7 @@ class Lifecycle:
 
     def take_stop(self, stop: Stop) -> None:
         """Handle a `Stop` message: stop at once, or with `finish` when all mail is answered."""
+        self.stop_by_s = min(self.stop_by_s, self._actor.clock.monotonic_s() + stop.within_s)
         if stop.finish and self.is_started:
             self.is_finishing = True  # the end of this turn or a later one finds the mail taken
         else:

@@ -1,5 +1,6 @@
 """Messages that the runtime itself sends and takes, beside the application's (OTP's system messages)."""
 
+import math
 from dataclasses import dataclass
 
 from actors.codec import message
@@ -12,6 +13,8 @@ class Stop:
 
     finish: bool = False
     """Whether to handle the mail that is there, and let every open handler answer, before the end."""
+    within_s: float = math.inf
+    """Seconds after which the sender kills the process; infinity: it does not."""
 
 
 @message

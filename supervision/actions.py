@@ -79,6 +79,8 @@ class AskToStop:
 
     id: str
     incarnation: int
+    within_s: float
+    """Seconds after which the process is killed."""
     finish: bool = False
     """Whether the process first answers its open requests; true for a process that a spare has replaced."""
 

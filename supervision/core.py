@@ -486,7 +486,8 @@ class SupervisorCore:
         move(child, Status.STOPPING, now_s)
         child.stop_by_s = now_s + child.spec.shutdown_s
         if may_end_by_itself:
-            return AskToStop(child.spec.id, child.incarnation, finish=child.is_retired)
+            within_s = child.spec.shutdown_s
+            return AskToStop(child.spec.id, child.incarnation, within_s, finish=child.is_retired)
         child.is_killed = True
         return Kill(child.spec.id, child.incarnation, "stopped by its supervisor")
 

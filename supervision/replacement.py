@@ -85,7 +85,7 @@ def promote(child: Child, now_s: float, draw: float) -> list[Action]:
     taken_over = Promote(child.spec.id, child.incarnation)
     if old.is_killed:
         return [taken_over]
-    return [taken_over, AskToStop(child.spec.id, old.incarnation, finish=True)]
+    return [taken_over, AskToStop(child.spec.id, old.incarnation, child.spec.shutdown_s, finish=True)]
 
 
 def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:

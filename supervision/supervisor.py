@@ -384,9 +384,9 @@ class Supervisor(Actor):
                 case Promote(id_, incarnation):
                     self._deaths.pop(id_, None)
                     self._processes.promote(id_, incarnation)
-                case AskToStop(id_, incarnation, finish):
+                case AskToStop(id_, incarnation, within_s, finish):
                     self._processes.asked_to_stop(id_, incarnation)
-                    self.tell(id_, Stop(finish=finish), incarnation=incarnation)
+                    self.tell(id_, Stop(finish=finish, within_s=within_s), incarnation=incarnation)
                 case Kill(id_, incarnation, why):
                     self._processes.kill(id_, incarnation, why)
                 case Report():

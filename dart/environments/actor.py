@@ -11,6 +11,7 @@ On restart the curator revokes the lease of the dead incarnation and the rollout
            start; a parked rollout is continued by the environment that receives its lease next
 """
 
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -101,7 +102,7 @@ class EnvironmentActor(Actor):
 
     async def on_stop(self) -> None:
         self._stopping.set()
-        shutdown_s = self.config.supervision.child(self.identity.name).shutdown_s
+        shutdown_s = self._shutdown_s()
         can_keep = self._runs("store")  # without the store no episode can be kept, however it ends
         if can_keep:
             self.after(FINISH_SHARE * shutdown_s, self._player.stop_event.set)
@@ -111,6 +112,16 @@ class EnvironmentActor(Actor):
         await self.in_loop(self.environment.close())
         if can_keep:
             await self._within(PARK_SHARE * shutdown_s, self._over)
+
+    def _shutdown_s(self) -> float:
+        """Return how many seconds this actor has to stop.
+
+        The supervisor names them in its order, because a reload may have changed them. Without such an order
+        they are those of the configuration.
+        """
+        if math.isinf(self.stop_by_s):
+            return self.config.supervision.child(self.identity.name).shutdown_s
+        return max(0.0, self.stop_by_s - self.clock.monotonic_s())
 
     async def _within(self, seconds: float, future: Future[None]) -> None:
         """Wait for a future, at most this long."""

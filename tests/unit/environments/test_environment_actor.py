@@ -5,6 +5,7 @@ import contextlib
 import errno
 import hashlib
 import itertools
+import math
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -526,14 +527,20 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     assert len(steps) == NUM_STEPS
 
 
-def stopped_in_the_episode(system: System, lease: RolloutLease | None = None) -> RolloutLease:
-    """Tell the actor to stop while it plays an episode, and let its shutdown time pass."""
+def stopped_in_the_episode(
+    system: System, lease: RolloutLease | None = None, within_s: float = math.inf
+) -> RolloutLease:
+    """Tell the actor to stop while it plays an episode, and let its shutdown time pass.
+
+    within_s   the shutdown time that the order names; infinity: it names none
+    """
     lease = lease or system.lease()
     system.give(lease)
     system.start()
     system.let(2.0)
-    system.bench.tell(ENV, Stop())
-    system.let(Config.model_validate(system.config).supervision.child(ENV).shutdown_s)
+    system.bench.tell(ENV, Stop(within_s=within_s))
+    configured_s = Config.model_validate(system.config).supervision.child(ENV).shutdown_s
+    system.let(min(within_s, configured_s))
     return lease
 
 
@@ -617,6 +624,18 @@ def test_told_to_stop_while_its_screen_takes_longer_it_parks_the_steps_played_so
     assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
     parked = system.reader.parked_steps(lease.rollout_id)
     assert [step.token_ids[0] for step in parked] == [1, 2]
+
+
+def test_told_to_stop_within_less_time_than_it_was_started_with_it_parks_its_episode_in_that_time(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload may have lowered `shutdown_s` since."""
+    system.config["supervision"]["environment_pool"]["shutdown_s"] = 60.0
+    hang_at(monkeypatch, "step", 3)
+    lease = stopped_in_the_episode(system, within_s=20.0)
+
+    assert not system.bench.is_alive(ENV)
+    assert [step.token_ids[0] for step in system.reader.parked_steps(lease.rollout_id)] == [1, 2]
 
 
 @pytest.mark.parametrize(

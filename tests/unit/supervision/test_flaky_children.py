@@ -263,7 +263,7 @@ def test_a_preempted_child_is_stopped_in_order_and_started_again_at_once_as_no_f
     pool = Pool(child(backoff=Backoff(initial_s=5.0)), child("b"), max_restarts=0)
     assert pool.core.preempted("a", 1, pool.now_s) == [
         Report("preempted", "preempted: a SIGTERM announced the end of its process", "a"),
-        AskToStop("a", 1, finish=True),
+        AskToStop("a", 1, 5.0, finish=True),
     ]
     assert pool.core.preempted("a", 1, pool.now_s) == [], "a second notice for the same process"
     assert pool.exit(ended=NORMAL) == [Spawn("a", 2)]
@@ -297,8 +297,8 @@ def test_siblings_that_depend_on_a_preempted_child_are_restarted_with_it() -> No
     report, stop = core.preempted("a", 1, 1.0)
     assert isinstance(report, Report)
     assert report.taken_along == ("b",)
-    assert stop == AskToStop("b", 1), "the last that was started stops first"
-    assert core.exited("b", 1, NORMAL, 2.0) == [AskToStop("a", 1, finish=True)]
+    assert stop == AskToStop("b", 1, 5.0), "the last that was started stops first"
+    assert core.exited("b", 1, NORMAL, 2.0) == [AskToStop("a", 1, 5.0, finish=True)]
     assert core.exited("a", 1, NORMAL, 3.0) == [Spawn("a", 2)]
     assert core.ready("a", 2, 4.0) == [Spawn("b", 2)]
 

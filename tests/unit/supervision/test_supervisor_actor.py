@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.actor import Stop
+from actors.actor import Actor, Stop
 from actors.board import ActorState, Vitals, second_row
 from actors.future import Future
 from actors.last_words import last_words
@@ -109,6 +109,28 @@ def test_it_hears_of_each_child_that_is_ready_while_it_starts_and_waits_for_no_l
         bench.settle()
         assert bench.row("sup").ready
         assert bench.clock.monotonic_s() == 0.0
+
+
+class NeverStops(Actor):
+    """Waits in `on_stop` until it is killed."""
+
+    def on_stop(self) -> Future[None]:
+        return Future()
+
+
+def test_a_child_is_told_to_stop_by_the_moment_at_which_it_is_killed_also_after_a_change_of_its_spec(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "live").mkdir()
+    with InMemorySystem(tmp_path / "live", live_children=True) as bench:
+        spec = ChildSpec(id="a", actor=f"{__name__}:NeverStops", shutdown_s=60.0)
+        bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (spec,)))
+        bench.settle()
+        assert bench.actor("a").stop_by_s == math.inf
+        bench.ask("sup", UpdateChild(id="a", changes={"shutdown_s": 20.0}))
+        bench.ask("sup", TerminateChild(id="a"))
+        bench.settle()
+        assert bench.actor("a").stop_by_s == bench.clock.monotonic_s() + 20.0
 
 
 def test_it_is_ready_though_a_child_is_done_for_good(bench: InMemorySystem) -> None:
