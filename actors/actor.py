@@ -110,7 +110,7 @@ class Actor:
         self.__lifecycle = Lifecycle(self, mail, self.__heartbeat)
         self.__mailbox = Mailbox(self, mail, self.__writer, self.__asks, self.__lifecycle, self.__heartbeat)
         self.__work = BackgroundWork(
-            board, identity.slot, runtime, self.__timers, self.__mailbox.note_progress
+            board, identity.slot, runtime, self.__timers, clock, self.__mailbox.note_progress
         )
 
     def __setattr__(self, name: str, value: Any) -> None:

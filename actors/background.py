@@ -15,12 +15,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 from actors.board import Board
+from actors.clock import Clock
 from actors.errors import WorkOverdue
 from actors.future import Future
+from actors.lateness import Lateness
 from actors.runtime import Runtime
 from actors.timers import Timers
 
 T = TypeVar("T")
+
+LOOK_EVERY_S = 1.0
+"""How often an actor with work in a thread looks whether it was suspended. A suspension that is too short to
+be noticed (`actors.lateness`) costs the work its time."""
 
 
 class BackgroundWork:
@@ -30,27 +36,45 @@ class BackgroundWork:
     """
 
     def __init__(
-        self, board: Board, slot: int, runtime: Runtime, timers: Timers, on_end: Callable[[], None]
+        self,
+        board: Board,
+        slot: int,
+        runtime: Runtime,
+        timers: Timers,
+        clock: Clock,
+        on_end: Callable[[], None],
     ) -> None:
         self._board = board
         self._slot = slot
         self._runtime = runtime
         self._timers = timers
+        self._clock = clock
         self._on_end = on_end
         self._worker: BackgroundWorker | None = None
         """The worker, made for the first piece of work; None before."""
         self._numbers = itertools.count()
         self._in_threads: dict[int, tuple[str, int]] = {}
         """Name and start (in nanoseconds of the board's clock) of the work in each thread, oldest first."""
+        self._lateness = Lateness()
+        self._is_looking = False
+        self._looked_s = 0.0
 
     def in_thread(self, work: Callable[[], T], name: str, deadline_s: float) -> Future[T]:
-        """Run `work` in a thread. WorkOverdue is raised in the actor's loop when the deadline passes."""
+        """Run `work` in a thread. WorkOverdue is raised in the actor's loop when the deadline passes.
+
+        The time in which this process was suspended does not count.
+        """
         result = self._own_worker().in_thread(work)
         number = next(self._numbers)
         self._in_threads[number] = (name, self._board.now_ns())
         self._show_oldest()
         result.then(lambda: self._ended(number))
-        self._timers.after(deadline_s, lambda: self._crash_if_overdue(number, deadline_s))
+        began_s = self._clock.monotonic_s()
+        due_s = began_s + deadline_s
+        self._timers.after(deadline_s, lambda: self._crash_if_overdue(number, began_s, deadline_s, due_s))
+        if not self._is_looking:
+            self._is_looking, self._looked_s = True, began_s
+            self._look_later()
         return result
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -78,11 +102,37 @@ class BackgroundWork:
         self._on_end()
         self._show_oldest()
 
-    def _crash_if_overdue(self, number: int, deadline_s: float) -> None:
-        if number in self._in_threads:
+    def _crash_if_overdue(self, number: int, began_s: float, deadline_s: float, due_s: float) -> None:
+        """Raise WorkOverdue, or look again when the work has had the time that was lost before ``due_s``."""
+        if number not in self._in_threads:
+            return
+        self._note_lateness(due_s)
+        now_s = self._clock.monotonic_s()
+        lost_s = now_s - began_s - self._lateness.counted_s(now_s - began_s, now_s)
+        again_s = began_s + deadline_s + lost_s
+        if again_s <= due_s:
             raise WorkOverdue(
                 f"the work {self._in_threads[number][0]!r} is not done after {deadline_s} s, its deadline"
             )
+        self._timers.after(
+            again_s - now_s, lambda: self._crash_if_overdue(number, began_s, deadline_s, again_s)
+        )
+
+    def _look_later(self) -> None:
+        due_s = self._looked_s + LOOK_EVERY_S
+        self._timers.after(LOOK_EVERY_S, lambda: self._look(due_s))
+
+    def _look(self, due_s: float) -> None:
+        """Note whether this process was suspended, for as long as there is work in a thread."""
+        self._note_lateness(due_s)
+        self._is_looking = bool(self._in_threads)
+        if self._is_looking:
+            self._look_later()
+
+    def _note_lateness(self, due_s: float) -> None:
+        now_s = self._clock.monotonic_s()
+        self._lateness.note(self._looked_s, due_s, now_s)
+        self._looked_s = now_s
 
     def _show_oldest(self) -> None:
         name, since_ns = next(iter(self._in_threads.values()), ("", 0))

@@ -33,6 +33,9 @@ from tests.patience import slowness
 PATIENCE_S = 20.0
 """For what takes milliseconds on a machine that has nothing else to do; waits stretch it on a busy one."""
 
+WORK_DEADLINE_S = 5.0
+"""The deadline of `_work_slowly`."""
+
 WORKER = f"{__name__}:Worker"
 
 
@@ -92,6 +95,9 @@ class Worker(Actor):
         if call.how == "use":
             self.used()
             return
+        if call.how == "work":
+            await self.in_thread(_work_slowly, name="slow work", deadline_s=WORK_DEADLINE_S)
+            return
         misbehave(call.how)
 
 
@@ -138,6 +144,12 @@ class Job(Actor):
 
     def on_start(self) -> None:
         self.after(0.0, self.stop)
+
+
+def _work_slowly() -> None:
+    """Work for about two seconds, and for as much longer as the process is suspended meanwhile."""
+    for _ in range(100):
+        time.sleep(0.02)
 
 
 def misbehave(how: str) -> None:

@@ -11,13 +11,14 @@ import psutil
 import pytest
 
 from actors.actor import Stop
-from actors.board import ActorState
+from actors.board import ActorState, Vitals
 from actors.errors import ActorDied
 from actors.lateness import LATE_S
 from actors.process import is_alive
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
 from tests.fault.actors_under_test import (
     PATIENCE_S,
+    WORK_DEADLINE_S,
     Echo,
     Job,
     Me,
@@ -198,19 +199,34 @@ def test_a_hung_actor_is_killed_and_back_within_its_hang_deadline_and_a_second(
     assert HANG_S - 0.3 < took_s < HANG_S + 1.0 + scheduling_slack_s()
 
 
-def test_a_run_that_was_suspended_goes_on_with_the_same_processes(tree: Running) -> None:
+def suspend(tree: Running, seconds: float) -> list[Vitals]:
+    """Suspend every process for so long; returns the rows of these processes."""
     before = [row for row in tree.system.board.rows() if row.pid]
     for row in before:
         os.kill(row.pid, signal.SIGSTOP)
-    time.sleep(HANG_S + 2.0)
+    time.sleep(seconds)
     for row in before:
         os.kill(row.pid, signal.SIGCONT)
         if row.name == "root":
             time.sleep(0.5)  # it finds every child silent
+    return before
+
+
+def test_a_run_that_was_suspended_goes_on_with_the_same_processes(tree: Running) -> None:
+    before = suspend(tree, HANG_S + 2.0)
     time.sleep(HANG_S)
     after = [row for row in tree.system.board.rows() if row.pid]
     assert [(row.name, row.pid) for row in after] == [(row.name, row.pid) for row in before]
     assert tree.probe.ask("crowd-9", Echo(text="here")) == Echo(text="here")
+
+
+def test_work_in_a_thread_is_done_though_its_deadline_passed_while_the_run_was_suspended(
+    tree: Running,
+) -> None:
+    asked = tree.probe.actor.ask("a", Misbehave(how="work"), deadline_s=3600.0)
+    eventually(lambda: tree.row("a").work == "slow work", "it works", tree.explain)
+    suspend(tree, WORK_DEADLINE_S + 1.0)
+    assert tree.probe.result(asked) is None
 
 
 def test_a_launcher_that_was_suspended_itself_does_not_take_the_root_for_hung(

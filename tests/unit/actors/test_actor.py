@@ -499,6 +499,33 @@ def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: InMe
     counter.gate.set()
 
 
+@pytest.mark.parametrize("frozen_s", [15.0, 3600.0], ids=["ends before the deadline", "ends after it"])
+def test_the_deadline_of_work_leaves_out_the_time_in_which_the_process_was_suspended(
+    bench: InMemorySystem, frozen_s: float
+) -> None:
+    counter = bench.start(Counter, "counter")
+    bench.tell("counter", Work(name="update", deadline_s=30.0))
+    bench.advance(10.0)
+    bench.clock.advance(frozen_s)  # no actor had a turn
+    bench.advance(19.0)
+    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s, its deadline"):
+        bench.advance(1.5)
+    counter.gate.set()
+
+
+def test_work_whose_whole_deadline_passes_in_a_suspension_has_its_deadline_after_it(
+    bench: InMemorySystem,
+) -> None:
+    counter = bench.start(Counter, "counter")
+    bench.tell("counter", Work(name="update", deadline_s=0.5))
+    bench.settle()
+    bench.clock.advance(3600.0)
+    bench.advance(0.4)
+    with pytest.raises(WorkOverdue):
+        bench.advance(0.2)
+    counter.gate.set()
+
+
 def test_work_done_in_time_is_forgotten_by_its_deadline(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.gate.set()
