@@ -12,6 +12,7 @@ from dart.cli.output import Format, Output, print_data, say, say_left_out
 
 if TYPE_CHECKING:
     from dart.config.config import Config
+    from dart.core.run_directory import RunPaths
     from dart.run.evaluation import Measurement
 
 NO_VERIFIER = (
@@ -82,6 +83,12 @@ def evaluate(
             "name either a checkpoint to measure, or an evaluation to continue with --resume --run-dir DIR",
             ExitCode.USAGE,
         )
+    if resume and config is not None:
+        end(
+            "an evaluation continues with the configuration that it has: leave out --config, and change "
+            "single values with --set",
+            ExitCode.USAGE,
+        )
     settings = _settings(checkpoint, config, run_dir, _chosen(tasks or (), episodes, overrides or ()))
     with errors_as_exit_codes(run_dir or Path()):
         found = _measure(settings, is_kept=run_dir is not None, resume=resume)
@@ -117,6 +124,8 @@ def _settings(
 
     checkpoint   None: resume the evaluation in `run_dir` with the configuration that it has
     chosen       overrides of the configuration
+
+    Raises ConfigError, and UsageError if the run to resume trains.
     """
     from dart.config.config import load_config
     from dart.config.layers import literal
@@ -124,13 +133,35 @@ def _settings(
 
     if checkpoint is None:
         assert run_dir is not None
-        return load_config(RunPaths(run_dir).config, [*chosen, f"run.dir={literal(str(run_dir))}"])
+        paths = RunPaths(run_dir)
+        _refuse_run_that_trains(paths)
+        return load_config(paths.config, [*chosen, f"run.dir={literal(str(run_dir))}"])
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
     path = config or (of_its_run if of_its_run.is_file() else None)
     policy = [f"training.policy={literal(str(checkpoint.resolve()))}", 'training.learner="none"']
     directory = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
     return load_config(
         path, [*chosen, *policy, "training.ranks=1", "training.gpus=[]", "training.lora.rank=0", *directory]
+    )
+
+
+def _refuse_run_that_trains(paths: "RunPaths") -> None:
+    """Raise UsageError if a run is no evaluation.
+
+    To resume it as one would replace its configuration and its report, and it would not train again.
+    """
+    from dart.config.config import kept_config
+    from dart.core.errors import UsageError
+    from dart.store.checkpoints import list_checkpoints
+
+    training = kept_config(paths.config).training
+    if training.learner == "none":
+        return
+    versions = list_checkpoints(paths.checkpoints)
+    measured = versions[-1] if versions else f"{training.policy} -c {paths.config}"
+    raise UsageError(
+        f"the run in {paths.root} is not an evaluation: its training.learner is {training.learner!r}, "
+        f"expected 'none'; to measure what it trains, use `dartrl eval {measured}`"
     )
 
 

@@ -1,12 +1,18 @@
 """`dartrl eval`: what it refuses before it starts."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.config.config import Config, load_config
+from dart.core.run_directory import RunPaths
+from dart.inspect.report import RunReport, SuccessReport
 from dart.preflight import requirements
+from dart.run import evaluation
 
 MISSING = (requirements.missing_policy,)
 
@@ -33,3 +39,53 @@ def test_a_damaged_checkpoint_is_named_again_as_the_argument(tmp_path: Path) -> 
 
     assert ended.exit_code == 69
     assert "config.json holds no JSON object; name another one as CHECKPOINT;" in ended.output
+
+
+def a_training_run(root: Path) -> RunPaths:
+    paths = RunPaths(root)
+    root.mkdir()
+    paths.config.write_text(load_config(None, ["tasks.train=['miniwob/enter-text']"]).to_toml())
+    paths.report.write_text("{}")
+    return paths
+
+
+@pytest.mark.parametrize("versions", [[], ["v000007", "v000012"]])
+def test_a_run_that_trains_is_not_continued_as_an_evaluation_and_the_command_named_instead_measures_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: list[str]
+) -> None:
+    paths = a_training_run(tmp_path / "run")
+    for version in versions:
+        (paths.checkpoints / version).mkdir(parents=True)
+    kept = paths.config.read_text()
+    words = ["eval", "--resume", "--run-dir", str(paths.root)]
+
+    refused = CliRunner().invoke(app, [*words, "--set", "training.learner=none"])
+
+    assert refused.exit_code == 2, refused.output
+    assert "is not an evaluation: its training.learner is 'grpo', expected 'none'" in refused.output
+    assert (paths.config.read_text(), paths.report.read_text()) == (kept, "{}")
+
+    asked: list[tuple[Config, Path]] = []
+
+    def measured(config: Config, checkpoint: Path, **_: Any) -> evaluation.Measurement:
+        asked.append((config, checkpoint))
+        return evaluation.Measurement(RunReport(SuccessReport(), SuccessReport()))
+
+    monkeypatch.setattr(evaluation, "evaluate", measured)
+    monkeypatch.setattr(requirements.require_installation, "__defaults__", ((),))
+    (named,) = re.findall("`dartrl (eval .*)`", refused.output)
+    ended = CliRunner().invoke(app, [*named.split(), "-o", "json"])
+
+    assert ended.exit_code == 0, ended.output
+    ((config, checkpoint),) = asked
+    expected = paths.checkpoints / versions[-1] if versions else load_config(None).training.policy
+    assert (config.tasks.train, checkpoint) == (("miniwob/enter-text",), expected)
+
+
+def test_a_configuration_for_an_evaluation_that_continues_is_refused(tmp_path: Path) -> None:
+    words = ["eval", "--resume", "--run-dir", str(tmp_path), "-c", "laptop"]
+
+    ended = CliRunner().invoke(app, words)
+
+    assert ended.exit_code == 2
+    assert "leave out --config" in ended.output
