@@ -1,5 +1,6 @@
 """`dartrl explore`: explore a site, print the progress, and write grounding data of the screens found."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from dart.cli.output import say
 
 if TYPE_CHECKING:
     from dart.config.config import Config
+    from dart.core.run_directory import RunPaths
 
 EXPLORE_TASK = "explore"
 """Kind of a site's task that is explored and has no goal: `sites/shop` means `sites/shop/explore`."""
@@ -65,19 +67,45 @@ def explore(
     """
     if site is None and not resume:
         end("name the site to explore, as in `dartrl explore sites/shop`", ExitCode.USAGE)
-    chosen = _chosen(site, actions, explorers, run_dir)
-    settings = _config(config, [*(overrides or []), *chosen], run_dir, resume=resume)
+    folder = _folder(site, run_dir, config, overrides or [])
+    chosen = [*(overrides or []), *_chosen(site, actions, explorers, folder)]
+    settings = _config(config, chosen, folder, resume=resume)
     with errors_as_exit_codes(settings.run.dir):
         _explore(settings, resume=resume)
         if data is not None:
             _write_data(settings, data)
 
 
-def _chosen(site: str | None, actions: int | None, explorers: int | None, run_dir: Path | None) -> list[str]:
+def _folder(site: str | None, run_dir: Path | None, config: Path | None, overrides: Sequence[str]) -> Path:
+    """Return the run directory: the named one, or else that of the site, of the file, or of the newest
+    exploration in runs/. Ends the command if there is none."""
+    from dart.config.config import load_config
+    from dart.core.run_directory import RunPaths
+
+    if run_dir is not None:
+        return run_dir
+    if site is not None:
+        return RUNS / f"explore-{site.replace('/', '-')}"
+    if config is not None:
+        return load_config(config, overrides).run.dir
+    runs = sorted(RUNS.glob("*/lock"), key=lambda lock: lock.stat().st_mtime)
+    explored = [lock.parent for lock in runs if (lock.parent / "logs" / "exploration.jsonl").exists()]
+    found = [folder for folder in explored if not _plays_tasks(RunPaths(folder))]
+    if not found:
+        end(f"there is no exploration in {RUNS}/; name its directory with --run-dir", ExitCode.NOT_RUNNING)
+    return found[-1]
+
+
+def _plays_tasks(paths: "RunPaths") -> bool:
+    """Whether a run plays tasks, so that it is no exploration: only then a curator writes a log."""
+    return (paths.logs / "curator.jsonl").exists()
+
+
+def _chosen(site: str | None, actions: int | None, explorers: int | None, folder: Path) -> list[str]:
     """Return the overrides of the configuration that follow from the options of the command line."""
     from dart.config.layers import literal
 
-    chosen = []
+    chosen = [f"run.dir={literal(str(folder))}"]
     if site is not None:
         task = literal([task_of(site, EXPLORE_TASK)])
         chosen += [f"environments.kind={literal(site.partition('/')[0])}"]
@@ -86,9 +114,6 @@ def _chosen(site: str | None, actions: int | None, explorers: int | None, run_di
         chosen.append(f"exploration.actions={actions}")
     if explorers is not None:
         chosen.append(f"exploration.explorers={explorers}")
-    if run_dir is not None or site is not None:
-        folder = run_dir or RUNS / f"explore-{(site or '').replace('/', '-')}"
-        chosen.append(f"run.dir={literal(str(folder))}")
     return chosen
 
 
@@ -117,12 +142,13 @@ def task_of(site: str, named: str) -> str:
     return task if task in known else site
 
 
-def _config(path: Path | None, overrides: list[str], run_dir: Path | None, *, resume: bool) -> "Config":
+def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bool) -> "Config":
     from dart.config.config import load_config
-    from dart.core.run_directory import RunPaths, latest_run
+    from dart.core.run_directory import RunPaths
 
-    if resume and path is None:
-        path = RunPaths(run_dir or latest_run(RUNS)).config
+    kept = RunPaths(folder).config
+    if resume and kept.is_file():  # else `refuse_at_once` says that there is nothing to resume
+        path = path or kept
     return load_config(path, overrides)
 
 
@@ -130,7 +156,14 @@ def _explore(config: "Config", *, resume: bool) -> None:
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.preflight.requirements import missing_browser, missing_packages, require_installation
 
-    refuse_at_once(RunPaths(config.run.dir), resume=resume)
+    paths = RunPaths(config.run.dir)
+    refuse_at_once(paths, resume=resume)
+    if _plays_tasks(paths):
+        end(
+            f"the run in {paths.root} is not an exploration: it plays tasks; continue it with `dartrl up "
+            f"--run-dir {paths.root}`, or name the directory of an exploration with --run-dir",
+            ExitCode.USAGE,
+        )
     needs_model = config.exploration.prior == "model"
     checks = (missing_packages, missing_browser) if needs_model else (missing_browser,)
     require_installation(config, checks=checks)
