@@ -20,6 +20,7 @@ from dart.cli.train import training_config
 if TYPE_CHECKING:
     from dart.config.cluster import ClusterFile
     from dart.config.config import Config
+    from dart.config.hub import HubPolicy
     from dart.core.run_directory import RunPaths
     from dart.inspect.result import TrainResult
     from dart.run.site import RunSite
@@ -112,8 +113,8 @@ def up(
             else:
                 _up_on_cluster(found, log_file, resume=resume)
         return
+    settings = training_config(config, overrides or [], run_dir, resume=config is None)
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
-    settings = read()
     if dry_run:
         _show_plan(settings, gpu_gib, resume=resume)
         return
@@ -338,8 +339,9 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     from dart.config.gpus import assign_gpus, gpus_here
     from dart.core.run_directory import RunPaths
     from dart.preflight.disk_need import disk_lines, disk_need
+    from dart.preflight.hub_fetch import fetched_by_start
     from dart.preflight.memory import memory_lines
-    from dart.preflight.requirements import require_installation
+    from dart.preflight.requirements import CHECKS, missing_policy, require_installation
 
     say(_what_it_would_do(settings, RunPaths(settings.run.dir), resume=resume))
     say("\n".join(_tree_lines(settings)))
@@ -350,17 +352,23 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     need = disk_need(settings, settings.run.dir)
     if need is not None:
         say("\n".join(disk_lines(need)))
-    require_installation(settings)
+    fetched = fetched_by_start(settings)
+    require_installation(settings, [one for one in CHECKS if fetched is None or one is not missing_policy])
     say_left_out(settings)
-    say(_all_is_there(gpu_gib))
+    say(_all_is_there(gpu_gib, fetched))
 
 
-def _all_is_there(gpu_gib: float | None) -> str:
-    if gpu_gib is None:
-        return "everything that the run needs is there"
-    return (
-        f"everything else that the run needs is there; GPUs of {gpu_gib:g} GiB were assumed, not looked for"
-    )
+def _all_is_there(gpu_gib: float | None, fetched: "HubPolicy | None") -> str:
+    """Say that the run has what it needs, and what was not looked for.
+
+    fetched   the policy that the start fetches; None if it fetches none
+    """
+    notes = []
+    if gpu_gib is not None:
+        notes.append(f"GPUs of {gpu_gib:g} GiB were assumed, not looked for")
+    if fetched is not None:
+        notes.append(f"{fetched} will be fetched into {fetched.folder}")
+    return "; ".join([f"everything{' else' if notes else ''} that the run needs is there", *notes])
 
 
 def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = False) -> str:
@@ -425,17 +433,20 @@ def _detach(
     """Start `dartrl up` with these arguments in a process of its own, and wait until the run is up.
 
     arguments   words of the command line after `up`, without --detach and --log
-    is_local    whether the whole run is on this machine, so that what the run needs is checked here
+    is_local    whether the whole run is on this machine, so that what the run needs is fetched and checked
+                here
     """
     import subprocess
 
     from dart.core.run_directory import RunPaths, make_private
+    from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
     from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
     _what_it_would_do(settings, paths, resume=resume)
     if is_local:
+        fetch_if_allowed(settings, say)
         require_installation(settings)
         say_left_out(settings)
     make_private(paths.root, paths.logs)

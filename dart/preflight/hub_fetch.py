@@ -67,11 +67,22 @@ def fetch(
 
 
 def fetch_if_allowed(config: Config, say: Callable[[str], None]) -> None:
-    """Fetch the policy of a run, if `training.policy` names one on the hub, `training.fetch_policy` is true,
-    and it has not been fetched before."""
-    policy = fetched_from(config.training.policy)
-    if policy is not None and config.training.fetch_policy:
+    """Fetch the policy that a start fetches, if there is one. Raises the errors of `fetch`."""
+    policy = fetched_by_start(config)
+    if policy is not None:
         fetch(policy, say)
+
+
+def fetched_by_start(config: Config) -> HubPolicy | None:
+    """Return the policy that the start of a run fetches; None if it fetches none.
+
+    It is that of `training.policy`, if this names one on the hub, `training.fetch_policy` is true, and it has
+    not been fetched before.
+    """
+    policy = fetched_from(config.training.policy)
+    if policy is None or not config.training.fetch_policy or (policy.folder / NOTE).is_file():
+        return None
+    return policy
 
 
 def commit_of(folder: Path) -> str | None:
@@ -112,7 +123,8 @@ def _checked(file: Path, said: Any, policy: HubPolicy) -> str:
 
 @contextmanager
 def _told(policy: HubPolicy) -> Iterator[None]:
-    """Turn errors of the hub and of the network in the block into UnavailableError, which says what to do."""
+    """Turn errors of the hub and of the network in the block into UnavailableError, which says what to do.
+    """
     from huggingface_hub import errors
 
     where = os.environ.get(ENDPOINT) or "https://huggingface.co"

@@ -215,10 +215,9 @@ def missing_policy(config: Config) -> Iterator[str]:
     if on_hub is not None and not (folder / NOTE).is_file():
         has_config = (folder / "config.json").is_file()
         what, which = ("weights", "them") if has_config else ("policy checkpoint", "it")
-        yield (
-            f"no {what} in {folder}: fetch {which} with 'dartrl policy fetch {on_hub}', or allow the "
-            "start to do so with --set training.fetch_policy=true"
-        )
+        allowed = ", or allow the start to do so with --set training.fetch_policy=true"
+        may = "" if config.training.fetch_policy else allowed
+        yield f"no {what} in {folder}: fetch {which} with 'dartrl policy fetch {on_hub}'{may}"
         return
     if (base := base_of(folder)) is not None:
         yield why_no_policy(folder, base)
@@ -313,20 +312,21 @@ def damage_of(folder: Path) -> str | None:
     return None
 
 
-def require_installation(
-    config: Config,
-    checks: Iterable[Check] = (
-        missing_packages,
-        missing_browser,
-        missing_policy,
-        unreadable_prompt,
-        policy_without_hints,
-        not_for_vllm,
-        missing_trackers,
-        absent_gpus,
-        shared_gpus,
-    ),
-) -> None:
+CHECKS: tuple[Check, ...] = (
+    missing_packages,
+    missing_browser,
+    missing_policy,
+    unreadable_prompt,
+    policy_without_hints,
+    not_for_vllm,
+    missing_trackers,
+    absent_gpus,
+    shared_gpus,
+)
+"""The checks of everything that a run needs on this machine."""
+
+
+def require_installation(config: Config, checks: Iterable[Check] = CHECKS) -> None:
     """Check that everything that a run needs is installed.
 
     raises    UnavailableError with a line for each missing thing; ConfigurationError instead if one of them

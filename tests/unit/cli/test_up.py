@@ -153,10 +153,48 @@ def test_a_plan_for_gpus_that_are_not_here_is_printed_and_names_them_as_missing(
 def test_a_plan_for_another_machine_never_says_that_all_is_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(requirements, "require_installation", lambda _: None)
+    monkeypatch.setattr(requirements, "require_installation", lambda *_: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     nameless = ("rollout.gpus=[]", "training.gpus=[]", "rollout.vllm.memory=0.5")
     ran = planned(tmp_path, *nameless, gpu_gib=80)
     assert "none are planned, because none are here and the configuration names none" in ran.output
     assert "GPUs of 80 GiB were assumed, not looked for" in ran.output
     assert "everything that the run needs is there" in planned(tmp_path, *nameless).output
+
+
+HUB_POLICY = ("training.policy='hf://owner/tiny@main'", "training.fetch_policy=true")
+
+
+def test_a_plan_says_that_the_start_fetches_the_policy_and_misses_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(requirements, "CHECKS", (requirements.missing_policy,))
+    sets = [word for key in HUB_POLICY for word in ("--set", key)]
+
+    words = ["up", "laptop", "--dry-run", "--run-dir", str(tmp_path / "run"), *sets]
+    ran = CliRunner().invoke(app_of_dartrl, words)
+
+    assert ran.exit_code == 0, ran.output
+    folder = tmp_path / "models/hub/owner--tiny@main"
+    fetched = (
+        f"everything else that the run needs is there; hf://owner/tiny@main will be fetched into {folder}"
+    )
+    assert fetched in ran.output
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_needs_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_local: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done: list[str] = []
+    monkeypatch.setattr(hub_fetch, "fetch", lambda policy, _: done.append(f"fetch {policy}"))
+    monkeypatch.setattr(requirements, "require_installation", lambda _: done.append("check"))
+    monkeypatch.setattr("subprocess.Popen", Mock())
+    monkeypatch.setattr(up, "_await_up", lambda *_: None)
+    config = load_config(None, [f"run.dir={str(tmp_path / 'run')!r}", *HUB_POLICY])
+
+    up._detach(config, None, [], is_local=is_local)
+
+    assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])

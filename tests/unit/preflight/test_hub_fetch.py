@@ -1,5 +1,6 @@
 """`dartrl policy fetch` with the real huggingface_hub, against a server here that speaks its routes."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,8 +12,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import huggingface_hub
 import pytest
+from typer.testing import CliRunner
 
+from dart.cli.main import app
 from dart.config.config import ConfigError, load_config
 from dart.config.hub import fetched_from, hub_policy
 from dart.preflight.requirements import missing_policy
@@ -167,5 +171,9 @@ def test_an_address_is_read_and_a_missing_checkpoint_says_how_to_fetch_it(
     config = load_config(None, ['training.policy="hf://a/b@main"'])
     (problem,) = missing_policy(config)
     assert "dartrl policy fetch hf://a/b@main" in problem
+    assert problem.endswith("or allow the start to do so with --set training.fetch_policy=true")
+    allowed = load_config(None, ['training.policy="hf://a/b@main"', "training.fetch_policy=true"])
+    (problem,) = missing_policy(allowed)
+    assert problem.endswith("fetch it with 'dartrl policy fetch hf://a/b@main'")
     with pytest.raises(ConfigError, match="must be a folder or hf://OWNER/NAME@REVISION"):
         load_config(None, ['training.policy="hf://a/b"'])
