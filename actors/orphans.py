@@ -50,11 +50,6 @@ def refuse_if_in_use(path: Path) -> None:
         )
 
 
-def launcher_of(path: Path) -> int | None:
-    """The pid of the recorded launcher; None where no system is up."""
-    return next((pid for role, (pid, _) in _recorded(path) if role == "launcher"), None)
-
-
 def still_running(processes: Path, board: Path) -> tuple[Orphan, ...]:
     """The recorded processes of a system, and the actors on its board, that run now. None is killed."""
     recorded = (*_recorded(processes), *_on(board))

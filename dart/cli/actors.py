@@ -187,7 +187,7 @@ def stack(
     from dart.inspect import actor_table
     from dart.inspect.stacks import read_stack
 
-    row = actor_table.find_actor(name, actor_table.read_actors(chosen_here(run_dir)))
+    row = actor_table.find_actor(name, actor_table.read_actors(with_actors(chosen_here(run_dir))))
     if row.process == "gone":
         end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
     say(read_stack(row.name, row.pid, stands_still=row.process == "suspended", native=native))

@@ -231,11 +231,17 @@ def trouble_in(place: Path) -> tuple[str, ExitCode]:
 
 
 def with_actors(run: NamedRun) -> Path:
-    """Return the folder of a run. If its actors cannot be read, end the command with the reason."""
+    """Return the folder of a run. If its actors cannot be read, end the command with the reason.
+
+    Raises NotRunningError if there is no run in the folder.
+    """
+    from dart.core.run_directory import RunPaths, holder
+
     place = chosen(run)
     trouble, code = trouble_in(place)
     if trouble:
         end(trouble, code)
+    _refuse_earlier_board(RunPaths(place), holder(place))
     return place
 
 
@@ -291,23 +297,26 @@ def recorded(run: NamedRun) -> "RunPaths":
 def shown(run: NamedRun) -> "RunPaths":
     """Return the paths of the run that a command is about, if its current state can be read from its files.
 
-    The command ends with a message if a file is missing, or while the run is starting or ending, because the
-    board then shows the actors of an earlier start. The run has actors of its own only while processes.json
-    names the pid of its main process.
+    The command ends with a message if a file is missing, or while the run is starting.
     """
-    from actors.orphans import launcher_of
     from dart.core.run_directory import holder
 
     paths = recorded(run)
     pid = holder(paths.root)
-    _refuse_missing(paths, pid, paths.board, paths.root / "session.json")
-    if pid is not None and launcher_of(paths.root / "processes.json") != pid:
-        end(
-            f"the run in {paths.title} is starting or ending as process {pid}, and none of its actors is up; "
-            "ask again in a moment",
-            ExitCode.UNKNOWN,
-        )
+    _refuse_missing(paths, pid, paths.board, paths.session)
+    _refuse_earlier_board(paths, pid)
     return paths
+
+
+def _refuse_earlier_board(paths: "RunPaths", pid: int | None) -> None:
+    """End the command while the run is starting, because the board then shows the actors of an earlier start.
+
+    pid   process id of the run's main process; None if the run is not running
+    """
+    from dart.inspect.actor_table import starting
+
+    if text := starting(paths, pid):
+        end(f"{text}; ask again in a moment", ExitCode.UNKNOWN)
 
 
 def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:

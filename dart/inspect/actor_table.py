@@ -60,6 +60,17 @@ def is_of_earlier_part(paths: RunPaths, pid: int | None) -> bool:
     return pid == 0 or root is None or root.pid_start_ticks < holder_ticks
 
 
+def starting(paths: RunPaths, pid: int | None) -> str:
+    """Return a text which says that the run is starting; empty if its board is not `is_of_earlier_part`.
+
+    pid   the holder of the lock; 0 if it has not written its pid yet, None if the run is not running
+    """
+    if not is_of_earlier_part(paths, pid):
+        return ""
+    who = f" as process {pid}" if pid else ""
+    return f"the run in {paths.title} is starting{who}; none of its actors is up yet"
+
+
 def _launcher(paths: RunPaths) -> tuple[int, int] | None:
     """Return pid and start time in ticks of the launcher in processes.json; None if no actors are up."""
     try:

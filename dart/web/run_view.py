@@ -15,7 +15,7 @@ from dart.core.png import png_size
 from dart.core.record_address import RecordAddress
 from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
-from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
+from dart.inspect.actor_table import find_actor, read_actors, starting
 from dart.inspect.logs import LogLine, parse
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
@@ -102,11 +102,8 @@ class RunView:
 
     def _refuse_earlier_board(self) -> None:
         """Raise TemporaryError while the run is starting and the board is still that of its last start."""
-        if is_of_earlier_part(self.paths, self.pid):
-            who = f" as process {self.pid}" if self.pid else ""
-            raise TemporaryError(
-                f"the run in {self.paths.title} is starting{who}; none of its actors is up yet"
-            )
+        if text := starting(self.paths, self.pid):
+            raise TemporaryError(text)
 
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
