@@ -114,6 +114,8 @@ def up(
                 _up_on_cluster(found, log_file, resume=resume)
         return
     settings = training_config(config, overrides or [], run_dir, resume=config is None)
+    if config is None:
+        run_dir = settings.run.dir  # a later read must not take the configuration of a run that began since
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
     if dry_run:
         _show_plan(settings, gpu_gib, resume=resume)

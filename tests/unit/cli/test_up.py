@@ -1,6 +1,7 @@
 """`dartrl up` from its own process, with a run that is none."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -198,3 +199,31 @@ def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_n
     up._detach(config, None, [], is_local=is_local)
 
     assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_run_that_is_continued_without_being_named_stays_the_same_when_another_one_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, detached: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    began: list[Any] = []
+    monkeypatch.setattr(up, "_up", lambda _, read, *__, **___: began.append(read))
+    monkeypatch.setattr(up, "_detach", lambda _, __, words, **___: began.append(words))
+
+    def begin(name: str, *, at_s: float, actors: int) -> None:
+        paths = RunPaths(Path("runs") / name)
+        paths.root.mkdir(parents=True)
+        paths.config.write_text(load_config(None, [f"environments.count={actors}"]).to_toml())
+        paths.lock.touch()
+        os.utime(paths.lock, (at_s, at_s))
+
+    begin("mine", at_s=1.0, actors=3)
+    ran = CliRunner().invoke(app_of_dartrl, ["up", *(["--detach"] if detached else [])])
+    begin("other", at_s=2.0, actors=5)
+
+    assert ran.exit_code == 0, ran.output
+    (found,) = began
+    if detached:
+        assert found == ["--run-dir", "runs/mine"]
+    else:
+        assert (found().run.dir, found().environments.count) == (Path("runs/mine"), 3)
