@@ -16,6 +16,7 @@ from typing import NoReturn
 import typer
 
 from dart.core import errors
+from dart.core.disk_errors import DISK_ERRORS, FULL_DISK
 from dart.inspect.terminal_safe import printable
 
 
@@ -74,13 +75,6 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 """Error numbers for a path that no file can have: a name is too long, or symbolic links form a loop."""
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers for a disk, or a quota of it, that is full."""
-
-DISK_ERRORS = (*FULL_DISK, errno.EIO, errno.EROFS)
-"""Error numbers for failures of the machine's storage. An OSError that is in neither tuple and is no
-PermissionError counts as a defect and keeps its traceback."""
-
 ENDS = (typer.Exit, typer.Abort, typer.BadParameter)
 """Exceptions by which a command ends on purpose."""
 
@@ -94,9 +88,10 @@ def exit_code_of(error: errors.DartError) -> ExitCode:
 def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """End the command with one message and an exit code if the block raises an error that a user can fix.
 
-    These are DartError, Ctrl-C, a missing permission, an impossible path and a failing disk. Another OSError
-    propagates. Any other exception can come from damaged data, so `damage` is called: if it describes damage,
-    the command ends with this description and code 74; if not, the exception is a defect and propagates.
+    These are DartError, Ctrl-C, a missing permission, an impossible path (`WRONG_PATHS`) and a failing disk
+    (`DISK_ERRORS`). Another OSError counts as a defect and propagates. Any other exception can come from
+    damaged data, so `damage` is called: if it describes damage, the command ends with this description and
+    code 74; if not, the exception is a defect and propagates.
 
     place    where the command writes; messages name it if the error names no file. None for a command that
              writes only its output: an error of a full disk that names no file is then about the output

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dart.cli.exit_codes import errors_as_exit_codes
 from dart.cli.options import Lines, RunDir, chosen_here, reads_run, recorded
 from dart.cli.output import Format, Output, print_list, say
 from dart.inspect.formatting import clock, number, size
@@ -93,7 +94,8 @@ def fetch(
         raise UsageError(
             f"expected hf://OWNER/NAME@REVISION such as hf://Qwen/Qwen3-VL-2B@main, got {address!r}"
         )
-    say(str(hub_fetch.fetch(policy, say, only_config=only_config)))
+    with errors_as_exit_codes(policy.folder):
+        say(str(hub_fetch.fetch(policy, say, only_config=only_config)))
 
 
 @checkpoints_app.command("list")

@@ -16,6 +16,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.config.hub import NOTE, HubPolicy, fetched_from
+from dart.core.disk_errors import DISK_ERRORS
 from dart.core.errors import UnavailableError
 
 ENDPOINT = "HF_ENDPOINT"
@@ -34,7 +35,8 @@ def fetch(
     only_config   fetch only config.json, which is enough for an estimate of memory (`dartrl up --dry-run`)
 
     Raises UnavailableError if the hub cannot be reached or has no such checkpoint, or if a fetched file does
-    not have the hash that the hub reports.
+    not have the hash that the hub reports. Raises OSError if the disk is full or fails, or if the user may
+    not write into the folder.
     """
     if (policy.folder / NOTE).is_file():
         return policy.folder
@@ -124,6 +126,8 @@ def _checked(file: Path, said: Any, policy: HubPolicy) -> str:
 @contextmanager
 def _told(policy: HubPolicy) -> Iterator[None]:
     """Turn errors of the hub and of the network in the block into UnavailableError, which says what to do.
+
+    The errors of a full or failing disk and of a missing permission stay as they are, and name the folder.
     """
     from huggingface_hub import errors
 
@@ -138,6 +142,9 @@ def _told(policy: HubPolicy) -> Iterator[None]:
         raise UnavailableError(f"{what}; check the name, or set HF_TOKEN for a gated repository") from error
     # The base of all errors of the hub's HTTP client, whose own name changes with the version.
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
+        if isinstance(error, OSError) and (error.errno in DISK_ERRORS or isinstance(error, PermissionError)):
+            error.filename = error.filename or str(policy.folder)  # the error of a write names no file
+            raise
         what = f"{policy} cannot be fetched from {where}: {error}"
         by_hand = f"copy the checkpoint into {policy.folder}"
         raise UnavailableError(f"{what}; set {ENDPOINT} to a mirror, or {by_hand}") from error

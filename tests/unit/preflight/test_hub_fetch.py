@@ -177,3 +177,32 @@ def test_an_address_is_read_and_a_missing_checkpoint_says_how_to_fetch_it(
     assert problem.endswith("fetch it with 'dartrl policy fetch hf://a/b@main'")
     with pytest.raises(ConfigError, match="must be a folder or hf://OWNER/NAME@REVISION"):
         load_config(None, ['training.policy="hf://a/b"'])
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device at {folder}; everything"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/models"),
+            "Read-only file system at /models; everything",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/models"), "Permission denied: /models; only"),
+    ],
+    ids=["full", "read-only", "not allowed"],
+)
+def test_a_disk_that_takes_no_checkpoint_is_named_and_not_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, says: str
+) -> None:
+    class NoDisk:
+        def __init__(self, endpoint: str | None) -> None:
+            raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "HfApi", NoDisk)
+
+    ran = CliRunner().invoke(app, ["policy", "fetch", f"hf://{REPO}@main"])
+
+    assert ran.exit_code == 74, ran.output
+    assert says.format(folder=tmp_path / "models/hub/owner--tiny@main") in ran.output
+    assert "HF_ENDPOINT" not in ran.output
