@@ -39,15 +39,16 @@ PNG_HEAD_BYTES = 24
 class RunView:
     """A run as one HTTP response shows it. Each property is read at its first use and then kept.
 
-    Making a view raises TemporaryError if the run has no configuration or no record yet.
+    Making a view raises TemporaryError if the run has no configuration yet, or is running and has no record
+    yet.
     """
 
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
         self._require(paths.config)
         self._record = paths.record_at(self.config.run.record)
-        if isinstance(self._record, Path):
-            self._require(self._record)
+        if isinstance(self._record, Path) and self.pid is not None:
+            self._require(self._record)  # a run that has ended lost its record, and opening it says so
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "RunView":
@@ -85,7 +86,7 @@ class RunView:
     def snapshot(self) -> RunSnapshot:
         self._refuse_earlier_board()
         self._require(self.paths.board, self.paths.root / "session.json")
-        record = self._record, self._record.stat().st_ino if isinstance(self._record, Path) else 0
+        record = self._record, _inode(self._record)
         with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
             snapshot = reader.read()
         _counted[record] = reader.events
@@ -151,6 +152,11 @@ _counted: dict[tuple[RecordAddress, int], EventCounts] = {}
 
 The key is the address of the record and its inode, which is 0 for a record on a server.
 """
+
+
+def _inode(record: RecordAddress) -> int:
+    """Return the inode of the file of a record; 0 for a record on a server, or a file that is lost."""
+    return record.stat().st_ino if isinstance(record, Path) and record.exists() else 0
 
 
 @lru_cache(maxsize=4)

@@ -1,13 +1,18 @@
 """`dartrl trajectories` over a recorded run."""
 
+import fcntl
 import json
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
+from dart.web.app import web_app
+from dart.web.auth import access_for
+from tests.recorded_run import record_run
 
 
 def trajectories(recorded: RunPaths, *arguments: str) -> Result:
@@ -67,3 +72,27 @@ def test_an_export_that_cannot_be_written_says_where_and_why(recorded: RunPaths,
 
     assert ended.exit_code == 74
     assert "two.html cannot be written: No such file or directory" in ended.output
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_record_that_an_ended_run_has_lost_is_not_expected_to_appear(
+    tmp_path: Path, is_running: bool
+) -> None:
+    paths = record_run(tmp_path / "run")
+    for file in paths.record_files:
+        file.unlink(missing_ok=True)
+    with (
+        paths.lock.open() as lock,
+        TestClient(web_app(paths, access_for("127.0.0.1", None)), base_url="http://localhost") as client,
+    ):
+        if is_running:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        listed, page, scraped = trajectories(paths, "list"), client.get("/"), client.get("/metrics")
+
+    lost = "store.db does not exist: put a copy of it back"
+    assert listed.exit_code == (4 if is_running else 74), listed.output
+    assert (lost in listed.output) != is_running
+    assert (page.status_code, scraped.status_code) == (200, 503)
+    told = "has no store.db yet; it appears when the run starts" if is_running else lost
+    assert told in page.text
+    assert told in scraped.text
