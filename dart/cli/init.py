@@ -14,14 +14,32 @@ CONFIG_FILE, README_FILE = "train.toml", "README.md"
 README = """\
 # {name}
 
-`train.toml` says what is trained, on which tasks and for how long. In this folder:
+`train.toml` says what is done, on which tasks and for how long. In this folder:
 
     dartrl setup train.toml      # {setup}
-    dartrl train train.toml      # train, with a live view; runs/ gets the record and the checkpoints
-    dartrl status                # in a second terminal: how the run is
-
+{commands}
 `dartrl config check train.toml` reports every mistake; `dartrl config show train.toml` prints every key.
 """
+
+TRAIN = """\
+    dartrl train train.toml      # train, with a live view; runs/ gets the record and the checkpoints
+    dartrl status                # in a second terminal: how the run is
+"""
+
+COMMANDS = {
+    "explore": """\
+    dartrl explore sites/shop -c train.toml      # find the screens of the site; runs/ gets the record
+    dartrl status                # in a second terminal: how the exploration is
+""",
+    "align": """\
+    dartrl align sites/shop -c train.toml        # explore the site, align a policy to it, train the policy
+""",
+    "grounding": """\
+    python -m dart.grounding.pages runs/pages/train --pages 2040      # make the data, once
+    dartrl ground train train.toml               # train; runs/grounding gets the checkpoint
+""",
+}
+"""The commands for a bundled configuration that `dartrl train` does not take, by its name."""
 
 CLUSTER_README = """\
 # {name}
@@ -55,7 +73,10 @@ def init(
     """
     with errors_as_exit_codes(folder):
         configuration = _configuration(template)
-        files = {CONFIG_FILE: configuration, README_FILE: _readme(configuration, folder.resolve().name)}
+        files = {
+            CONFIG_FILE: configuration,
+            README_FILE: _readme(template, configuration, folder.resolve().name),
+        }
         _write(folder, files)
     say(f"wrote {' and '.join(str(folder / name) for name in files)}")
 
@@ -70,8 +91,12 @@ def _configuration(name: str) -> str:
     return (bundled_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _readme(configuration: str, name: str) -> str:
-    """Return the README.md of a project: how to use this configuration, a run file or a cluster file."""
+def _readme(template: str, configuration: str, name: str) -> str:
+    """Return the README.md of a project: how to use this configuration, a run file or a cluster file.
+
+    template   name of the bundled configuration
+    name       name of the project
+    """
     import tomllib
 
     from dart.config.config import is_cluster_table
@@ -82,10 +107,10 @@ def _readme(configuration: str, name: str) -> str:
     if is_cluster_table(data):
         return CLUSTER_README.format(name=name, run=data["run"])
     kind = data.get("environments", {}).get("kind", EnvironmentsSettings().kind)
+    setup = "install the browser, once" if KINDS[kind].is_page else "say what is missing, and the remedy"
     if kind == "miniwob":
-        return README.format(name=name, setup="install the browser and the pages of the tasks, once")
-    does = "install the browser, once" if KINDS[kind].is_page else "say what is missing, and the remedy"
-    return README.format(name=name, setup=does)
+        setup = "install the browser and the pages of the tasks, once"
+    return README.format(name=name, setup=setup, commands=COMMANDS.get(template, TRAIN))
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

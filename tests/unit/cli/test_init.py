@@ -1,8 +1,12 @@
 """`dartrl init` writes a project to start from, and overwrites nothing."""
 
+import shlex
 from pathlib import Path
+from typing import Any
 
+import click.testing
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from dart.cli.main import app
@@ -94,6 +98,30 @@ def test_the_readme_says_what_setup_does_for_these_environments(
     assert f"dartrl setup train.toml      # {setup}\n" in (tmp_path / "README.md").read_text()
 
 
+def parsed(words: list[str]) -> dict[str, Any]:
+    """The values that a command of dartrl gets for a command line; the command does nothing."""
+    program: Any = get_command(app)
+    command, given = program, {}
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    command.callback = lambda **values: given.update(values)
+    ended = click.testing.CliRunner().invoke(program, words)
+    assert ended.exit_code == 0, ended.output
+    return given
+
+
 @pytest.mark.parametrize("template", bundled_names())
-def test_a_project_can_begin_with_every_bundled_configuration(tmp_path: Path, template: str) -> None:
+def test_a_project_can_begin_with_every_bundled_configuration_and_its_readme_has_a_command_that_takes_it(
+    tmp_path: Path, template: str
+) -> None:
     assert run(tmp_path, "--from", template)[0] == 0
+
+    readme = (tmp_path / "README.md").read_text()
+    lines = [
+        shlex.split(line, comments=True) for line in readme.splitlines() if line.startswith("    dartrl ")
+    ]
+    given = {words[1]: parsed(words[1:]) for words in lines}
+    cluster = {"cluster": "up", "osworld-uitars-7b-two-nodes": "up"}
+    other = {"explore": "explore", "align": "align", "grounding": "ground", **cluster}.get(template, "train")
+    assert given[other]["config"] == Path("train.toml")
+    assert given.keys() & {"explore", "align", "ground", "up", "train"} == {other}
