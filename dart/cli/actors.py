@@ -1,6 +1,7 @@
 """`dartrl actors`: vitals, log and stack of each actor of a run, read without sending it a message."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -201,10 +202,11 @@ def _log(name: str, run_dir: Path, lines: int, output: Format, *, follow: bool) 
     if not follow:
         _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
         return
+    show = partial(_print_lines, output=line_by_line(output))
     with until_interrupted() as ended:
-        _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
+        show(logs.read_log(RunPaths(run_dir), name)[-lines:])
         with followed(run_dir), logs.Tail(RunPaths(run_dir), name) as tail:
-            follow_up(ended, tail.new, lambda new: _print_lines(new, line_by_line(output)))
+            follow_up(ended, tail.new, show)
 
 
 def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:

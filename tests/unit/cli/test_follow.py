@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from dart.cli import actors
 from dart.cli.main import app
 from dart.cli.output import Format, follow_up, line_by_line, until_interrupted
 from dart.inspect import event_history
 from dart.store.store import Store
+from tests.recorded_run import record_run
 
 
 def test_what_is_new_is_shown_until_ctrl_c_which_waits_for_the_look_it_comes_in() -> None:
@@ -57,3 +60,23 @@ def test_ctrl_c_ends_events_before_they_were_read_once_even_if_a_library_swallow
 
 def test_what_is_endless_is_no_single_value() -> None:
     assert [line_by_line(one) for one in Format] == [Format.TABLE, Format.WIDE, Format.JSONL, Format.JSONL]
+
+
+def test_a_followed_log_is_one_json_object_in_each_line_from_its_first_line_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = record_run(tmp_path / "run")
+    log = paths.logs / "env-001.jsonl"
+    lines = log.read_text()
+
+    def one_look(_: object, read_new: Any, show: Any) -> None:
+        with log.open("a") as file:
+            file.write(lines)
+        show(read_new())
+
+    monkeypatch.setattr(actors, "follow_up", one_look)
+    words = ["actors", "logs", "env-001", "--follow", "-o", "json", "--run-dir", str(paths.root)]
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 0, ran.output
+    assert [json.loads(line)["event"] for line in ran.stdout.splitlines()] == ["actor_ready"] * 2
