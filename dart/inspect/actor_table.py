@@ -15,7 +15,7 @@ from typing import Any
 
 from actors.board import LAUNCHER, LIVING, ActorState, Vitals, rows_of
 from actors.process import start_ticks
-from dart.core.errors import NotRunningError, UsageError
+from dart.core.errors import ConfigurationError, NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import ancestors_of, restarts_by_child
 from dart.inspect.processes import GONE, Process, ProcessState, ProcessTable, process_at, table_of
@@ -28,7 +28,8 @@ _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
     """Read every actor of the run in a directory, in the order in which the actors were started.
 
-    raises    NotRunningError if the directory has no config.toml or no board
+    raises    NotRunningError if the directory has no config.toml or no board, ConfigurationError if its
+              config.toml is damaged
     """
     paths = RunPaths(run_dir)
     if not paths.board.exists():
@@ -83,10 +84,13 @@ def _launcher(paths: RunPaths) -> tuple[int, int] | None:
 def written_config(run_dir: Path) -> Mapping[str, Any]:
     """Read the resolved configuration of a run. It is not validated, because validation takes 0.1 s.
 
-    raises    NotRunningError if the directory has no config.toml
+    raises    NotRunningError if the directory has no config.toml, ConfigurationError if the file is damaged
     """
+    path = RunPaths(run_dir).config
     try:
-        return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is damaged: {error}; restore it from a copy") from error
     except FileNotFoundError:
         raise NotRunningError(
             f"there is no run in {run_dir}, because it has no config.toml; "

@@ -9,7 +9,7 @@ import pytest
 
 from actors.board import ActorState, Board
 from actors.process import parse_stat, start_ticks
-from dart.core.errors import NotRunningError, UsageError
+from dart.core.errors import ConfigurationError, NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect import actor_table
 from dart.inspect.processes import ProcessState, parse, process_at
@@ -173,6 +173,16 @@ def test_an_unknown_actor_is_told_what_looks_like_it(board: Board, tmp_path: Pat
 
 def test_a_run_that_never_had_actors_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotRunningError, match="has no board of its actors"):
+        actor_table.read_actors(tmp_path)
+
+
+@pytest.mark.parametrize("left", [b"[run", b"\xff"], ids=["no TOML", "no text"])
+def test_a_damaged_configuration_is_named_with_the_remedy(tmp_path: Path, left: bytes) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.write_bytes(left)
+    Board.create(paths.board).close()
+
+    with pytest.raises(ConfigurationError, match=r"config\.toml is damaged: .*; restore it from a copy"):
         actor_table.read_actors(tmp_path)
 
 
