@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from pathlib import Path
 
 from dart.config.config import Config
 from dart.core.errors import DiskError
@@ -11,11 +10,6 @@ from dart.core.run_directory import RunPaths
 from dart.store.blobs import NO_ROOM
 
 MINUTE_S = 60.0
-
-
-def session_file(paths: RunPaths) -> Path:
-    """Return the file in which a session keeps its times."""
-    return paths.session
 
 
 class TimeBudget:
@@ -30,7 +24,7 @@ class TimeBudget:
 
         reserve_s   time kept free at the end of the budget, for the last update and the final evaluation
         """
-        self._path = session_file(paths)
+        self._path = paths.session
         self.used_before_s = _used_s(paths)
         self.started_unix_s = time.time()
         self._budget_s = config.run.minutes * MINUTE_S
@@ -70,7 +64,7 @@ def _used_s(paths: RunPaths) -> float:
     except DiskError:
         import structlog
 
-        structlog.get_logger().warning("session_forgotten", path=str(session_file(paths)))
+        structlog.get_logger().warning("session_forgotten", path=str(paths.session))
         return 0.0
 
 
@@ -83,7 +77,7 @@ def read_session(paths: RunPaths) -> dict[str, float]:
 
     raises    DiskError if the file is damaged, FileNotFoundError before the first session
     """
-    path = session_file(paths)
+    path = paths.session
     try:
         found = json.loads(path.read_bytes())
         session = {name: float(found[name]) for name in SESSION}

@@ -87,14 +87,6 @@ def fetched_by_start(config: Config) -> HubPolicy | None:
     return policy
 
 
-def commit_of(folder: Path) -> str | None:
-    """Return the commit of a fetched checkpoint; None for a folder that was not fetched from the hub."""
-    try:
-        return str(json.loads((folder / NOTE).read_text(encoding="utf-8"))["commit"])
-    except (OSError, ValueError, LookupError):
-        return None
-
-
 def _belongs(name: str, *, only_config: bool) -> bool:
     if only_config:
         return name == "config.json"

@@ -14,7 +14,6 @@ from dart.core.run_directory import RunPaths, holder
 from dart.inspect.processes import GONE, process_at, state_of_main
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.signals import read as read_signals
-from dart.inspect.time_budget import session_file
 from dart.run.inspection_protocol import (
     FILE_BYTES,
     FOLDERS,
@@ -45,7 +44,7 @@ def machine_state(paths: RunPaths, about: Collection[str] = ()) -> MachineState:
         board=zlib.compress(board.rows, QUICKLY),
         processes=dict(_processes(paths)),
         launcher=_text(paths.root / "processes.json"),
-        session=_text(session_file(paths)),
+        session=_text(paths.session),
         config=_text(paths.config),
         sidecars=tuple(SidecarState(one.name, one.is_well, one.text) for one in read_sidecars(paths)),
         ending=_ending(paths),

@@ -41,7 +41,6 @@ from dart.inspect import signals
 from dart.inspect.formatting import age, clock
 from dart.inspect.processes import UNREACHABLE, write_table
 from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidecar, write_sidecar
-from dart.inspect.time_budget import session_file
 from dart.run.control_protocol import ControlAnswer, Request
 from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
 from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, EndingState, FileState, MachineState
@@ -261,7 +260,7 @@ class Mirror:
 
     def _show_session(self, node: ControlNode) -> None:
         if node.session:
-            self._write(session_file(self.paths).name, node.session)
+            self._write(self.paths.session.name, node.session)
         if not self.paths.board.exists():
             Board.create(self.paths.board).close()
 

@@ -12,7 +12,6 @@ from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.run_directory import RunPaths, keep_config, make_private, refuse_unfit
-from dart.inspect.time_budget import session_file
 from dart.store.control_node import ControlNode, read_control_node
 from dart.store.errors import StoreUnavailable
 from dart.store.migrations import require_record
@@ -71,7 +70,7 @@ def take_over(
         _refuse_living(address, node, silent_s=unix_s() - node.seen_unix_s, sleep=sleep)
     make_private(paths.root)
     if node is not None and node.session:
-        session_file(paths).write_text(node.session, encoding="utf-8")
+        paths.session.write_text(node.session, encoding="utf-8")
     keep_config(paths, config.to_toml())  # last, because its presence means that the run exists
 
 

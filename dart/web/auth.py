@@ -219,13 +219,14 @@ def is_known(access: Access, asked: RequestFacts, now_unix_s: float) -> bool:
     """Whether a request has the access token or a valid session cookie."""
     if access.token is None:
         return False
-    if is_token(access.token, _bearer(asked)):
+    if is_token(access.token, bearer(asked.authorization)):
         return True
     return asked.cookie is not None and is_session(access.token, asked.cookie, now_unix_s)
 
 
-def _bearer(asked: RequestFacts) -> str:
-    kind, _, given = (asked.authorization or "").partition(" ")
+def bearer(authorization: str | None) -> str:
+    """Return the token in the header `Authorization: Bearer`; empty if the header has none."""
+    kind, _, given = (authorization or "").partition(" ")
     return given.strip() if kind.lower() == "bearer" else ""
 
 
@@ -235,7 +236,7 @@ def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
     A request with the token in `Authorization` may lack `Origin`, because browsers never add `Authorization`
     by themselves.
     """
-    if asked.path != STEER or asked.origin is not None or _bearer(asked):
+    if asked.path != STEER or asked.origin is not None or bearer(asked.authorization):
         return None
     return AccessRefusal(
         403, "a change needs the Origin that browsers send, or the token in Authorization: Bearer"

@@ -28,7 +28,6 @@ from dart.core.errors import DartError, UnavailableError, UsageError
 from dart.core.record_address import RecordAddress
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import INSPECTION, Sidecar, beat, write_sidecar
-from dart.inspect.time_budget import session_file
 from dart.run.control_protocol import MAX_FRAME_BYTES, Malformed, decode_request, encode
 from dart.run.control_socket import request as control
 from dart.run.ending import ask_to_end
@@ -38,7 +37,7 @@ from dart.run.sidecars import begin_sidecar
 from dart.store.control_node import ControlNode, announce, keep_announced
 from dart.store.database import database_at
 from dart.store.errors import StoreUnavailable
-from dart.web.auth import is_token
+from dart.web.auth import bearer, is_token
 from dart.web.server import TOKEN_BYTES, listen, serve
 
 KEEP_EVERY_S = 5.0
@@ -67,7 +66,7 @@ class Endpoint:
         """Return a request handler that refuses requests without the token, and answers in a thread."""
 
         async def respond(request: Request) -> Response:
-            if not is_token(self._token, _bearer(request)):
+            if not is_token(self._token, bearer(request.headers.get("authorization"))):
                 return PlainTextResponse("this endpoint needs the token that is in the record\n", 401)
             if request.method == "POST":
                 request.state.body = await _body(request)
@@ -98,11 +97,6 @@ class Endpoint:
         finally:
             os.close(pidfd)
         return b""
-
-
-def _bearer(request: Request) -> str:
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
-    return given.strip() if kind.lower() == "bearer" else ""
 
 
 async def _body(request: Request) -> bytes:
@@ -166,7 +160,7 @@ class Announcement:
             time.sleep(KEEP_EVERY_S)
 
     def _now(self) -> ControlNode:
-        session, config = session_file(self.paths), self.paths.config
+        session, config = self.paths.session, self.paths.config
         return self.node.seen_at(
             time.time(), session=session.read_text() if session.exists() else "", config=config.read_text()
         )

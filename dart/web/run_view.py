@@ -85,7 +85,7 @@ class RunView:
     @cached_property
     def snapshot(self) -> RunSnapshot:
         self._refuse_earlier_board()
-        self._require(self.paths.board, self.paths.root / "session.json")
+        self._require(self.paths.board, self.paths.session)
         record = self._record, _inode(self._record)
         with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
             snapshot = reader.read()

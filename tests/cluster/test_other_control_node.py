@@ -10,7 +10,6 @@ from dart.config.config import Config, load_config
 from dart.core.errors import RunDirectoryError
 from dart.core.record_address import ServerAddress
 from dart.core.run_directory import RunPaths
-from dart.inspect.time_budget import session_file
 from dart.run.other_control_node import SILENT_S, is_taken_over, take_over
 from dart.store.control_node import announce, note_end
 from dart.store.errors import StoreUnavailable
@@ -44,7 +43,7 @@ def test_the_new_directory_has_the_configuration_and_the_used_time(
     waited: list[float] = []
     take_over(config, paths, unix_s=lambda: SEEN_UNIX_S + 2.0, sleep=waited.append)
     assert sum(waited) == SILENT_S - 2.0
-    assert session_file(paths).read_text() == NODE.session
+    assert paths.session.read_text() == NODE.session
     assert paths.record == address
     assert not is_taken_over(config, paths)
 
