@@ -3,13 +3,12 @@
 import tempfile
 import weakref
 from contextlib import ExitStack
-from functools import partial
-from itertools import count
 from pathlib import Path
 
 from dart.core.records import Batch, Guided, Park, StoredResult
 from dart.core.types import SUCCESS_ABOVE, RolloutLease
 from dart.store.store import Store
+from dart.store.writer import Clock
 from dart.testing.local_record import LocalRecord
 from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
@@ -17,8 +16,7 @@ from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 class ScratchRecord(LocalRecord):
     """It is closed and its folder is removed when nothing refers to it any more."""
 
-    def __init__(self, success_above: float = SUCCESS_ABOVE) -> None:
-        clock = partial(next, count())  # no two episodes are stored at the same moment
+    def __init__(self, clock: Clock, success_above: float = SUCCESS_ABOVE) -> None:
         held = ExitStack()
         folder = held.enter_context(tempfile.TemporaryDirectory())
         super().__init__(

@@ -187,6 +187,7 @@ class GroupRecord:
     step_cap: int
     policy_version: int
     """Oldest version that any engine served when the group was opened; no step of the group is older."""
+    opened_unix_s: float
     batch_id: int | None
     rollouts: tuple[RolloutRecord, ...]
     probes_length: bool = False

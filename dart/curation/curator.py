@@ -159,7 +159,7 @@ class Curator:
         self._live_groups.put(replace(group, demonstrations=(*group.demonstrations, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
-    def count_failed_groups(self, now_unix_s: float) -> None:
+    def count_failed_groups(self) -> None:
         """Count each group that was completed without a success against its task, whether it is trained or
         not. Call this after `demonstration_to_use` has returned None, because a demonstration counts as a
         success."""
@@ -167,7 +167,7 @@ class Curator:
             group = self._live_groups[group_id]
             self._want_guide(group)
             any_finished = bool(groups.rewards(group))
-            self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=any_finished)
+            self.tasks.group_without_success(group.task_id, group.opened_unix_s, any_finished=any_finished)
         self._to_help.clear()
 
     def group_dropped(self, group_id: int) -> None:

@@ -157,7 +157,7 @@ class CurationService:
         """Carry out all decisions that are due: demonstrations, dropped groups, decisions about tasks."""
         while True:
             await self._use_demonstrations()
-            self.curator.count_failed_groups(self._clock())
+            self.curator.count_failed_groups()
             for drop in self.curator.drops():
                 await self.record.write(drop)
                 self.curator.group_dropped(drop.group_id)

@@ -2,9 +2,9 @@
 
 A task enters quarantine when too many groups in a row had no success, too many attempts in a row ended by a
 fault, or too many environments in a row died or hung while they played the task. After the quarantine one
-group of the task is played as a trial. A success releases the task. Without a success, a new quarantine
-begins that lasts twice as long. So a task that never succeeds costs less and less, but is tried again and
-again.
+group of the task is opened as a trial. A success releases the task. If the trial has no success, a new
+quarantine begins that lasts twice as long. Groups that were opened earlier are no trial, whenever they end.
+So a task that never succeeds costs less and less, but is tried again and again.
 
 With `groups_without_success` 0, only faults lead to quarantine. Then any episode that is played to its end
 releases the task; otherwise a task without faults that is only hard would never be released.
@@ -35,18 +35,15 @@ class TaskHealth:
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """Whether the group that was played as a trial after the quarantine had no success."""
+    """Whether the group that was opened as a trial after the quarantine had no success."""
     may_be_released: bool = False
     """Whether something has happened that releases a quarantined task, such as a success."""
     quarantine: TaskQuarantine | None = None
 
-    def is_quarantined(self, now_unix_s: float) -> bool:
-        """Whether the task is in quarantine now, so that no new group of it is opened."""
-        return self.quarantine is not None and self.quarantine.until_unix_s > now_unix_s
-
-    def is_tried(self, now_unix_s: float) -> bool:
-        """Whether the task is on trial: the time of its quarantine is over, but it was not released yet."""
-        return self.quarantine is not None and self.quarantine.until_unix_s <= now_unix_s
+    def is_quarantined(self, unix_s: float) -> bool:
+        """Whether a moment is before the end of the quarantine, so that no new group of the task is opened
+        then."""
+        return self.quarantine is not None and self.quarantine.until_unix_s > unix_s
 
 
 HEALTHY = TaskHealth()
@@ -80,15 +77,22 @@ def after_demonstration(health: TaskHealth) -> TaskHealth:
     return replace(health, groups_without_success=0, may_be_released=True)
 
 
-def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_finished: bool) -> TaskHealth:
+def after_group_without_success(
+    health: TaskHealth, opened_unix_s: float, *, any_finished: bool
+) -> TaskHealth:
     """Return the health after a group ended without a success and without a demonstration.
 
-    any_finished   whether at least one of its rollouts was played to its end; only then the group is counted
+    A group that was opened before the end of the present quarantine changes nothing.
+
+    opened_unix_s   when the group was opened
+    any_finished    whether at least one of its rollouts was played to its end; only then the group is counted
     """
+    if health.is_quarantined(opened_unix_s):
+        return health
     return replace(
         health,
         groups_without_success=health.groups_without_success + any_finished,
-        has_failed_its_trial=health.is_tried(now_unix_s),
+        has_failed_its_trial=health.quarantine is not None,
     )
 
 

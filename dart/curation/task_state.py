@@ -94,13 +94,14 @@ class TaskTable:
         before = self[task_id].health
         self._health_is(task_id, task_quarantine.after_fault(before, environment_lost=environment_lost))
 
-    def group_without_success(self, task_id: str, now_unix_s: float, *, any_finished: bool) -> None:
+    def group_without_success(self, task_id: str, opened_unix_s: float, *, any_finished: bool) -> None:
         """Count a group that ended without a success and without a demonstration.
 
-        any_finished   whether at least one of its rollouts was played to its end
+        opened_unix_s   when the group was opened
+        any_finished    whether at least one of its rollouts was played to its end
         """
         health = task_quarantine.after_group_without_success(
-            self[task_id].health, now_unix_s, any_finished=any_finished
+            self[task_id].health, opened_unix_s, any_finished=any_finished
         )
         self._health_is(task_id, health)
 

@@ -73,10 +73,10 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
         self.settings = rules(self.chance)
-        self.record = ScratchRecord()
+        self.now_unix_s = 0.0
+        self.record = ScratchRecord(lambda: self.now_unix_s)
         for task_id in self.settings.tasks:
             self.record.add_demonstration(task_id, 1, num_steps=4)
-        self.now_unix_s = 0.0
         self.service: CurationService = at_once(
             open_service(self.settings, self.record, lambda: self.now_unix_s)
         )

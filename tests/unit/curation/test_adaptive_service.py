@@ -44,7 +44,7 @@ class World:
     def __init__(self, settings: CuratorSettings) -> None:
         self.settings = settings
         self.now_unix_s = 1000.0
-        self.record = ScratchRecord(success_above=settings.success_above)
+        self.record = ScratchRecord(lambda: self.now_unix_s, settings.success_above)
         self.told: list[TaskDecision] = []
         self.service = self.restarted()
 
@@ -64,6 +64,7 @@ class World:
         return answer
 
     def stores(self, lease: RolloutLease, reward: float, steps: int = 3) -> None:
+        self.now_unix_s += 1 / 1024  # no two episodes are stored at the same moment
         self.record.finish(lease, reward, steps, 0)
         at_once(self.service.look(lease.rollout_id))
 
@@ -199,9 +200,9 @@ def test_a_decision_that_a_crash_prevented_is_made_by_the_next_desk() -> None:
 @pytest.mark.parametrize("decides_before", [False, True])
 def test_a_number_that_a_crash_left_undecided_is_decided_by_the_next_curator(decides_before: bool) -> None:
     world = World(DYNAMIC)
-    world.now_unix_s = -1.0  # before everything that is stored
     world.plays(*((0.0, 1.0, 1.0, 1.0) if decides_before else (1.0, 1.0, 1.0)))
     before, after = ("3", "2") if decides_before else ("4", "2")
+    world.now_unix_s += 1
     world.record.finish(world.lease(), 1.0, 3, 0)
     world.restarted()
     decision = world.decided(DecisionKind.ROLLOUTS)
@@ -448,6 +449,22 @@ def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
         world.plays(*[0.0] * 4)
         assert world.told[-1].reason == "the group tried after its quarantine had no success"
         assert float(world.told[-1].after) == world.now_unix_s + duration_s
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_groups_opened_before_a_quarantine_are_no_trial_whenever_they_end(restarts: bool) -> None:
+    world = World(replace(RESTS, tasks=("click-test",)))
+    opened = [world.lease(f"env-{number:03d}") for number in range(16)]
+    for lease in opened[:8]:
+        world.stores(lease, 0.0)
+    until_unix_s = world.now_unix_s + 100
+    for ends_unix_s, of_group in ((until_unix_s - 1, opened[8:12]), (until_unix_s, opened[12:])):
+        if restarts:
+            world.restarted()
+        world.now_unix_s = ends_unix_s
+        for lease in of_group:
+            world.stores(lease, 0.0)
+        assert [float(one.after) for one in world.told] == [until_unix_s]
 
 
 def test_a_success_releases_a_task_at_once() -> None:

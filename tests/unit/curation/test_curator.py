@@ -65,6 +65,7 @@ def group(group_id: int, *members: RolloutRecord, policy_version: int = 5) -> Gr
         rollouts_wanted=2,
         step_cap=10,
         policy_version=policy_version,
+        opened_unix_s=0.0,
         batch_id=None,
         rollouts=members,
     )

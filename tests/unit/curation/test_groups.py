@@ -57,6 +57,7 @@ def group(*members: RolloutRecord, wanted: int = 3) -> GroupRecord:
         rollouts_wanted=wanted,
         step_cap=10,
         policy_version=POLICY_VERSION,
+        opened_unix_s=0.0,
         batch_id=None,
         rollouts=members,
     )

@@ -25,10 +25,13 @@ FAULTS_ALONE = TaskQuarantineSettings(
 
 
 def health_after(
-    events: str, limits: TaskQuarantineSettings = LIMITS, health: TaskHealth = HEALTHY, now: float = NOW
+    events: str, limits: TaskQuarantineSettings = LIMITS, health: TaskHealth = HEALTHY, opened: float = NOW
 ) -> TaskHealth:
     """f: fault told, l: environment lost, e: episode failed, s: success, g: group failed, n: group of which
-    nothing was played, p: a demonstration was added."""
+    nothing was played, p: a demonstration was added.
+
+    opened   when the groups were opened
+    """
     for event in events:
         match event:
             case "f" | "l":
@@ -36,7 +39,7 @@ def health_after(
             case "e" | "s":
                 health = after_episode(health, limits, succeeded=event == "s")
             case "g" | "n":
-                health = after_group_without_success(health, now, any_finished=event == "g")
+                health = after_group_without_success(health, opened, any_finished=event == "g")
             case "p":
                 health = after_demonstration(health)
     return health
@@ -87,8 +90,9 @@ def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
     assert quarantine == TaskQuarantine(until_unix_s=NOW + 200, length_s=200.0)
 
 
-def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
-    assert judge(health_after("g", LIMITS, QUARANTINED, now=NOW - 1), LIMITS, NOW - 1) is None
+@pytest.mark.parametrize("events", ["g", "gg"])
+def test_groups_that_were_on_their_way_when_the_rest_began_are_no_trial(events: str) -> None:
+    assert judge(health_after(events, LIMITS, QUARANTINED, opened=NOW - 1), LIMITS, NOW) is None
 
 
 @pytest.mark.parametrize(
