@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dart.core.records import Event, RolloutRecord, Version
 from dart.core.types import SUCCESS_ABOVE, Trajectory
 from dart.store.queries import (
+    NEWEST_STORED_UNIX_S,
     ONE_ROLLOUT,
     ONE_TRAJECTORY,
     all_of,
@@ -50,7 +51,7 @@ EVENTS_FROM = """
 BEGAN = "SELECT min(created_unix_s) FROM versions"
 LAST_MOMENTS = (
     "SELECT unix_s FROM events ORDER BY event_id DESC LIMIT 1",
-    "SELECT max(stored_unix_s) FROM trajectories",
+    NEWEST_STORED_UNIX_S,
     "SELECT max(created_unix_s) FROM versions",
 )
 PLAYED_OVER_TIME = """

@@ -6,6 +6,7 @@ parking does not. The table `attempts` holds the spent attempts. A new lease get
 from this table.
 """
 
+import math
 from collections.abc import Sequence
 
 from sqlalchemy import delete, insert, text
@@ -201,7 +202,7 @@ class RolloutLeases(RecordWriter):
             check_same_rollout(rollout, trajectory)
             num_steps = len(trajectory.steps)
             sha256 = steps_sha256 or self._put_steps(trajectory.steps)
-            row = trajectory_row(trajectory, sha256, fence=fence, stored_unix_s=self._clock())
+            row = trajectory_row(trajectory, sha256, fence=fence, stored_unix_s=self._storing_unix_s())
             self._execute(insert(trajectories), **row)
             self._forget_steps(rollout_id)
             success_steps = num_steps if trajectory.reward > self._success_above else 0
@@ -209,6 +210,13 @@ class RolloutLeases(RecordWriter):
             self._execute(COUNT_TRAJECTORY, task_id=trajectory.task_id, **counted)
             self._update(rollouts, rollout_id, state=RolloutState.STORED.value, environment=None)
             return StoredResult.ACCEPTED
+
+    def _storing_unix_s(self) -> float:
+        """The time at which to store an episode: now, or just after the newest stored episode if a clock was
+        set back, because readers find new episodes by this time."""
+        newest_unix_s = scalar(self._bare, queries.NEWEST_STORED_UNIX_S)
+        after_newest_unix_s = 0.0 if newest_unix_s is None else math.nextafter(newest_unix_s, math.inf)
+        return max(self._clock(), after_newest_unix_s)
 
     def park_rollout(
         self,

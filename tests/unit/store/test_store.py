@@ -101,6 +101,21 @@ def test_the_same_report_twice_is_a_duplicate_and_stored_once(store: Store) -> N
     assert store.totals(now_unix_s=NOW).fenced == 0
 
 
+def test_a_reader_finds_every_episode_in_order_although_the_clock_is_set_back(
+    places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    moments = iter([NOW, NOW, NOW - 100, NOW - 99, NOW + 100])  # of the group, then of its episodes
+    with Store(new_record, clock=lambda: next(moments), steps=places.steps) as store:
+        group_id = store.open_group("click-test", 7, 4, 10, 0)
+        leases = [lease(store, group_id) for _ in range(4)]
+        stored, found = [leases[at] for at in (0, 2, 1, 3)], []
+        for leased in stored:
+            store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased))
+            found += store.finished_episodes(after=found[-1] if found else None)
+    assert [episode.rollout_id for episode in found] == [leased.rollout_id for leased in stored]
+    assert (found[0].stored_unix_s, found[-1].stored_unix_s) == (NOW, NOW + 100)
+
+
 def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> None:
     group_id = ready_group(store)
     store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, {})
