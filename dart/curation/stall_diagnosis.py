@@ -191,7 +191,7 @@ def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
     yield Starving.EPISODES, answer_s, f"no engine has answered for {answer_s:.0f} s", ""
     if facts.waiting:
         name, work_s = max(facts.waiting.items(), key=lambda one: one[1])
-        reason = next(iter(facts.environments_wait_because.values()), "")
+        reason = facts.environments_wait_because.get(name, "")
         yield Starving.ENVIRONMENTS, work_s, f"{name} has waited {work_s:.0f} s for work", reason
 
 

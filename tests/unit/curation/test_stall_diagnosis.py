@@ -247,6 +247,13 @@ def test_every_starvation_is_told_with_its_cause(
     assert (found.starving, found.cause, found.text) == (starving, part, text)
 
 
+def test_the_reason_is_that_of_the_environment_that_is_named() -> None:
+    reasons = {"env-000": "every task is in quarantine", "env-001": BOUND}
+    found = diagnose(replace(WELL, waiting={"env-001": 70.0}, environments_wait_because=reasons))
+    assert found is not None
+    assert found.text.startswith(f"env-001 has waited 70 s for work; {BOUND}; ")
+
+
 def test_every_part_of_the_chain_has_a_case() -> None:
     assert {part for _, _, part, _ in CASES.values()} == set(Part)
 
