@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config
+from dart.config.sections import AlarmsSettings
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
 from dart.curation.learning_alarms import MEMORY, AlarmBoard, AlarmChange, Figures, update_figures
@@ -25,7 +26,7 @@ class AlarmMonitor:
 
     def __init__(self, config: Config, open_reader: Callable[[], StoreReader]) -> None:
         """open_reader   opens a reader of the record that can also read the steps of episodes"""
-        self._settings = config.alarms
+        self._settings = _settings_of(config)
         self._max_grad_norm = config.training.max_grad_norm
         self._open_reader = open_reader
         self._success_above = config.curation.success_above
@@ -117,6 +118,14 @@ class AlarmMonitor:
         self._last = window[-1]
         self._windows += 1
         return answers
+
+
+def _settings_of(config: Config) -> AlarmsSettings:
+    """Return the settings of the alarms, with those off that the trainer has no figure for."""
+    alarms = config.alarms
+    if config.training.kl_beta > 0:
+        return alarms
+    return alarms.model_copy(update={"off": (*alarms.off, LearningAlarm.KL_RUNAWAY.value)})
 
 
 def _steps_of(reader: StoreReader, window: Sequence[FinishedEpisode]) -> Iterator[Sequence[Step]]:

@@ -194,10 +194,10 @@ class AlarmBoard:
         return frozenset(self._raised)
 
     def clear_unwatched(self) -> list[AlarmChange]:
-        """Clear the alarms that the configuration has switched off since they were raised."""
+        """Clear the alarms that are no longer measured by the configuration of now."""
         unwatched = [rule for rule in RULES if rule.alarm in self._raised and rule not in self._rules]
         self._raised -= {rule.alarm for rule in unwatched}
-        return [self._change(rule, Measured(0.0, "it is switched off now")) for rule in unwatched]
+        return [self._change(rule, Measured(0.0, "it is not measured any more")) for rule in unwatched]
 
     def next(self, figures: Figures) -> list[AlarmChange]:
         """Return the alarms that these measurements raise or clear."""

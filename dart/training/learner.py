@@ -388,7 +388,7 @@ class Learner:
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(scores.entropies.detach(), batch.mask)
         values |= {"loss": loss, "pointer_loss": pointing}
-        means = {name: float(value.detach()) for name, value in values.items()}
+        means = {name: float(value.detach()) for name, value in values.items() if value is not None}
         return means, mismatch_sums(batch, is_stale, is_demonstration, self.config.tis_cap)
 
     def _pointer_loss(

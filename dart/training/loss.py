@@ -75,9 +75,10 @@ class LossTerms:
 
     loss: Tensor
     policy_loss: Tensor
-    kl: Tensor
-    kl_bounded_fraction: Tensor
-    """Share of tokens whose KL is beyond its bound."""
+    kl: Tensor | None
+    """None without log-probs of the base policy."""
+    kl_bounded_fraction: Tensor | None
+    """Share of tokens whose KL is beyond its bound; None like `kl`."""
     clip_fraction: Tensor
     dual_clip_fraction: Tensor
     """Share of tokens with a negative advantage and a ratio beyond c."""
@@ -156,7 +157,7 @@ def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
     terms, mask = _token_terms(batch, config), batch.mask
     advantage = batch.advantage.unsqueeze(-1)
     policy_loss = sequence_mean_token_mean(terms.policy, mask)
-    kl = sequence_mean_token_mean(terms.kl, mask)
+    kl, has_reference = sequence_mean_token_mean(terms.kl, mask), batch.reference is not None
 
     def share(tokens: Tensor) -> Tensor:
         return sequence_mean_token_mean(tokens.to(terms.ratio.dtype), mask).detach()
@@ -164,8 +165,8 @@ def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
     return LossTerms(
         loss=policy_loss + config.kl_beta * kl if config.kl_beta > 0 else policy_loss,
         policy_loss=policy_loss.detach(),
-        kl=kl.detach(),
-        kl_bounded_fraction=share(terms.kl_gap > KL_GAP_BOUND_NATS),
+        kl=kl.detach() if has_reference else None,
+        kl_bounded_fraction=share(terms.kl_gap > KL_GAP_BOUND_NATS) if has_reference else None,
         clip_fraction=share((terms.ratio - 1.0) * advantage.sign() > _allowance(advantage, config)),
         dual_clip_fraction=share((advantage < 0) & (terms.ratio > config.dual_clip)),
         ratio=share(terms.ratio),

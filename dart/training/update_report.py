@@ -35,11 +35,12 @@ class UpdateReport(UpdateSummary):
     2.6)."""
     policy_loss: float
     """The loss without its KL term."""
-    kl: float
-    """k3 estimate of the KL divergence to the base policy, per token, linear beyond its bound; 0 when kl_beta
-    is 0, because it is not computed then."""
-    kl_bounded_fraction: float
-    """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
+    kl: float | None = None
+    """k3 estimate of the KL divergence to the base policy, per token, linear beyond its bound; None when
+    training.kl_beta is 0, because it is not computed then."""
+    kl_bounded_fraction: float | None = None
+    """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`); None if
+    `kl` is."""
     pointer_loss: float
     """Supervised loss of the pointer head in nats per step, before its multiplication by
     training.pointer_weight; 0 if this weight is 0."""

@@ -124,6 +124,15 @@ def test_an_alarm_that_is_switched_off_later_is_cleared(store: Store) -> None:
     assert monitor(store).look() == []
 
 
+def test_a_run_without_kl_term_does_not_measure_its_kl_and_clears_the_alarm_of_before(store: Store) -> None:
+    data = {"stage": "raised", "text": "t", "value": 5.0, "threshold": 2.0, "remedy": "r"}
+    store.record_event(ALARM, LearningAlarm.KL_RUNAWAY.value, data)
+    without = config().model_copy(update={"training": config().training.model_copy(update={"kl_beta": 0.0})})
+    (change,) = AlarmMonitor(without, lambda: StoreReader(store.address)).look()
+    assert (change.rule.alarm, change.is_raised) == (LearningAlarm.KL_RUNAWAY, False)
+    assert change.measured.text == "it is not measured any more"
+
+
 def test_the_event_of_a_change_has_the_declared_fields(store: Store) -> None:
     play(store, 4, spread=True)
     play(store, 2, spread=False)

@@ -196,6 +196,13 @@ def test_the_behaviour_log_probs_of_an_engine_are_those_of_the_learner(
     assert report.kl == pytest.approx(0.0, abs=1e-6)
 
 
+def test_the_kl_divergence_is_not_known_without_a_kl_term(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    report = Learner(base, LearnerConfig(kl_beta=0.0)).update([sampled_group(base, blobs, group_of)], blobs)
+    assert (report.kl, report.kl_bounded_fraction) == (None, None)
+
+
 def test_micro_batches_change_nothing_but_memory(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
 ) -> None:
