@@ -22,6 +22,7 @@ from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen
+from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstration_import import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
 from dart.training.updates import Report, run_updates
@@ -87,7 +88,8 @@ def imitate_folder(
     placement     device and precision of the model
     prompt_spec   settings of the prompts; a run that uses the checkpoint needs the same settings
 
-    Returns the loss of the last update, in nats per token.
+    Returns the loss of the last update, in nats per token. Raises BadDemonstrations, CheckpointError, and
+    FloatingPointError when a gradient is not finite.
     """
     policy = load(base, prompt_spec, placement)
     # sorted, so that the order does not depend on which browser was faster
@@ -124,7 +126,10 @@ def main() -> None:
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
     placement = ModelPlacement(is_trained=True, precision=options.precision)
     prompt_spec = prompt_spec_of(ContextSettings(prompt=options.prompt))
-    imitate_folder(options.folder, options.policy, options.out, config, placement, prompt_spec)
+    try:
+        imitate_folder(options.folder, options.policy, options.out, config, placement, prompt_spec)
+    except BadDemonstrations as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ from dart.training.demonstration_format import (
 
 T = TypeVar("T")
 
+NAME_A_FOLDER = "name a folder that 'python -m dart.environments.miniwob.demonstrations --out FOLDER' wrote"
+
 SCREENS_HELD = 16
 """Number of decoded screenshots kept in memory; more than a prompt usually holds."""
 
@@ -83,8 +85,14 @@ def import_demonstrations(
 
 
 def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]:
-    """Read the demonstrations of a folder and check their screenshots. Raises BadDemonstrations."""
-    return read_episodes(folder, lambda episode: demonstration_of(episode, folder, codec))
+    """Read the demonstrations of a folder and check their screenshots.
+
+    Raises BadDemonstrations, also if there is none.
+    """
+    found = read_episodes(folder, lambda episode: demonstration_of(episode, folder, codec))
+    if not found:
+        raise BadDemonstrations(f"expected episodes in {folder / FILE}, found none; {NAME_A_FOLDER}")
+    return found
 
 
 def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tuple[T, ...]:
@@ -96,10 +104,7 @@ def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tu
     try:
         return tuple(_made(path, make))
     except OSError as error:
-        raise BadDemonstrations(
-            f"{path} cannot be read: {error.strerror}; name a folder that "
-            "'python -m dart.environments.miniwob.demonstrations --out FOLDER' wrote"
-        ) from error
+        raise BadDemonstrations(f"{path} cannot be read: {error.strerror}; {NAME_A_FOLDER}") from error
 
 
 def _made(path: Path, make: Callable[[DemonstrationEpisode], T]) -> Iterator[T]:

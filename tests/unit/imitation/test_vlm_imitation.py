@@ -81,3 +81,13 @@ def test_a_folder_that_exists_is_refused_before_anything_is_loaded(
     with pytest.raises(SystemExit):
         vlm.main()
     assert f"{tmp_path} exists already" in capsys.readouterr().err
+
+
+def test_demonstrations_that_cannot_be_imitated_are_told_without_a_traceback(
+    tiny_qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "demonstrations.jsonl").touch()
+    monkeypatch.setattr("sys.argv", ["vlm", str(tmp_path), str(tiny_qwen), str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        vlm.main()
+    assert "demonstrations.jsonl, found none" in capsys.readouterr().err

@@ -374,6 +374,13 @@ def test_a_folder_without_demonstrations_is_named_with_the_remedy(tmp_path: Path
         read_demonstrations(tmp_path, load_codec(policy))
 
 
+def test_a_file_without_episodes_is_refused_with_the_remedy(write: Write, policy: Path) -> None:
+    folder = write({})
+    (folder / "demonstrations.jsonl").write_text("\n")
+    with pytest.raises(BadDemonstrations, match=r"demonstrations\.jsonl, found none; .*--out FOLDER"):
+        read_demonstrations(folder, load_codec(policy))
+
+
 def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
     write: Write,
     policy: Path,
