@@ -198,11 +198,13 @@ class CuratorActor(Actor):
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
             return m.CallResult(value=StoredResult.FENCED)
-        record = m.RecordEvaluation(evaluation=_result(lease, call))
+        result = _result(lease, call)
         with self._evaluations.recording(lease):
-            reply = await self._ask_store(record, deadline_s=RECORD_EVALUATION_S)
+            reply = await self._ask_store(
+                m.RecordEvaluation(evaluation=result), deadline_s=RECORD_EVALUATION_S
+            )
         if isinstance(reply, m.CallResult):
-            self._evaluations.recorded(lease)
+            self._evaluations.recorded(lease, result)
         return reply  # type: ignore[no-any-return]
 
     @receives(m.EvaluationFailed)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dart.core.records import EvaluationPhase
+from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.types import FaultKind
 from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count, turn
@@ -149,12 +149,12 @@ class EvaluationSchedule:
         finally:
             self._being_recorded.discard(lease.fence)
 
-    def recorded(self, lease: EvaluationLease) -> None:
-        """End a lease whose result is in the record."""
+    def recorded(self, lease: EvaluationLease, result: Evaluation) -> None:
+        """End a lease whose result is in the record. If the result does not count, its episode is played
+        again."""
         self._end(lease)
-        self.missing[lease.phase] = self._read_missing(lease.phase)
-        if lease.episode not in self.missing[lease.phase]:
-            self._free[lease.phase].discard(lease.episode)
+        if that_count([result], lease.phase, self._measured_version):
+            self._take_out(lease)
 
     def interrupted(self, lease: EvaluationLease, detail: str) -> None:
         """End the lease of an environment that was asked to stop; no attempt is spent."""
@@ -167,8 +167,7 @@ class EvaluationSchedule:
         self._attempts[lease.phase, lease.episode] += 1
         self._report_failure(lease, kind, detail, self._attempts[lease.phase, lease.episode])
         if self._is_left_out(lease.phase, lease.episode):
-            self.missing[lease.phase].pop(lease.episode, None)
-            self._free[lease.phase].discard(lease.episode)
+            self._take_out(lease)
 
     def give_up_overdue(self, now_unix_s: float) -> None:
         """End the leases whose deadlines have passed; each spends an attempt of its episode."""
@@ -221,6 +220,11 @@ class EvaluationSchedule:
             del self._fences_of[lease.environment]
         if lease.episode in self.missing[lease.phase]:
             self._free[lease.phase].put(lease.episode, turn(lease.episode))
+
+    def _take_out(self, lease: EvaluationLease) -> None:
+        """Remove the episode of a lease from those that are still to be played."""
+        self.missing[lease.phase].pop(lease.episode, None)
+        self._free[lease.phase].discard(lease.episode)
 
     def _not_leased(self, phase: EvaluationPhase) -> IndexedHeap[EvaluationEpisode]:
         """Return the missing episodes of a phase that no environment has leased, in the order of leasing."""

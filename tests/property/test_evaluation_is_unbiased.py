@@ -62,16 +62,7 @@ class Simulation:
         """The record has no version."""
 
     def evaluations(self, phase: EvaluationPhase) -> list[Evaluation]:
-        return [
-            Evaluation(
-                phase=EvaluationPhase.BEFORE,
-                policy_version=0,
-                task_id=episode.task_id,
-                seed=episode.seed,
-                reward=float(is_success),
-            )
-            for episode, is_success in self.recorded.items()
-        ]
+        return [result_of(episode, is_success) for episode, is_success in self.recorded.items()]
 
     def run(self) -> None:
         events = [(0.0, number, f"env-{number}", "") for number in range(self.environments)]
@@ -95,7 +86,7 @@ class Simulation:
             if self.schedule.holder(lease.fence) is not None:
                 assert lease.episode not in self.recorded
                 self.recorded[lease.episode] = is_success
-                self.schedule.recorded(lease)
+                self.schedule.recorded(lease, result_of(lease.episode, is_success))
         return self.asks(now_s, name)
 
     def asks(self, now_s: float, name: str) -> tuple[float, str]:
@@ -115,6 +106,16 @@ class Simulation:
 
     def _of(self, what: str) -> tuple[EvaluationLease, bool]:
         return self.plays[int(what.split()[1])]
+
+
+def result_of(episode: EvaluationEpisode, is_success: bool) -> Evaluation:
+    return Evaluation(
+        phase=EvaluationPhase.BEFORE,
+        policy_version=0,
+        task_id=episode.task_id,
+        seed=episode.seed,
+        reward=float(is_success),
+    )
 
 
 sizes = st.integers(1, 12)

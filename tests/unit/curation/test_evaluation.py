@@ -3,8 +3,10 @@
 import math
 from typing import Any
 
+import pytest
+
 from dart.config.config import Config, load_config
-from dart.core.records import EvaluationPhase
+from dart.core.records import Evaluation, EvaluationPhase
 from dart.curation.evaluation import LOOKS_PER_REQUEST, EvaluationSchedule
 from dart.curation.run_phases import RunPlan
 
@@ -15,7 +17,10 @@ BEFORE = EvaluationPhase.BEFORE
 class NoRecord:
     """The part of a reader that a schedule needs, of a record without evaluations."""
 
+    reads = 0
+
     def evaluations(self, phase: EvaluationPhase) -> tuple[()]:
+        self.reads += 1
         return ()
 
     def latest_version(self) -> None:
@@ -35,6 +40,7 @@ class Scene:
             ],
         )
         reader: Any = NoRecord()
+        self.reader = reader
         self.reports: list[dict[str, Any]] = []
         self.incarnations: dict[str, int] = {}
         self.looks = 0
@@ -74,6 +80,23 @@ def test_the_episode_of_a_process_that_ended_is_found_in_turn_and_played_by_anot
     given = [scene.ask("last") for _ in range(MANY // LOOKS_PER_REQUEST)]
     assert {seed for seed in given if seed is not None} == {seeds["env-150"]}
     assert [report["detail"] for report in scene.reports] == ["env-150 ended while it played"]
+
+
+@pytest.mark.parametrize(("phase", "is_played_again"), [(BEFORE, False), (EvaluationPhase.AFTER, True)])
+def test_a_result_costs_no_read_of_the_others_and_of_another_version_counts_only_before_training(
+    phase: EvaluationPhase, is_played_again: bool
+) -> None:
+    scene = Scene(2)
+    lease = scene.schedule.lease(phase, "a", scene.incarnation_of, 0.0)
+    assert lease is not None
+    reads, episode = scene.reader.reads, lease.episode
+    result = Evaluation(phase=phase, policy_version=3, task_id=episode.task_id, seed=episode.seed, reward=1.0)
+    scene.schedule.recorded(lease, result)
+    assert scene.reader.reads == reads
+    assert (episode in scene.schedule.missing[phase]) is is_played_again
+    following = scene.schedule.lease(phase, "b", scene.incarnation_of, 0.0)
+    assert following is not None
+    assert (following.episode == episode) is is_played_again
 
 
 def test_an_episode_that_came_back_is_the_next_again() -> None:
