@@ -1,7 +1,9 @@
 """Make a whole policy from a version that is an adapter: `python -m dart.policy.merge_adapter VERSION OUT`.
 
 The new checkpoint loads like any other: in another run as its `training.policy`, in vLLM, and through the
-Auto classes of transformers. Imports torch.
+Auto classes of transformers. Its weights have the precision of the base policy.
+
+Imports torch and transformers.
 """
 
 import argparse
@@ -10,11 +12,12 @@ from pathlib import Path
 from dart.policy.adapter_files import OtherBase, adapter_settings, base_of, fingerprint
 from dart.policy.load import CheckpointError, load
 from dart.policy.placement import ModelPlacement
+from dart.policy.vlm_processor import load_config
 from dart.store.checkpoints import load_checkpoint
 
 
 def merge(version: Path, out: Path, base: Path | None = None) -> None:
-    """Write the base policy of a version with the version's adapter merged in.
+    """Write the base policy of a version with the version's adapter merged in, in the base's precision.
 
     version   folder of the version
     out       folder to write to; must not exist
@@ -36,8 +39,9 @@ def merge(version: Path, out: Path, base: Path | None = None) -> None:
     placement = ModelPlacement(
         device="cpu", is_trained=True, lora_rank=settings.rank, lora_alpha=settings.alpha
     )
+    policy = load(base, placement=placement, resume=version)
     out.mkdir(parents=True)
-    load(base, placement=placement, resume=version).save(out)
+    policy.save(out, dtype=load_config(base).dtype)
 
 
 def main() -> None:

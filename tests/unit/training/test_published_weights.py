@@ -175,6 +175,18 @@ def test_an_adapter_of_another_base_is_refused_and_the_old_policy_answers_on(
     assert engine.version == 0
 
 
+def test_a_merged_policy_has_the_precision_of_its_base(tiny_qwen: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    base = tmp_path / "base"
+    base.mkdir()
+    load(tiny_qwen, placement=ModelPlacement(device="cpu")).save(base, dtype=torch.bfloat16)
+    merge(Learner(base, ADAPTER).save(tmp_path / "one"), tmp_path / "merged")
+    whole, of_base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "merged", base))
+    assert {tensor.dtype for tensor in whole.values()} == {torch.bfloat16}
+    assert equal(whole, of_base)  # a new adapter changes nothing
+    assert '"dtype": "bfloat16"' in (tmp_path / "merged" / "config.json").read_text()
+
+
 def test_an_adapter_is_no_policy_and_the_remedy_that_is_said_makes_one(
     tiny_qwen: Path, blobs: FolderBlobs, tmp_path: Path
 ) -> None:
