@@ -223,10 +223,9 @@ def read_answer(text: str) -> tuple[Action, ...]:
     raise refused or ActionParseError("expected 'Action:' and an action after it", text)
 
 
-def write_answer(actions: Sequence[Action], thought: str = "") -> str:
-    """Return the answer with these actions and an optional thought; points are in the policy's units."""
-    line = f"Action: {format_actions(actions)}"
-    return f"Thought: {thought}\n{line}" if thought else line
+def write_answer(actions: Sequence[Action]) -> str:
+    """Return the answer with these actions and without a thought; points are in the policy's units."""
+    return f"Action: {format_actions(actions)}"
 
 
 def thought_of(answer: str) -> str:

@@ -22,7 +22,7 @@ def group_members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
     return *group.trajectories, *group.demonstrations
 
 
-def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | None:
+def step_advantages(group: Group) -> tuple[float, ...] | None:
     """Return one advantage per member of the group; all steps of the member share it.
 
     Rewards are weighted by the number of steps of their trajectory; the deviation is the
@@ -31,7 +31,7 @@ def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | N
     """
     rewards = [member.reward for member in group_members(group)]
     lengths = [len(member.steps) for member in group_members(group)]
-    return weighted_advantages(rewards, lengths, eps=eps)
+    return weighted_advantages(rewards, lengths)
 
 
 def weighted_advantages(

@@ -29,14 +29,12 @@ class StepCredit:
     """omega, the weight of A_S."""
 
 
-def credited_advantages(
-    group: Group, credit: StepCredit | None, *, eps: float = 1e-6
-) -> tuple[tuple[float, ...], ...] | None:
+def credited_advantages(group: Group, credit: StepCredit | None) -> tuple[tuple[float, ...], ...] | None:
     """Return the advantage of every step, by member of the group; None when its rewards have no spread.
 
     credit   None: every step has the advantage of its trajectory
     """
-    of_members = step_advantages(group, eps=eps)
+    of_members = step_advantages(group)
     if of_members is None:
         return None
     members = group_members(group)
@@ -47,7 +45,6 @@ def credited_advantages(
         [[step.screenshot_sha256 for step in member.steps] for member in members],
         [member.reward for member in members],
         credit.discount,
-        eps=eps,
     )
     return tuple(
         tuple(a_e + credit.weight * a_s for a_e, a_s in zip(one, other, strict=True))

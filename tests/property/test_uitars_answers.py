@@ -45,7 +45,8 @@ shaped = st.lists(st.tuples(calls, between), min_size=1, max_size=4).map(
 
 @given(answers_of_actions, thoughts)
 def test_an_answer_that_was_written_is_read_as_the_same_actions(actions: list[Action], thought: str) -> None:
-    assert read_answer(write_answer(actions, thought)) == tuple(actions)
+    before = f"Thought: {thought}\n" if thought else ""
+    assert read_answer(before + write_answer(actions)) == tuple(actions)
 
 
 @given(st.lists(st.one_of(calls, arguments, between), max_size=6).map("".join))

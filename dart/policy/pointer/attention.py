@@ -22,7 +22,7 @@ SMALLEST = 1e-12
 
 
 @torch.no_grad()
-def sink_tokens(states: Sequence[Tensor], queries: Tensor, patches: Tensor, sinks: int = SINKS) -> Tensor:
+def sink_tokens(states: Sequence[Tensor], queries: Tensor, patches: Tensor) -> Tensor:
     """Return the positions [k] of the visual-sink tokens among the query tokens, without gradients.
 
     states    hidden states [T, d] of every layer
@@ -37,7 +37,7 @@ def sink_tokens(states: Sequence[Tensor], queries: Tensor, patches: Tensor, sink
             for layer in states
         ]
     ).sum(0)
-    return queries[similarity.topk(min(sinks, len(queries))).indices]
+    return queries[similarity.topk(min(SINKS, len(queries))).indices]
 
 
 def merged_attention(attentions: Sequence[Tensor], anchor: int, patches: Tensor, sinks: Tensor) -> Tensor:

@@ -81,19 +81,10 @@ def _mlp(size: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
 
-def head_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the head's weights from those of a checkpoint; empty without a head.
-
-    The names of the result lack the prefix HEAD_NAME.
-    """
-    first = f"{HEAD_NAME}."
-    return {name.removeprefix(first): value for name, value in weights.items() if name.startswith(first)}
-
-
 def load_head(weights: Mapping[str, Tensor], size: int) -> PointerHead:
     """Make a head from published weights or from weights that this project saved.
 
-    weights   the head's weights as `head_weights` returns them
+    weights   the head's weights by name, without the prefix HEAD_NAME
     size      width d of the language model
 
     Raises HeadMismatch when a weight is missing, unknown, or has another shape.
@@ -116,26 +107,14 @@ def load_head(weights: Mapping[str, Tensor], size: int) -> PointerHead:
 # ---- the loss ----
 
 
-def pointer_kl(logits: Tensor, targets: Tensor, pointers: Tensor | None = None) -> Tensor:
-    """Return KL(target || attention) in nats: mean over the pointers of a sample, then over samples.
+def pointer_kl(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return KL(target || attention) in nats: the mean over pointers. Patches whose target is 0 add nothing.
 
     logits     [B, n, m]
     targets    [B, n, m], distributions over patches (`dart.policy.pointer.patches.patch_labels`)
-    pointers   bool [B, n], true where a sample has a pointer; None: everywhere. A sample without a pointer
-               is left out of the mean and gets no gradient
     """
-    divergence = _divergence(logits, targets)
-    if pointers is None:
-        return divergence.mean()
-    counts = pointers.sum(1)
-    per_sample = (divergence * pointers).sum(1) / counts.clamp(min=1)
-    return per_sample.sum() / (counts > 0).sum().clamp(min=1)
-
-
-def _divergence(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return KL(target || softmax(logits)) [B, n] in nats; patches whose target is 0 add nothing."""
     surprise = torch.xlogy(targets, targets) - targets * F.log_softmax(logits.float(), -1)
-    return surprise.sum(-1)
+    return surprise.sum(-1).mean()
 
 
 # ---- patches as samples ----
@@ -151,8 +130,6 @@ class PatchSamples:
     """Natural log of the patch's probability in the sampling distribution; 0 for a greedy patch."""
     entropy: Tensor
     """Entropy of the sampling distribution in nats; 0 for a greedy patch. No gradients."""
-    normalised_entropy: Tensor
-    """Entropy divided by the log of the number of patches, in [0, 1], so that grids of any size compare."""
 
 
 def sample_patches(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> PatchSamples:
@@ -165,12 +142,7 @@ def sample_patches(logits: Tensor, temperature: Tensor, generator: torch.Generat
     drawn = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
     index = torch.where(greedy, logp.argmax(-1), drawn)
     found = _samples(logp, index)
-    return PatchSamples(
-        index,
-        found.logprob.masked_fill(greedy, 0.0),
-        found.entropy.masked_fill(greedy, 0.0),
-        found.normalised_entropy.masked_fill(greedy, 0.0),
-    )
+    return PatchSamples(index, found.logprob.masked_fill(greedy, 0.0), found.entropy.masked_fill(greedy, 0.0))
 
 
 def score_patches(logits: Tensor, index: Tensor, temperature: float) -> PatchSamples:
@@ -184,6 +156,4 @@ def score_patches(logits: Tensor, index: Tensor, temperature: float) -> PatchSam
 def _samples(logp: Tensor, index: Tensor) -> PatchSamples:
     fixed = logp.detach()
     entropy = -(fixed.exp() * fixed).sum(-1)
-    patches = (fixed > NEVER / 2).sum(-1).clamp(min=2)
-    logprob = logp.gather(-1, index[:, None]).squeeze(-1)
-    return PatchSamples(index, logprob, entropy, entropy / patches.log())
+    return PatchSamples(index, logp.gather(-1, index[:, None]).squeeze(-1), entropy)

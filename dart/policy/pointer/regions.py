@@ -35,9 +35,7 @@ class Region:
     """Indices of the patches, ascending."""
 
 
-def decode_regions(
-    attention: Attention, grid: PatchGrid, k: int | None = None, kept_share: float = KEPT_SHARE
-) -> list[Region]:
+def decode_regions(attention: Attention, grid: PatchGrid, k: int | None = None) -> list[Region]:
     """Return the regions of an attention map, the one with the highest score first.
 
     attention    [rows * columns], not negative, at least one entry positive
@@ -46,7 +44,7 @@ def decode_regions(
     Raises ValueError for a map that does not fit the grid, or has wrong values.
     """
     values = _checked(attention, grid)
-    return _regions(values, grid, np.flatnonzero(values > kept_share * values.max()).tolist())[:k]
+    return _regions(values, grid, np.flatnonzero(values > KEPT_SHARE * values.max()).tolist())[:k]
 
 
 def verifier_candidates(attention: Attention, grid: PatchGrid) -> list[tuple[float, float]]:

@@ -210,8 +210,7 @@ def test_an_answer_that_was_no_action_is_none_to_the_screen_either() -> None:
         parse_action(f"{NOT_AN_ACTION}click(start_box='(1,2)')")
 
 
-def test_a_thought_comes_before_the_action() -> None:
-    assert write_answer([Wait()], "It loads.") == "Thought: It loads.\nAction: wait()"
+def test_an_answer_without_a_thought_is_the_line_of_its_action() -> None:
     assert write_answer([Wait()]) == "Action: wait()"
 
 
