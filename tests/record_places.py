@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from dart.config.config import load_config
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.run_directory import RunPaths
+from dart.store import migrations
 from dart.store.blobs import BlobStore
+from dart.store.database import database_at
 from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.testing.postgresql_server import PostgresqlServer
@@ -25,6 +27,15 @@ ON_POSTGRESQL = os.environ.get("DARTRL_TEST_RECORD") == "postgresql"
 Fill = Callable[[Store], object]
 
 _numbers = itertools.count(1)
+
+
+def make_older_record(address: RecordAddress, migration: str = "0011") -> None:
+    """Make a record with version 0, as an earlier version of dartrl left it."""
+    with database_at(address).open_engine().connect() as connection, connection.begin():
+        migrations.upgrade(connection, to=migration)
+        connection.exec_driver_sql(
+            "INSERT INTO versions (version, metrics, created_unix_s) VALUES (0, '{}', 1.0)"
+        )
 
 
 class Lock(Protocol):

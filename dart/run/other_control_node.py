@@ -14,8 +14,8 @@ from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.run_directory import RunPaths, keep_config, make_private, refuse_unfit
 from dart.store.control_node import ControlNode, read_control_node
 from dart.store.errors import StoreUnavailable
-from dart.store.migrations import require_record
-from dart.store.reader import StoreReader
+from dart.store.migrations import connected
+from dart.store.queries import LAST_VERSION, scalar
 
 SILENT_S = 15.0
 """Seconds without a new announcement after which a control node counts as lost. A control node renews its
@@ -36,13 +36,14 @@ def is_taken_over(config: Config, paths: RunPaths) -> bool:
 def refuse_nothing_to_take_over(config: Config, paths: RunPaths) -> None:
     """Check that the record holds a run, and that the folder can become its run directory.
 
+    The record may be at an older migration, which the start that follows changes.
+
     raises   StoreUnavailable if the record holds no run, RunDirectoryError if the folder cannot be used
     """
     refuse_unfit(paths, resume=False)
     address = paths.record_at(config.run.record)
-    require_record(address)
-    with StoreReader(address) as record:
-        if record.latest_version() is None:
+    with connected(address) as connection:
+        if scalar(connection, LAST_VERSION) is None:
             raise StoreUnavailable(
                 f"the record {address} holds no policy version, so there is no run to resume: start one "
                 "without --resume"
@@ -79,7 +80,7 @@ def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
     address = paths.record_at(config.run.record)
     if not isinstance(address, ServerAddress):
         return
-    with suppress(StoreUnavailable):  # the start that follows says why, or migrates an older record
+    with suppress(StoreUnavailable):  # the start that follows says why
         node = read_control_node(address)
         began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
         if node is not None and node.began_unix_s != began_here_unix_s:

@@ -17,9 +17,9 @@ from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.store.checkpoints import CheckpointExists, CorruptCheckpoint, checkpoint_name
 from dart.store.integrity import RecordDamaged
-from dart.store.reader import StoreReader
-from dart.store.run_blobs import object_storage
+from dart.store.run_blobs import blobs_of, object_storage
 from dart.store.run_checkpoints import run_checkpoints
+from dart.store.store import Store
 from dart.telemetry.events import BLOBS_OWNED
 
 OWNER = "owner"
@@ -115,11 +115,13 @@ def _refuse_without_policy(config: Config) -> None:
 def continue_storage(config: Config, paths: RunPaths) -> None:
     """Check that this run owns the prefix, and fetch the newest checkpoint if it is missing or damaged here.
 
+    Migrates the record first, because only a record at the newest migration says what the run owns.
+
     Raises RunDirectoryError if the prefix belongs to another run or this is a copy of the run directory,
     RecordDamaged if the storage has versions that the record lacks, and DiskError if the newest checkpoint is
     damaged here and in the storage.
     """
-    with StoreReader(paths.record) as record:
+    with Store(paths.record, create=False, steps=blobs_of(paths).steps) as record:
         newest, owned = record.latest_version(), record.newest_event(BLOBS_OWNED)
     if owned is not None:
         _keep_owner(config, paths, str(owned.data["token"]))
@@ -147,7 +149,7 @@ def _keep_owner(config: Config, paths: RunPaths, token: str) -> None:
     if owner.token != own.token:
         raise RunDirectoryError(
             f"{config.run.blobs} holds the blobs of another run, {owner.run}: name the prefix of this run in "
-            "run.blobs; nothing was started or changed"
+            "run.blobs; nothing was started"
         )
     if isinstance(paths.record, Path) and owner.folder != own.folder:
         raise RunDirectoryError(

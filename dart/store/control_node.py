@@ -6,14 +6,14 @@ that it does not wait for the store actor, nor the store actor for it.
 """
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Self
 
 from dart.core.record_address import RecordAddress
-from dart.store.database import Connection, database_at
-from dart.store.migrations import check_current
-from dart.store.queries import select
+from dart.store.database import Connection
+from dart.store.migrations import check_current, connected, migration_of
+from dart.store.queries import first
 
 COLUMNS = (
     *("address", "token", "version", "pid", "config", "session"),
@@ -32,6 +32,10 @@ END = """
     WHERE pid = :pid AND began_unix_s = :began_unix_s AND ended_unix_s IS NULL
 """
 FOUND = f"SELECT {', '.join(COLUMNS)} FROM control_node"
+
+SINCE = "0011"
+"""The migration that makes the table. No later one may change its columns: a control node that runs an older
+version of dartrl must be found before its record is migrated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class ControlNode:
 
 def announce(record: RecordAddress, node: ControlNode) -> None:
     """Write the row and replace the one of an earlier control node, if any. Raises StoreUnavailable."""
-    with _connected(record, read_only=False) as connection:
+    with _writing(record) as connection:
         connection.execute(ANNOUNCE, asdict(node))
 
 
@@ -75,7 +79,7 @@ def keep_announced(record: RecordAddress, node: ControlNode) -> None:
     StoreUnavailable.
     """
     now = {name: getattr(node, name) for name in ("token", "seen_unix_s", "session", "config")}
-    with _connected(record, read_only=False) as connection:
+    with _writing(record) as connection:
         connection.execute(KEEP, now)
 
 
@@ -84,22 +88,22 @@ def note_end(record: RecordAddress, pid: int, began_unix_s: float, unix_s: float
 
     Does nothing if the row is not about the start of the run that `pid` and `began_unix_s` identify.
     """
-    with _connected(record, read_only=False) as connection:
+    with _writing(record) as connection:
         connection.execute(END, {"pid": pid, "began_unix_s": began_unix_s, "unix_s": unix_s})
 
 
 def read_control_node(record: RecordAddress) -> ControlNode | None:
-    """Read the row; None if no control node has announced itself. Raises StoreUnavailable."""
-    with _connected(record, read_only=True) as connection:
-        row = next(iter(select(connection, FOUND)), None)
+    """Read the row; None if no control node has announced itself.
+
+    The record may be at an older migration. Raises StoreUnavailable, StoreTooOld, StoreTooNew.
+    """
+    with connected(record) as connection:
+        row = first(connection, FOUND) if migration_of(connection, record) >= SINCE else None
     return None if row is None else ControlNode(**{name: getattr(row, name) for name in COLUMNS})
 
 
 @contextmanager
-def _connected(record: RecordAddress, *, read_only: bool) -> Iterator[Connection]:
-    database = database_at(record)
-    with database.errors():
-        database.refuse_absent()
-        with closing(database.connect(read_only=read_only, create=False)) as connection:
-            check_current(connection, record)
-            yield connection
+def _writing(record: RecordAddress) -> Iterator[Connection]:
+    with connected(record, read_only=False) as connection:
+        check_current(connection, record)
+        yield connection

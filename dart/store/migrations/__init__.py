@@ -4,8 +4,8 @@ Alembic is imported only if there is something to migrate, so that a restarted s
 in milliseconds.
 """
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,10 +83,23 @@ def require_record(address: RecordAddress) -> None:
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """
+    with connected(address):
+        pass
+
+
+@contextmanager
+def connected(address: RecordAddress, *, read_only: bool = True) -> Iterator[Connection]:
+    """Open a connection to a record that can be read or migrated.
+
+    The record may be at an older migration: read only what the block knows to be in it.
+
+    Raises StoreUnavailable, StoreTooOld, StoreTooNew.
+    """
     database = database_at(address)
     database.refuse_absent()
-    with database.errors(), closing(database.connect(read_only=True)) as connection:
+    with database.errors(), closing(database.connect(read_only=read_only, create=False)) as connection:
         migration_of(connection, address)
+        yield connection
 
 
 def check_current(connection: Connection, address: RecordAddress) -> None:

@@ -12,7 +12,10 @@ from dart.core.run_directory import RunPaths
 from dart.run import other_control_node
 from dart.run.other_control_node import WATCH_S
 from dart.store.control_node import ControlNode
+from dart.store.errors import StoreUnavailable
+from dart.store.store import Store
 from tests.control_node import NODE
+from tests.record_places import make_older_record
 
 
 def test_a_copied_run_directory_without_a_lock_starts_if_the_control_node_of_the_record_is_silent(
@@ -50,3 +53,18 @@ def test_a_control_node_that_lives_is_seen_however_far_ahead_the_clock_of_this_m
     monkeypatch.setattr(time, "sleep", wait)
     with pytest.raises(RunDirectoryError, match="its control node answers at"):
         other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
+def test_a_run_whose_record_is_at_an_older_migration_is_one_to_take_over(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    make_older_record(paths.store)
+    before = paths.store.read_bytes()
+    other_control_node.refuse_nothing_to_take_over(Config(), paths)
+    assert paths.store.read_bytes() == before
+
+
+def test_a_record_without_a_version_is_no_run_to_take_over(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    Store(paths.store).close()
+    with pytest.raises(StoreUnavailable, match="holds no policy version, so there is no run to resume"):
+        other_control_node.refuse_nothing_to_take_over(Config(), paths)

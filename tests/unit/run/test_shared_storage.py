@@ -8,8 +8,10 @@ from dart.config.config import Config
 from dart.core.errors import RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.run import shared_storage
-from dart.run.shared_storage import begin_storage
+from dart.run.shared_storage import begin_storage, continue_storage
+from dart.store.reader import StoreReader
 from dart.store.run_checkpoints import Checkpoints, run_checkpoints
+from tests.record_places import make_older_record
 
 
 def config_of(folder: Path, **training: str) -> Config:
@@ -78,3 +80,15 @@ def test_the_prefix_of_a_run_that_has_trained_names_no_object_to_delete(tmp_path
     run_checkpoints(config, tmp_path).publish(1, config.training.policy)
     with pytest.raises(RunDirectoryError, match=r"continue that run with --resume and its directory$"):
         begin_storage(config, RunPaths(tmp_path))
+
+
+def test_a_run_with_a_record_at_an_older_migration_goes_on(tmp_path: Path) -> None:
+    config, paths = config_of(tmp_path, learner="simulated"), RunPaths(tmp_path)
+    paths.config.write_text(config.to_toml())
+    begin_storage(config, paths)
+    make_older_record(paths.store)
+    continue_storage(config, paths)
+    with StoreReader(paths.store) as record:
+        newest = record.latest_version()
+    assert newest is not None
+    assert newest.version == 0

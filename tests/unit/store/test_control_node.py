@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from dart.core.record_address import RecordAddress
-from dart.store.control_node import announce, keep_announced, note_end, read_control_node
+from dart.store import migrations
+from dart.store.control_node import ControlNode, announce, keep_announced, note_end, read_control_node
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
 from tests.control_node import NODE
-from tests.record_places import RecordPlaces
+from tests.record_places import RecordPlaces, make_older_record
 
 
 @pytest.fixture
@@ -65,6 +66,25 @@ def test_the_end_is_written_once_and_the_next_start_takes_it_back(record: Record
 
     announce(record, NODE)
     assert read_control_node(record) == NODE
+
+
+@pytest.mark.parametrize(("migration", "found"), [("0010", None), ("0011", NODE)])
+def test_a_control_node_that_runs_an_older_version_is_found_before_its_record_is_migrated(
+    places: RecordPlaces,
+    monkeypatch: pytest.MonkeyPatch,
+    migration: str,
+    found: ControlNode | None,
+) -> None:
+    older = places.empty()
+    make_older_record(older, migration)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrations, "SCHEMA_VERSION", migration)
+        if found is not None:
+            announce(older, found)
+
+    assert read_control_node(older) == found
+    with pytest.raises(StoreUnavailable, match=f"is at schema '{migration}'"):
+        announce(older, NODE)
 
 
 def test_the_token_is_in_no_text_of_the_row() -> None:
