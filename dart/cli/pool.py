@@ -170,7 +170,7 @@ def columns() -> "list[Column[DemonstrationSummary]]":
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     """Open the record of a run for writing. Until the block ends, the run cannot be started.
 
-    If the run is running, the command ends with a message.
+    If the run is running, here or on another machine, the command ends with a message.
 
     what   verb for this message, such as "import": what the user can do after the run has ended
     """
@@ -184,9 +184,12 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
             "every start and every --resume imports it",
             ExitCode.CANNOT_CREATE,
         )
+    from dart.config.config import kept_config
+    from dart.run.other_control_node import refuse_running_elsewhere
     from dart.store.run_blobs import blobs_of
     from dart.store.store import Store
 
+    refuse_running_elsewhere(kept_config(paths.config), paths)
     unchanged = paths.config.read_text(encoding="utf-8")
     with (
         errors_as_exit_codes(paths.root),  # not around the whole command, whose output may go to another disk

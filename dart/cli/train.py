@@ -63,9 +63,12 @@ def _train(config: "Config", *, resume: bool) -> None:
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
+    from dart.run.other_control_node import refuse_running_elsewhere
 
     paths = RunPaths(config.run.dir)
     refuse_at_once(paths, resume=resume)
+    if resume:
+        refuse_running_elsewhere(config, paths)
     fetch_if_allowed(config, say)
     require_installation(config)
     say_left_out(config)

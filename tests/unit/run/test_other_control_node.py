@@ -5,17 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dart.cli.exit_codes import ExitCode
+from dart.cli.main import app as app_of_dartrl
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
 from dart.core.run_directory import RunPaths
-from dart.run import other_control_node
+from dart.run import app, other_control_node
 from dart.run.other_control_node import WATCH_S
 from dart.store.control_node import ControlNode
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
 from tests.control_node import NODE
 from tests.record_places import make_older_record
+from tests.recorded_run import record_run
 
 
 def test_a_copied_run_directory_without_a_lock_starts_if_the_control_node_of_the_record_is_silent(
@@ -53,6 +57,26 @@ def test_a_control_node_that_lives_is_seen_however_far_ahead_the_clock_of_this_m
     monkeypatch.setattr(time, "sleep", wait)
     with pytest.raises(RunDirectoryError, match="its control node answers at"):
         other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "words", [("train", "--resume"), ("pool", "import", "FOLDER"), ("pool", "drop", "1")], ids=" ".join
+)
+def test_a_command_that_would_become_the_writer_of_the_record_refuses_a_run_on_another_machine(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(config: Config, paths: RunPaths) -> None:
+        raise RunDirectoryError(f"the run in {paths.root} is running: its control node answers at a:1")
+
+    run = record_run(tmp_path / "run").root
+    before = (run / "config.toml").stat().st_mtime_ns
+    monkeypatch.setattr(other_control_node, "refuse_running_elsewhere", refuse)
+    monkeypatch.setattr(app, "train", lambda *_, **__: pytest.fail("the run was started"))
+    ended = CliRunner().invoke(app_of_dartrl, [*words, "--run-dir", str(run)])
+
+    assert ended.exit_code == ExitCode.CANNOT_CREATE
+    assert f"the run in {run} is running: its control node answers at a:1" in ended.stderr
+    assert (run / "config.toml").stat().st_mtime_ns == before
 
 
 def test_a_run_whose_record_is_at_an_older_migration_is_one_to_take_over(tmp_path: Path) -> None:
