@@ -506,7 +506,7 @@ class RecordGuided(Call[Guided]):
     instruction: str
     reward: float
     steps_sha256: str
-    """The blob of its packed steps, which the sender has stored."""
+    """The blob of its packed steps, which the sender has stored. They have no entropies."""
 
 
 @message

@@ -322,13 +322,15 @@ class EnvironmentActor(Actor):
         self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)
 
     async def _store_guided(self, task: m.GuidedTask, played: PlayedEpisode) -> None:
+        # Without the entropies, because those under a hint compare with no others.
+        steps = tuple(replace(step, entropies=()) for step in played.steps)
         verdict = await self._write(
             m.RecordGuided(
                 guide_id=task.pool_id,
                 attempt=task.attempt,
                 instruction=played.instruction,
                 reward=played.reward,
-                steps_sha256=await self._put(played.steps),
+                steps_sha256=await self._put(steps),
             )
         )
         self.log.info(

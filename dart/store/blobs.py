@@ -31,7 +31,7 @@ SHARDS = 256
 """Number of shards (parts) of a blob store. The first byte of a blob's sha256 is the number of its shard."""
 
 READERS = 16
-"""Number of blobs that `read_each` reads at the same time from another machine."""
+"""Number of requests that `read_each` makes at the same time to another machine."""
 
 T = TypeVar("T")
 
@@ -214,9 +214,9 @@ class FolderBlobs:
 
 
 def read_each(blobs: BlobStore, read: Callable[[str], T], sha256s: Collection[str]) -> dict[str, T]:
-    """Call `read` for each blob and return the results by sha256.
+    """Call `read`, or another function that makes one request, for each blob; return the results by sha256.
 
-    Up to `READERS` blobs are read at the same time if they are on another machine.
+    Up to `READERS` requests are made at the same time if the blobs are on another machine.
     """
     if not blobs.is_remote:
         return {sha256: read(sha256) for sha256 in sha256s}

@@ -1,7 +1,6 @@
 """Writes the demonstrations of the experience pool, as a part of `dart.store.store.Store`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sqlalchemy import insert
 
@@ -35,7 +34,9 @@ class DemonstrationWriter(RecordWriter):
         with self._transaction():
             return sum(self._add_demonstration(found, revive=revive) for found in demonstrations)
 
-    def _add_demonstration(self, demonstration: Demonstration, *, revive: bool = True) -> bool:
+    def _add_demonstration(
+        self, demonstration: Demonstration, *, revive: bool = True, steps_sha256: str = ""
+    ) -> bool:
         known = first(self._bare, queries.SAME_CONTENT, sha256=content_sha256(demonstration))
         if known is not None:
             is_revived = revive and bool(known.dropped)
@@ -47,14 +48,22 @@ class DemonstrationWriter(RecordWriter):
             )
             return is_revived
         self._know_task(demonstration.task_id)
-        sha256 = self._put_steps(demonstration.steps)
+        sha256 = steps_sha256 or self._put_steps(demonstration.steps)
         self._insert(pool, **demonstration_row(demonstration, sha256, added_unix_s=self._clock()))
         return True
 
     def record_guided(
-        self, guide_id: int, attempt: int, instruction: str, reward: float, steps: Sequence[Step]
+        self,
+        guide_id: int,
+        attempt: int,
+        instruction: str,
+        reward: float,
+        steps: Sequence[Step],
+        steps_sha256: str = "",
     ) -> Guided:
         """Record a guided episode, in which the actions of the demonstration `guide_id` were the hint.
+
+        steps_sha256   the blob of its steps; empty: this call stores them before the row that names them
 
         The attempt is counted. The episode becomes a demonstration if its reward is at least that of its
         guide. Returns DUPLICATE, and changes nothing, if this attempt was recorded before.
@@ -73,11 +82,11 @@ class DemonstrationWriter(RecordWriter):
                 origin=SELF_ROLLED,
                 instruction=instruction,
                 reward=reward,
-                steps=tuple(replace(step, entropies=()) for step in steps),
+                steps=tuple(steps),
                 guide_id=guide_id,
             )
             check_demonstration(played)
-            self._add_demonstration(played)
+            self._add_demonstration(played, steps_sha256=steps_sha256)
             return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:

@@ -9,16 +9,18 @@ The hour allows for reports without a lease and for clocks that differ.
 One sweep looks at one shard of the blobs, so that its work is bounded. `SHARDS` sweeps look at all blobs.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
-from dart.store.blobs import BlobEntry, BlobStore
+from dart.store.blobs import READERS, BlobEntry, BlobStore, read_each
 
 SPARED_S = 3600.0
 """Age in seconds below which a blob is never deleted."""
 
-MOST_DELETED = 100
-"""Largest number of blobs that one sweep deletes: seconds of work with object storage."""
+SWEEP_S = 0.5
+"""Seconds after which a sweep begins no further deletion. The store actor sweeps in a message handler: with
+the 7.4 s that one request to object storage may take, this is less than its hang deadline, 8 s."""
 
 ASKED_AT_ONCE = 1000
 """Largest number of blobs in one query, because a database takes only some thousand values in one."""
@@ -45,17 +47,27 @@ def sweep(
     shard: int,
     before_unix_s: float,
     unnamed: Callable[[Collection[str]], Collection[str]],
+    monotonic_s: Callable[[], float] = time.monotonic,
 ) -> int:
     """Delete the blobs of a shard that were stored before `before_unix_s` and that no row names.
 
+    What is not deleted within `SWEEP_S` is left for the next sweep of the shard.
+
     unnamed   returns those of the given blobs that no row names
 
-    Returns how many blobs were deleted, at most `MOST_DELETED`. The caller must ensure that no row is written
-    meanwhile.
+    Returns how many blobs were deleted. The caller must ensure that no row is written meanwhile.
     """
+    ends_s = monotonic_s() + SWEEP_S
     old = old_entries(blobs.entries(shard), before_unix_s)
-    parts = (old[start : start + ASKED_AT_ONCE] for start in range(0, len(old), ASKED_AT_ONCE))
-    doomed = sorted(chain.from_iterable(map(unnamed, parts)))[:MOST_DELETED]
-    for sha256 in doomed:
-        blobs.delete(sha256)
-    return len(doomed)
+    doomed = sorted(chain.from_iterable(map(unnamed, _parts(old, ASKED_AT_ONCE))))
+    deleted = 0
+    for part in _parts(doomed, READERS):
+        if monotonic_s() >= ends_s:
+            break
+        deleted += len(read_each(blobs, blobs.delete, part))
+    return deleted
+
+
+def _parts(whole: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The parts of a sequence with `size` items each; the last part may have less."""
+    return (whole[start : start + size] for start in range(0, len(whole), size))

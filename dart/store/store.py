@@ -106,7 +106,7 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
             case m.ParkRollout():
                 given["steps"] = self._reported_steps(call)
             case m.RecordGuided():
-                given["steps"] = self._sent_steps(given.pop("steps_sha256"))
+                given["steps"] = self._sent_steps(call.steps_sha256)
         return given
 
     def _reported_steps(self, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:

@@ -418,6 +418,7 @@ def test_an_episode_under_a_demonstrations_actions_becomes_a_demonstration_of_it
     steps = system.reader.demonstration(own.pool_id).steps
     assert [step.token_ids for step in steps] == [(number, 2) for number in range(1, NUM_STEPS + 1)]
     assert all(step.logprobs == generation(1).logprobs for step in steps)
+    assert not any(step.entropies for step in steps), "those under a hint compare with no others"
     asked = [call.request for call in system.engine().asked]
     assert {request.hint for request in asked} == {(recorded(0).answer, recorded(1).answer)}
     assert system.reader.conservation().issued == 0

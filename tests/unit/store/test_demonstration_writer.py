@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from dart.core import messages as m
 from dart.core.records import Guided
 from dart.core.types import Demonstration, Step
 from dart.store.errors import StoreConflict
+from dart.store.serialization import pack_steps
 from dart.store.store import Store
 from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 
@@ -160,8 +162,7 @@ def test_what_the_policy_did_under_a_guide_is_a_demonstration_with_its_own_log_p
     assert (own.task_id, own.seed, own.origin) == (guide.task_id, guide.seed, "self-rolled")
     assert (own.lacks_thought, own.guide_id, own.is_self_rolled, own.rolls) == (False, 1, True, 0)
     kept = record.demonstration(own.pool_id).steps
-    assert [step.logprobs for step in kept] == [step.logprobs for step in own_steps()]
-    assert not any(step.entropies for step in kept)  # those under a hint compare with no others
+    assert kept == own_steps()
     assert record.integrity(0) == ()
 
 
@@ -172,6 +173,17 @@ def test_the_policys_own_words_are_another_demonstration_also_where_they_are_tho
     steps = tuple(step_at(0, number) for number in range(3))
     assert record.record_guided(1, 1, demonstration().instruction, 1.0, steps) is Guided.ADDED
     assert [one.guide_id for one in record.demonstrations()] == [None, 1]
+
+
+def test_the_steps_of_a_guided_episode_that_its_environment_has_stored_are_not_stored_again(
+    record: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.add_demonstrations([demonstration()])
+    sha256 = record._steps.put(pack_steps(own_steps()))
+    monkeypatch.setattr(record._steps, "put", lambda _: pytest.fail("they were stored again"))
+    call = m.RecordGuided(guide_id=1, attempt=1, instruction="click", reward=1.0, steps_sha256=sha256)
+    assert record.write(call) is Guided.ADDED
+    assert record.demonstration(2).steps == own_steps()
 
 
 def test_a_guided_episode_that_did_worse_is_counted_and_an_attempt_counts_once(record: Store) -> None:

@@ -14,12 +14,12 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.store.actor import StoreActor
-from dart.store.blobs import SHARDS, FolderBlobs
+from dart.store.blobs import READERS, SHARDS, FolderBlobs
 from dart.store.errors import StoreConflict
 from dart.store.event_retention import EVERY_S
 from dart.store.run_blobs import local_blobs
 from dart.store.serialization import pack_steps
-from dart.store.steps_sweep import SPARED_S, deletes_before_unix_s, sweep
+from dart.store.steps_sweep import SPARED_S, SWEEP_S, deletes_before_unix_s, sweep
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
 from tests.record_places import RecordPlaces
@@ -142,16 +142,15 @@ def test_a_blob_that_is_put_again_is_new(places: RecordPlaces, tmp_path: Path) -
     assert blobs.exists(sha256)
 
 
-def test_one_sweep_looks_at_one_shard_and_deletes_a_bounded_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dart.store.steps_sweep.MOST_DELETED", 2)
+def test_one_sweep_looks_at_one_shard_and_leaves_what_takes_too_long_for_the_next(tmp_path: Path) -> None:
     blobs = steps_of(tmp_path)
-    names = [aged(blobs, content, 1.0) for content in contents_of(7, 3)]
+    names = [aged(blobs, content, 1.0) for content in contents_of(7, 2 * READERS + 1)]
     other = aged(blobs, contents_of(8, 1)[0], 1.0)
-    assert sweep(blobs, 7, 2.0, lambda old: old) == 2
+    times_s = iter([0.0, 0.0, SWEEP_S / 2, SWEEP_S])
+    assert sweep(blobs, 7, 2.0, lambda old: old, lambda: next(times_s)) == 2 * READERS
     assert sum(map(blobs.exists, names)) == 1
     assert blobs.exists(other)
+    assert sweep(blobs, 7, 2.0, lambda old: old) == 1
 
 
 def test_more_blobs_than_a_question_to_the_record_may_name_are_swept(
