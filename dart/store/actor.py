@@ -44,6 +44,14 @@ RETRY_S = 1.0
 `Paused` at once."""
 
 
+BLOBS_RETRY_S = 5.0
+"""Seconds after a request that object storage did not answer in which calls that name steps get `Paused` at
+once. Each try blocks the actor for up to 7.4 s; all other calls are carried out in between."""
+
+NAME_STEPS = (m.FinishRollout, m.ParkRollout, m.RecordGuided)
+"""Calls that name steps by sha256, so that the actor reads them."""
+
+
 def receives_every_call(handler: Handler) -> Handler:
     """Mark a method as the handler of every message that is a call of a method of `Store`."""
     for call in METHODS:
@@ -61,6 +69,9 @@ class StoreActor(Actor):
         self._pause: m.Paused | None = None
         """The reply to every call while the disk refuses writes; None while it accepts them."""
         self._paused_since_unix_s = self._try_again_s = 0.0
+        self._blobs_pause = m.Paused(reason="", retry_after_s=RETRY_S)
+        """The reply to calls that name steps until `_blobs_again_s`."""
+        self._blobs_again_s = 0.0
         self._thinned_unix_s: float | None = None
         self._lease_s: float = self.args["config"]["curation"]["lease_s"]
         run = RunSettings.model_validate(self.args["config"]["run"])
@@ -82,6 +93,8 @@ class StoreActor(Actor):
     def carry_out(self, call: m.Call[Any], sender: Sender) -> m.CallResult | m.Paused | m.Contradiction:
         if isinstance(call, m.RecordEvents) and all(event.kind == LOAD for event in call.events):
             return self._keep_load(call.events)
+        if isinstance(call, NAME_STEPS) and self.clock.monotonic_s() < self._blobs_again_s:
+            return self._blobs_pause
         return self._write(lambda store: m.CallResult(value=store.write(call)))
 
     def _keep_load(self, events: Sequence[m.EventDraft]) -> m.CallResult:
@@ -132,7 +145,9 @@ class StoreActor(Actor):
             return m.Contradiction(text=str(conflict))
         except BlobsBusy as busy:  # the record itself takes other writes
             self.log.warning("blobs_busy", reason=str(busy))
-            return m.Paused(reason=str(busy), retry_after_s=RETRY_S)
+            self._blobs_pause = m.Paused(reason=str(busy), retry_after_s=RETRY_S)
+            self._blobs_again_s = self.clock.monotonic_s() + BLOBS_RETRY_S
+            return self._blobs_pause
         except StoreBusy as busy:
             return self._wait_for_the_disk(str(busy))
 

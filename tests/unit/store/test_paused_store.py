@@ -5,6 +5,7 @@ A server that is away is in tests/cluster/test_record_on_postgresql.py.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.errors import DiskError
 from dart.core.record_address import RecordAddress
-from dart.store.actor import RETRY_S, StoreActor
+from dart.store.actor import BLOBS_RETRY_S, RETRY_S, StoreActor
 from dart.store.client import result_of, write
 from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
-from dart.store.errors import BlobsBusy, StoreUnavailable
+from dart.store.errors import BlobMissing, BlobsBusy, StoreUnavailable
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import RunBlobs
+from dart.testing.trajectories import trajectory_for
 from tests.record_places import RecordPlaces
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
+LEASE = m.LeaseRollout(group_id=1, environment="env-000", deadline_unix_s=2e9)
 NO_ROOM = OSError(28, "No space left on device")
 
 
@@ -38,8 +42,8 @@ def bench(
         yield bench
 
 
-def asked(bench: InMemorySystem, call: Any = OPEN) -> Any:
-    answer = bench.ask("store", call)
+def asked(bench: InMemorySystem, call: Any = OPEN, to: str = "store") -> Any:
+    answer = bench.ask(to, call)
     bench.settle()
     return answer.result()
 
@@ -84,6 +88,46 @@ def test_a_contradiction_after_a_pause_is_still_an_answer(
     lock.release()
     bench.advance(RETRY_S)
     assert isinstance(asked(bench, call), m.Contradiction)
+
+
+class AwayBlobs:
+    """Object storage that does not answer while `is_away`, and has no blob else."""
+
+    is_remote = True
+
+    def __init__(self) -> None:
+        self.is_away, self.asked = True, 0
+
+    def read(self, sha256: str) -> bytes:
+        self.asked += 1
+        if self.is_away:
+            raise BlobsBusy("s3://bucket/run: the object storage does not answer")
+        raise BlobMissing(sha256, f"{sha256} is missing")
+
+
+def test_the_record_takes_other_writes_while_object_storage_does_not_answer(
+    bench: InMemorySystem, new_record: RecordAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = AwayBlobs()
+    monkeypatch.setattr("dart.store.actor.run_blobs", lambda *_: RunBlobs(away, away))
+    bench.start(StoreActor, "blobs", args=bench.actor("store").args)
+    assert result_of(OPEN, asked(bench, to="blobs")).group_id == 1
+    lease = result_of(LEASE, asked(bench, LEASE, to="blobs")).result
+    played = replace(trajectory_for(lease), steps=())
+    finish = m.FinishRollout(rollout_id=1, fence=1, trajectory=played, steps_sha256="0" * 64)
+
+    paused = asked(bench, finish, to="blobs")
+    assert isinstance(paused, m.Paused)
+    assert [asked(bench, finish, to="blobs") for _ in range(3)] == [paused] * 3
+    assert away.asked == 1, "the storage is not asked for each report"
+    assert result_of(OPEN, asked(bench, to="blobs")).group_id == 2
+
+    bench.advance(BLOBS_RETRY_S)
+    assert asked(bench, finish, to="blobs") == paused
+    bench.advance(BLOBS_RETRY_S)
+    away.is_away = False
+    assert isinstance(asked(bench, finish, to="blobs"), m.Contradiction)
+    assert away.asked == 3
 
 
 class Client(Actor):
