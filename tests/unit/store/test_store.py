@@ -11,6 +11,7 @@ import pytest
 from dart.core.record_address import RecordAddress
 from dart.core.records import Evaluation, EvaluationPhase, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState
+from dart.store import queries
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -505,6 +506,15 @@ def test_events_that_were_counted_are_not_looked_at_again(store: Store) -> None:
         assert any("event_id > 4 " in query for query in asked)
         ahead = replace(known, newest_id=99)
         assert reader.event_counts(("starved",), ahead).of_kind == {"starved": 3}, "of another record"
+
+
+@pytest.mark.only_sqlite
+def test_newer_events_are_counted_by_their_ids_and_not_by_the_index_of_kinds(store: Store) -> None:
+    values = {"kinds": ["starved", "paused"], "since_id": 4}
+    plan = queries.execute(store._bare, f"EXPLAIN QUERY PLAN {queries.EVENT_COUNTS_SINCE}", values)
+    (search, *others) = [step for *_, step in plan]
+    assert search == "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"
+    assert not any("events" in other for other in others)
 
 
 def test_dropped_groups_and_finished_episodes_are_counted_by_task(store: Store) -> None:
