@@ -342,8 +342,8 @@ class StoreReader:
         full   check all rows, and the database itself; else only rows that the run still needs
         """
         with self._reading() as connection:
-            own = record_rules.found_by(self._database.checks(), connection) if full else ()
-            return [*own, *row_damage.damaged_rows(connection, self._steps, full=full)]
+            own = list(record_rules.found_by(self._database.checks(), connection)) if full else []
+        return own + row_damage.damaged_rows(self._reading, self._steps, full=full)
 
     def screenshots(self, *, full: bool) -> frozenset[str]:
         """The sha256 of every screenshot of live groups, parked episodes and demonstrations.

@@ -2,10 +2,14 @@
 
 `dart.store.record_rules` checks whether rows agree with each other. This module checks each row by itself: it
 compares the row's checksum, and reads the row with the steps that it names.
+
+The rows are read in short transactions, and the steps between them. SQLite's write-ahead log grows as long as
+a transaction reads, and a check of all steps may take hours.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from dart.core.types import Demonstration, RolloutState, Step, Trajectory
@@ -29,6 +33,15 @@ from dart.store.serialization import (
     unpack_steps,
 )
 
+Reading = Callable[[], AbstractContextManager[Connection]]
+"""Begins a transaction that reads the record."""
+
+PAGE_ROWS = 200
+"""Number of rows that are read in one transaction."""
+
+BEFORE_ALL = -(2**63)
+"""A key below every key of a table."""
+
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -37,7 +50,7 @@ class Content:
     name: str
     """What a finding calls such a row, before its key."""
     keys: str
-    """Query for the keys of the rows."""
+    """Query for the keys of the next rows, those above `:after`: at most `:limit`, in ascending order."""
     row: str
     """Query for one row."""
     columns: Sequence[str]
@@ -48,9 +61,13 @@ class Content:
     has_steps: bool = True
 
 
+def _keys_of(table: str, key: str) -> str:
+    return f"SELECT {key} FROM {table} WHERE {key} > :after ORDER BY {key} LIMIT :limit"
+
+
 TRAJECTORIES = Content(
     "trajectory of rollout",
-    "SELECT rollout_id FROM trajectories ORDER BY rollout_id",
+    _keys_of("trajectories", "rollout_id"),
     ONE_TRAJECTORY,
     TRAJECTORY_COLUMNS,
     lambda row, steps: check_trajectory(record_of(Trajectory, row, steps=steps)),
@@ -61,27 +78,27 @@ TRAINABLE = replace(
         SELECT trajectories.rollout_id FROM trajectories
         JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
         JOIN groups ON groups.group_id = rollouts.group_id
-        WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
-        ORDER BY trajectories.rollout_id
+        WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}' AND trajectories.rollout_id > :after
+        ORDER BY trajectories.rollout_id LIMIT :limit
     """,
 )
 DEMONSTRATIONS = Content(
     "demonstration",
-    "SELECT pool_id FROM pool ORDER BY pool_id",
+    _keys_of("pool", "pool_id"),
     IN_POOL,
     DEMONSTRATION_COLUMNS,
     lambda row, steps: check_demonstration(record_of(Demonstration, row, steps=steps)),
 )
 PARKED = Content(
     "parked episode of rollout",
-    "SELECT rollout_id FROM parked ORDER BY rollout_id",
+    _keys_of("parked", "rollout_id"),
     "SELECT * FROM parked WHERE rollout_id = :key",
     PARKED_COLUMNS,
     lambda row, steps: check_steps("parked steps", steps),
 )
 EVENTS = Content(
     "event",
-    "SELECT event_id FROM events",
+    _keys_of("events", "event_id"),
     "SELECT * FROM events WHERE event_id = :key",
     EVENT_COLUMNS,
     lambda row, steps: json.loads(row.data),
@@ -89,7 +106,7 @@ EVENTS = Content(
 )
 SCREENS = Content(
     "explored screen",
-    "SELECT screen_id FROM screens ORDER BY screen_id",
+    _keys_of("screens", "screen_id"),
     ONE_SCREEN,
     SCREEN_COLUMNS,
     lambda row, steps: unpack_screen(row.view),
@@ -97,7 +114,7 @@ SCREENS = Content(
 )
 
 
-def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> list[Finding]:
+def damaged_rows(reading: Reading, steps: BlobStore, *, full: bool) -> list[Finding]:
     """A finding for each row that is not what was written, as far as checksums can show.
 
     full   check every row; else only episodes that may still be trained or replayed
@@ -105,21 +122,34 @@ def damaged_rows(connection: Connection, steps: BlobStore, *, full: bool) -> lis
     contents = (EVENTS, TRAJECTORIES, SCREENS) if full else (TRAINABLE,)
     found: list[Finding] = []
     for content in (*contents, DEMONSTRATIONS, PARKED):
-        found += findings_of(f"the rows of each {content.name}", damaged, connection, content, steps)
+        found += findings_of(f"the rows of each {content.name}", damaged, reading, content, steps)
     return found
 
 
-def damaged(connection: Connection, content: Content, steps: BlobStore) -> Iterator[Finding]:
+def damaged(reading: Reading, content: Content, steps: BlobStore) -> Iterator[Finding]:
     """A finding for each row whose checksum is wrong, or that cannot be read back."""
-    for key in scalars(connection, content.keys):
-        which = f"{content.name} {key}"
-        yield from findings_of(which, _damage_of, connection, content, steps, key, which)
+    keys = [BEFORE_ALL]
+    while keys:
+        rows: dict[str, Row] = {}
+        unread: list[Finding] = []
+        with reading() as connection:
+            keys = scalars(connection, content.keys, after=keys[-1], limit=PAGE_ROWS)
+            for key in keys:
+                which = f"{content.name} {key}"
+                unread += findings_of(which, _read_row, connection, content, key, which, rows)
+        yield from unread
+        for which, row in rows.items():
+            yield from findings_of(which, _damage_of, content, row, steps, which)
 
 
-def _damage_of(
-    connection: Connection, content: Content, steps: BlobStore, key: int, which: str
+def _read_row(
+    connection: Connection, content: Content, key: int, which: str, rows: dict[str, Row]
 ) -> Iterable[Finding]:
-    (row,) = select(connection, content.row, key=key)
+    (rows[which],) = select(connection, content.row, key=key)
+    return ()
+
+
+def _damage_of(content: Content, row: Row, steps: BlobStore, which: str) -> Iterable[Finding]:
     if row.checksum != checksum(row._asdict(), content.columns):
         return [Finding("it is not what was stored: its checksum is wrong", which)]
     content.read(row, unpack_steps(steps.read(row.steps_sha256)) if content.has_steps else ())

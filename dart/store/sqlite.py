@@ -33,6 +33,9 @@ BUSY_TIMEOUT_S = 5.0
 """Seconds that a statement waits for the database's lock. Only a migration in another process, or a
 checkpoint of the write-ahead log there, can hold the lock."""
 
+LOG_BYTES = 64 << 20
+"""Size to which SQLite cuts a write-ahead log that grew beyond it, because a transaction read for long."""
+
 ROOM_BYTES = 64 << 10
 """Free space below this counts as a full disk: the index of the write-ahead log alone takes 32 KiB."""
 
@@ -82,6 +85,7 @@ class SqliteDatabase:
             if not read_only:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=NORMAL")
+                connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
             _see_to_floor(connection)
             on_failure.pop_all()
         return connection

@@ -174,6 +174,32 @@ def test_what_may_still_be_trained_is_read_without_full(
     assert [line.partition(":")[0] for line in found(reader, full=False)] == names
 
 
+def test_damage_is_named_on_whichever_page_of_rows_it_is(
+    places: RecordPlaces, address: RecordAddress, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.row_damage.PAGE_ROWS", 1)
+    places.run(address, "UPDATE trajectories SET reward = 0.25")
+    assert [line.split(":")[0] for line in found(reader) if "checksum is wrong" in line] == [
+        f"trajectory of rollout {number}" for number in (1, 2, 3)
+    ]
+
+
+@ONLY_SQLITE
+def test_no_transaction_reads_the_record_while_steps_are_read(
+    steps: FolderBlobs, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write-ahead log of a running run would grow meanwhile."""
+    read, in_transaction = steps.read, []
+
+    def note(sha256: str) -> bytes:
+        in_transaction.append(reader._bare.in_transaction)
+        return read(sha256)
+
+    monkeypatch.setattr(steps, "read", note)
+    assert found(reader) == []
+    assert in_transaction == [False] * 5
+
+
 @ONLY_SQLITE
 @pytest.mark.parametrize(
     ("table", "text"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.store.write_ahead_log import (
     FRAME_HEADER_BYTES,
@@ -26,6 +27,22 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         for number in range(10):
             store.record_event("restart", f"env-{number:03}")
         return log_of(path).read_bytes()
+
+
+def test_a_log_that_grew_while_a_transaction_read_for_long_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.sqlite.LOG_BYTES", 64 << 10)
+    path = tmp_path / "store.db"
+    with Store(path) as store:
+        with StoreReader(path) as reader, reader._reading() as connection:
+            connection.execute("SELECT count(*) FROM events")
+            for number in range(30):
+                store.record_event("restart", f"env-{number:03}")
+            assert log_of(path).stat().st_size > 64 << 10
+        store._bare.execute("PRAGMA wal_checkpoint")
+        store.record_event("restart", "env-030")
+        assert log_of(path).stat().st_size == 64 << 10
 
 
 def frames_in(log: bytes) -> int:
