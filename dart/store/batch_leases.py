@@ -7,6 +7,7 @@ only one of them commits.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, insert, select, update
@@ -144,8 +145,8 @@ class BatchLeases(RecordWriter):
         checkpoint is.
 
         Returns DUPLICATE if the same commit was made before. Returns FENCED, and counts the report, if the
-        batch was leased again since. Raises StoreConflict if the batch is not leased any more, or if the
-        version is not the newest one plus 1.
+        batch was leased again since. Raises StoreConflict if the batch is not leased any more, if the version
+        is not the newest one plus 1, or if a metric is not finite.
         """
         outcome = self._commit(batch_id, fence, version, metrics)
         self._database.sync()
@@ -200,6 +201,9 @@ class BatchLeases(RecordWriter):
             return StoredResult.ACCEPTED
 
     def _insert_version(self, version: int, metrics: Mapping[str, float]) -> None:
+        strange = {name: value for name, value in metrics.items() if not math.isfinite(value)}
+        if strange:  # JSON has no such numbers, so the version could not be read again
+            raise StoreConflict(f"version {version}: expected finite numbers as metrics, got {strange}")
         self._execute(
             insert(versions),
             version=version,

@@ -91,6 +91,16 @@ def test_what_was_fresh_when_it_was_trained_stays_so_under_a_smaller_bound(
     assert record.integrity(1) == ()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_with_a_metric_that_is_not_finite_is_refused_and_nothing_is_changed(
+    record: Store, batch: Batch, value: float
+) -> None:
+    with pytest.raises(StoreConflict, match=r"version 1: expected finite .* got \{'entropy': (nan|inf)\}"):
+        record.commit_update(batch.batch_id, 1, 1, {"loss": 0.1, "entropy": value})
+    assert record.open_batch() == batch
+    assert record.integrity(0) == ()
+
+
 def finished_group(record: Store) -> int:
     group_id = record.open_group("click-test", 7, 1, 10, 0)
     lease = record.lease_rollout(group_id, "env-000", 60.0)

@@ -32,6 +32,12 @@ def test_a_decision_told_twice_is_kept_once(record: Store) -> None:
     assert record.decisions("click-test") == (FEWER, MORE)
 
 
+def test_a_decision_told_twice_is_no_damage(record: Store) -> None:
+    for _ in range(2):
+        record.record_decisions((FEWER,))
+    assert record.damaged_rows(full=True) == []
+
+
 def test_a_task_shows_the_newest_decision_of_each_kind(record: Store) -> None:
     record.record_decisions((FEWER, SHORTER, MORE, OTHER))
     click, login = record.task_statistics()
