@@ -508,6 +508,14 @@ def test_events_that_were_counted_are_not_looked_at_again(store: Store) -> None:
         assert reader.event_counts(("starved",), ahead).of_kind == {"starved": 3}, "of another record"
 
 
+def test_newer_events_are_added_to_those_that_were_counted(store: Store) -> None:
+    store.record_event("starved", "trainer")
+    known = store.event_counts(("starved", "paused"))
+    for kind in ("starved", "paused", "load"):
+        store.record_event(kind, "trainer")
+    assert store.event_counts(("starved", "paused"), known).of_kind == {"starved": 2, "paused": 1}
+
+
 @pytest.mark.only_sqlite
 def test_newer_events_are_counted_by_their_ids_and_not_by_the_index_of_kinds(store: Store) -> None:
     values = {"kinds": ["starved", "paused"], "since_id": 4}
