@@ -189,7 +189,7 @@ class BatchLeases(RecordWriter):
             self._count_up("fenced_commits")
         return bool(fence < batch.fence)
 
-    def add_version(self, metrics: Mapping[str, float] | None = None) -> StoredResult:
+    def add_version(self) -> StoredResult:
         """Record the base policy as version 0. `commit_update` adds all other versions.
 
         Returns DUPLICATE if version 0 is recorded already.
@@ -197,7 +197,7 @@ class BatchLeases(RecordWriter):
         with self._transaction():
             if first(self._bare, queries.ONE_VERSION, key=0) is not None:
                 return StoredResult.DUPLICATE
-            self._insert_version(0, metrics or {})
+            self._insert_version(0, {})
             return StoredResult.ACCEPTED
 
     def _insert_version(self, version: int, metrics: Mapping[str, float]) -> None:

@@ -176,7 +176,7 @@ class FolderBlobs:
     def _sync_folders(self) -> None:
         """Write the names of a new folder and of the folders above it to the disk itself (fsync)."""
         for named_in in (self.root, self.root.parent, self.root.parent.parent):
-            sync_folder(named_in)
+            sync_path(named_in)
 
     def read(self, sha256: str) -> bytes:
         path = self.path(sha256)
@@ -273,16 +273,16 @@ def write_whole(path: Path, content: bytes, *, is_synced: bool = False) -> None:
                 os.fsync(file.fileno())
         temporary.replace(path)
         if is_synced:
-            sync_folder(path.parent)
+            sync_path(path.parent)
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise unavailable(path, error) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Write the names of the files in a folder to the disk itself (fsync). Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Write a file, or the names of the files in a folder, to the disk itself (fsync). Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -23,7 +23,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from typing import Any
 
 from dart.core.errors import DiskError
 from dart.core.run_directory import make_private
+from dart.store.blobs import sync_path
 from dart.store.disk_wait import is_no_room
 
 STATE_FILE = "state.json"
@@ -270,7 +270,7 @@ def _publish(target: Path, state: CheckpointState, write_files: Callable[[Path],
     _write_state(temporary, state)
     _sync_tree(temporary)
     temporary.rename(target)
-    _sync(target.parent)
+    sync_path(target.parent)
 
 
 def _hidden(target: Path) -> Path:
@@ -362,12 +362,4 @@ def _unreadable(failed: OSError) -> str:
 
 def _sync_tree(folder: Path) -> None:
     for path in [*files_of(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(path)

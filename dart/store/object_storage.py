@@ -27,7 +27,7 @@ from obstore import store as stores
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
 
 from dart.core.run_directory import make_private
-from dart.store.blobs import BlobEntry, BlobKind, checked, missing, sync_folder
+from dart.store.blobs import BlobEntry, BlobKind, checked, missing, sync_path
 from dart.store.errors import BlobsBusy, StoreUnavailable
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class ObjectStorage:
         path = root / key
         try:
             for one in (path, *path.parents[: len(path.relative_to(root).parts)]):
-                sync_folder(one)
+                sync_path(one)
         except OSError as error:
             raise self._named(key, error) from None
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dart.core.run_directory import make_private
-from dart.store.blobs import sync_folder
+from dart.store.blobs import sync_path
 from dart.store.checkpoints import (
     TRAINERS_PARTS,
     CheckpointExists,
@@ -215,7 +215,7 @@ class PublishedCheckpoints:
             self._fetch(self._manifest(version), temporary)
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
-            sync_folder(self._parent)
+            sync_path(self._parent)
 
     def _manifest(self, version: int) -> Manifest:
         place = Path(self._storage.place(_manifest_key(version)))

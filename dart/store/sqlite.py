@@ -159,7 +159,7 @@ class SqliteDatabase:
 
         This opens and closes the write-ahead log, which is safe because SQLite holds no lock on the log.
         """
-        log = os.open(_beside(self._path, "wal"), os.O_RDONLY)
+        log = os.open(beside(self._path, "wal"), os.O_RDONLY)
         try:
             os.fsync(log)
         finally:
@@ -169,7 +169,7 @@ class SqliteDatabase:
         """Delete the record: the database file and SQLite's files beside it."""
         self._path.unlink(missing_ok=True)
         for what in ("wal", "shm", "journal"):
-            _beside(self._path, what).unlink(missing_ok=True)
+            beside(self._path, what).unlink(missing_ok=True)
 
     def references(self) -> "Checks":
         from dart.store.sqlite_checks import broken_references
@@ -194,7 +194,7 @@ def undo_interrupted(path: Path) -> None:
     journal mode stays, because the file may be another program's. Does nothing without a journal. Raises
     StoreUnavailable.
     """
-    if _beside(path, "journal").exists():
+    if beside(path, "journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"
         with (
             SqliteDatabase(path).errors(),
@@ -220,7 +220,7 @@ def shown_text(content: bytes) -> str:
     return content.decode(errors="backslashreplace")
 
 
-def _beside(path: Path, what: str) -> Path:
+def beside(path: Path, what: str) -> Path:
     """The path of a file of SQLite beside the database.
 
     what   `wal` for the write-ahead log, `shm` for the log's index, `journal` for the journal of a

@@ -16,6 +16,8 @@ import shutil
 import struct
 from pathlib import Path
 
+from dart.store.sqlite import beside
+
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 MAGIC = (0x377F0682, 0x377F0683)
@@ -29,7 +31,7 @@ Sums = tuple[int, int]
 
 def log_of(database: Path) -> Path:
     """The path of the log beside a database file."""
-    return database.with_name(f"{database.name}-wal")
+    return beside(database, "wal")
 
 
 def damage_of_log_beside(database: Path) -> str:
@@ -92,7 +94,7 @@ def _counted_frames(database: Path, content: bytes) -> int | None:
 
     None if there is no valid index, or if the index is of another log.
     """
-    index = database.with_name(f"{database.name}-shm")
+    index = beside(database, "shm")
     header = index.read_bytes()[: 2 * INDEX_HEADER_BYTES] if index.exists() else b""
     first, second = header[:INDEX_HEADER_BYTES], header[INDEX_HEADER_BYTES:]
     if len(header) < 2 * INDEX_HEADER_BYTES or first != second or first[32:40] != content[16:24]:

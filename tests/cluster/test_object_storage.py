@@ -78,7 +78,7 @@ def test_a_blob_in_a_shared_folder_is_on_the_disk_with_the_names_of_its_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(object_storage, "sync_folder", synced.append)
+    monkeypatch.setattr(object_storage, "sync_path", synced.append)
     folder = tmp_path / "shared folder"
     ObjectStorage(folder.as_uri()).put("steps/ab/one file.steps", CONTENT)
     path = folder / "steps" / "ab" / "one file.steps"

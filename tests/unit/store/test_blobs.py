@@ -90,7 +90,7 @@ def test_steps_are_on_the_disk_with_the_names_of_all_their_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("dart.store.blobs.sync_folder", synced.append)
+    monkeypatch.setattr("dart.store.blobs.sync_path", synced.append)
     blobs = FolderBlobs(tmp_path / "blobs" / "steps", STEPS)
     folder = blobs.path(blobs.put(PNG)).parent
     assert set(synced) == {folder, *list(folder.parents)[:3]}
