@@ -8,10 +8,11 @@ import hashlib
 import shutil
 import socket
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 from dart.cluster.plan import ClusterNode
-from dart.core.run_directory import held_by_none
+from dart.core.run_directory import RunPaths, held_by_none
 from dart.store.run_blobs import CACHE
 
 RUN_ID_DIGITS = 12
@@ -54,8 +55,11 @@ def remove_idle_caches(folder: Path) -> None:
 
 
 def _folders_of_other_runs(folder: Path) -> Iterator[Path]:
+    """Yield those of this node. On shared storage, the folders of other nodes lie beside them."""
     node_dir, run = folder.parent.parent, folder.parent
-    return (one for one in node_dir.glob(f"{'[0-9a-f]' * RUN_ID_DIGITS}/*") if one.parent != run)
+    for one in node_dir.glob(f"{'[0-9a-f]' * RUN_ID_DIGITS}/{escape(folder.name)}"):
+        if one.parent != run and RunPaths(one).config.is_file():
+            yield one
 
 
 def _is_idle(folder: Path) -> bool:

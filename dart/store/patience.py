@@ -49,10 +49,23 @@ def patiently(
     An attempt to connect can last CONNECT_S, so none is started that could end after `wait_s`.
     """
     last_start_s = clock() + wait_s - CONNECT_S
-    while True:
-        try:
-            return work()
-        except StoreBusy:
-            if clock() + RETRY_S > last_start_s:
-                raise
-        sleep(RETRY_S)
+
+    def is_over(*_: object) -> bool:
+        return clock() + RETRY_S > last_start_s
+
+    try:
+        return work()
+    except StoreBusy:
+        if is_over():
+            raise
+    sleep(RETRY_S)
+    from tenacity import Retrying, retry_if_exception_type, wait_fixed  # most commands do not wait
+
+    again = Retrying(
+        retry=retry_if_exception_type(StoreBusy),
+        stop=is_over,
+        wait=wait_fixed(RETRY_S),
+        sleep=sleep,
+        reraise=True,
+    )
+    return again(work)

@@ -22,6 +22,7 @@ def folder_of(run_dir: Path, node_dir: Path, node: str = "b") -> Path:
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / part / "file").write_bytes(b"x" * 100)
+    (folder / "config.toml").touch()
     return folder
 
 
@@ -52,8 +53,15 @@ def test_a_start_leaves_the_other_nodes_of_its_run_alone(tmp_path: Path) -> None
     assert parts_of(other) == sorted(PARTS)
 
 
-def test_a_start_leaves_folders_of_other_programs_alone(tmp_path: Path) -> None:
-    foreign = tmp_path / "thesis" / "b" / "cache"
+def test_a_start_leaves_the_folders_of_other_nodes_on_shared_storage_alone(tmp_path: Path) -> None:
+    other = folder_of(EARLIER, tmp_path, "c")
+    remove_idle_caches(folder_of(OWN, tmp_path))
+    assert parts_of(other) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("name", ["thesis", "0123456789ab"])
+def test_a_start_leaves_folders_of_other_programs_alone(tmp_path: Path, name: str) -> None:
+    foreign = tmp_path / name / "b" / "cache"
     foreign.mkdir(parents=True)
     remove_idle_caches(folder_of(OWN, tmp_path))
     assert foreign.exists()
