@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 UP_DEADLINE_S = 180.0
 """Longest time in seconds that `--detach` waits until the run is up. A slower run continues to start."""
 
-DOWN_DEADLINE_S = 120.0
-"""Longest time in seconds that `down` waits until the run has drained, checked its data and ended."""
+DOWN_WAIT_S = 120.0
+"""Seconds that `down` waits by default until the run has drained, checked its data and ended."""
 
 POLL_S = 0.1
 
@@ -130,23 +130,36 @@ def up(
 
 def down(
     now: Annotated[bool, typer.Option("--now", help="Do not drain: end everything at once.")] = False,
+    wait_s: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            show_default=False,
+            help="Wait at most this long until the run has ended; exit code 75 if it still runs then. "
+            f"Default: {DOWN_WAIT_S:g}.",
+        ),
+    ] = DOWN_WAIT_S,
     run_dir: RunDir = None,
 ) -> None:
     """Drain a run, end it and wait until it has ended. With `--now`, end it without draining.
 
-    Says what the next start continues from. Nothing that was stored is lost. Exit code 75 if the run has not
-    ended after two minutes.
+    Says what the next start continues from. Nothing that was stored is lost. A drain may take as long as the
+    `shutdown_s` of the run's actors permits; it goes on when this command no longer waits.
 
     **Examples**
 
     * `dartrl down`
+    * `dartrl down --wait 1800`
     * `dartrl down --now --run-dir runs/laptop`
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.core.run_directory import holder
+    from dart.run.ending import still_runs
 
     if is_address(run_dir):
-        _down_elsewhere(chosen(run_dir), now=now)
+        _down_elsewhere(chosen(run_dir), wait_s, now=now)
         return
     root = chosen(run_dir)
     pid = holder(root)
@@ -156,11 +169,8 @@ def down(
         raise SilentError(
             f"{root} is locked by a process that has not written its pid yet; try again in a moment"
         )
-    if not _end_process(root, pid, now=now):
-        raise TemporaryError(
-            f"process {pid} still runs the run in {root} after {DOWN_DEADLINE_S:g} s; "
-            "`dartrl down --now` ends it at once"
-        )
+    if not _end_process(root, pid, wait_s, now=now):
+        raise TemporaryError(still_runs(pid, f"in {root}", wait_s))
     say(f"the run in {root} has ended")
     _say_what_is_left(root)
 
@@ -175,14 +185,14 @@ def _say_what_is_left(root: Path) -> None:
         say(f"the next start: {look_back(RunPaths(root)).text()}")
 
 
-def _down_elsewhere(root: Path, *, now: bool) -> None:
+def _down_elsewhere(root: Path, wait_s: float, *, now: bool) -> None:
     """End the run on another machine whose mirror is the folder `root`."""
     from dart.core.run_directory import RunPaths
     from dart.run.mirror import mirror_in
 
     mirror = mirror_in(root)
     assert mirror is not None
-    mirror.end(now=now, deadline_s=DOWN_DEADLINE_S)
+    mirror.end(now=now, deadline_s=wait_s)
     say(f"the run in {RunPaths(root).title} has ended")
 
 
@@ -518,8 +528,8 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 # ---- down ----
 
 
-def _end_process(root: Path, pid: int, *, now: bool) -> bool:
-    """Ask the main process of a run to end, and return whether it ended within DOWN_DEADLINE_S.
+def _end_process(root: Path, pid: int, wait_s: float, *, now: bool) -> bool:
+    """Ask the main process of a run to end, and return whether it ended within `wait_s`.
 
     The process gets SIGTERM, with `now` a second time. The end is read from a pidfd, because the pid stays in
     use until the parent of the process collects its exit code.
@@ -535,7 +545,7 @@ def _end_process(root: Path, pid: int, *, now: bool) -> bool:
         return True
     try:
         ask_to_end(RunPaths(root), fd, now=now)
-        return bool(select.select([fd], [], [], DOWN_DEADLINE_S)[0])
+        return bool(select.select([fd], [], [], wait_s)[0])
     except ProcessLookupError:
         return True
     finally:

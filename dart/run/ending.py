@@ -1,4 +1,4 @@
-"""Ask the main process of a run to end, from another process on the same machine."""
+"""Ask the main process of a run to end, from another process."""
 
 import select
 import signal
@@ -24,6 +24,17 @@ def ask_to_end(paths: RunPaths, pidfd: int, *, now: bool) -> None:
     if now:
         _await_received(paths, pidfd)
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+
+
+def still_runs(pid: int, run: str, after_s: float) -> str:
+    """Say that the main process of a run has not ended yet, and what to do.
+
+    run   which run, such as "in runs/laptop"
+    """
+    return (
+        f"process {pid} still runs the run {run} after {after_s:g} s; wait for longer with "
+        "`dartrl down --wait SECONDS`, or end it at once with `dartrl down --now`"
+    )
 
 
 def _await_received(paths: RunPaths, pidfd: int) -> None:

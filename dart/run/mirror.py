@@ -42,6 +42,7 @@ from dart.inspect.formatting import age, clock
 from dart.inspect.processes import UNREACHABLE, write_table
 from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidecar, write_sidecar
 from dart.run.control_protocol import ControlAnswer, Request
+from dart.run.ending import still_runs
 from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
 from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, EndingState, FileState, MachineState
 from dart.store.control_node import ControlNode, read_control_node
@@ -164,10 +165,7 @@ class Mirror:
         give_up_s = time.monotonic() + deadline_s
         while (later := self._node()).ended_unix_s is None and later.began_unix_s == node.began_unix_s:
             if time.monotonic() > give_up_s:
-                raise TemporaryError(
-                    f"process {node.pid} still runs the run of {self._record} after {deadline_s:g} s; "
-                    "`dartrl down --now` ends it at once"
-                )
+                raise TemporaryError(still_runs(node.pid, f"of {self._record}", deadline_s))
             time.sleep(END_POLL_S)
 
     def _client(self, node: ControlNode) -> InspectionClient:
