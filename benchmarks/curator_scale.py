@@ -147,7 +147,7 @@ class Scene:
         self.view = LivenessView(self.board, self.engines, folder, self.config.curation.lease_s)
         self.chance = Random(seed)
         self.now_s = 1000.0
-        self.record = SimulatedRecord()
+        self.record = SimulatedRecord(lambda: self.now_s)
         self.service = CurationService(
             settings_of(self.config), self.record, lambda: self.now_s, lambda decision: None
         )

@@ -5,6 +5,7 @@ again. A group is forgotten when it is trained or dropped, so that the record st
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -28,7 +29,8 @@ T = TypeVar("T")
 class SimulatedRecord:
     """A `dart.curation.service.Record`; the simulated run calls `finish` and `commit_update` itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._groups: dict[int, GroupRecord] = {}
         """Live ones, without their rollouts."""
         self._members: dict[int, dict[int, RolloutRecord]] = {}
@@ -107,7 +109,13 @@ class SimulatedRecord:
 
     def _open_group(self, wanted: m.OpenGroup) -> GroupRecord:
         group = record_of(
-            GroupRecord, wanted, group_id=next(self._group_ids), batch_id=None, rollouts=(), demonstrations=()
+            GroupRecord,
+            wanted,
+            group_id=next(self._group_ids),
+            opened_unix_s=self._clock(),
+            batch_id=None,
+            rollouts=(),
+            demonstrations=(),
         )
         self._groups[group.group_id], self._members[group.group_id] = group, {}
         task = self._task(group.task_id)

@@ -308,7 +308,7 @@ class SimulatedRun:
         """By update."""
         self.stored = self.stored_steps = 0
         self._chance = Chance(config)
-        self._record = SimulatedRecord()
+        self._record = SimulatedRecord(lambda: self.clock.now_s)
         self._service = at_once(open_service(settings_of(config), self._record, lambda: self.clock.now_s))
         self.playing = Playing(config, self.clock, self._ended)
         self._idle = deque(self.playing.names)

@@ -79,7 +79,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         ],
     )
     config = of_size(config, environments, config.rollout.count)
-    draw, record, names = random.Random(seed), SimulatedRecord(), deque[str]()
+    draw, record, names = random.Random(seed), SimulatedRecord(lambda: 0.0), deque[str]()
     names.extend(f"env-{index:05d}" for index in range(environments))
     service = at_once(open_service(settings_of(config), record, lambda: 0.0))
     service.serving(0)
