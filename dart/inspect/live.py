@@ -214,7 +214,9 @@ def _figures(snapshot: RunSnapshot) -> list[str]:
 
 
 def _success_over_time(snapshot: RunSnapshot) -> str:
-    return success_windows.text(snapshot.success_windows, snapshot.base_success_rate)
+    return success_windows.text(
+        snapshot.success_windows, snapshot.base_success_rate, snapshot.final_success_rate
+    )
 
 
 def _staleness(snapshot: RunSnapshot) -> str:

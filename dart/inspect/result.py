@@ -87,7 +87,10 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
 
 def success_lines(result: TrainResult) -> list[str]:
     """Return the line about success over time; none for a run without training episodes."""
-    line = success_windows.text(result.snapshot.success_windows, result.snapshot.base_success_rate)
+    snapshot = result.snapshot
+    line = success_windows.text(
+        snapshot.success_windows, snapshot.base_success_rate, snapshot.final_success_rate
+    )
     return [line] if line else []
 
 

@@ -126,6 +126,8 @@ class RunSnapshot:
     """Number of trajectories over which `success_rate` is computed."""
     base_success_rate: float | None = None
     """Mean over tasks of the base policy's success on held-out seeds; None unless every task was measured."""
+    final_success_rate: float | None = None
+    """The same of the newest version, from the evaluation after training; None before the run is done."""
     success_windows: tuple[SuccessWindow, ...] = ()
     """Success of training episodes in windows of the run's time, the oldest first."""
     trajectories: int = 0

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Self
@@ -77,6 +77,8 @@ class SnapshotReader:
         phase, done, total = self._progress(session, version, totals.steps)
         reports = task_reports(self.store, self._config)
         base = scores(self.store, self._config, EvaluationPhase.BEFORE)
+        is_done = phase is RunPhase.DONE
+        final = scores(self.store, self._config, EvaluationPhase.AFTER) if is_done else {}
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
         raised = raised_alarms(self.store)
@@ -95,7 +97,8 @@ class SnapshotReader:
             serving_versions=tuple(serving(vitals, self.paths.root).values()),
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
-            base_success_rate=mean_rate(list(base.values())) if len(base) == len(reports) else None,
+            base_success_rate=_of_all_tasks(base, len(reports)),
+            final_success_rate=_of_all_tasks(final, len(reports)),
             success_windows=self._success_windows(session),
             trajectories=totals.trajectories,
             steps=totals.steps,
@@ -119,10 +122,10 @@ class SnapshotReader:
             parkings=parkings,
             parked_now=parked_now,
             events=self.events.of_kind,
-            notices=tuple(notices(self.paths, self.store, vitals, is_done=phase is RunPhase.DONE)),
+            notices=tuple(notices(self.paths, self.store, vitals, is_done=is_done)),
             alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
-            engines=() if phase is RunPhase.DONE else engine_rows(vitals),
+            engines=() if is_done else engine_rows(vitals),
             conservation=self.store.conservation(),
             evaluation_done=done,
             evaluation_total=total,
@@ -184,6 +187,11 @@ def _main_process(run_dir: Path) -> int | None:
 def _restarts(vitals: Sequence[Vitals]) -> int:
     """Return how often the actors were restarted. A second row has a copy of its actor's number."""
     return sum(row.restarts for row in vitals if is_shown(row) and not row.name.endswith(second_row("")))
+
+
+def _of_all_tasks(measured: Mapping[str, Score], tasks: int) -> float | None:
+    """Return the mean success of an evaluation over tasks; None if it has not measured every task."""
+    return mean_rate(list(measured.values())) if len(measured) == tasks else None
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

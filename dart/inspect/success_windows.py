@@ -64,10 +64,13 @@ def without_empty_end(windows: Sequence[SuccessWindow]) -> tuple[SuccessWindow, 
     return tuple(windows[:last])
 
 
-def text(windows: Sequence[SuccessWindow], base_rate: float | None = None) -> str:
+def text(
+    windows: Sequence[SuccessWindow], base_rate: float | None = None, final_rate: float | None = None
+) -> str:
     """Describe the windows in one line; empty if there are no windows.
 
-    base_rate   success of the base policy on held-out seeds; None if it was not measured
+    base_rate    success of the base policy on held-out seeds; None if it was not measured
+    final_rate   the same of the policy that the run has trained
     """
     if not windows:
         return ""
@@ -76,8 +79,10 @@ def text(windows: Sequence[SuccessWindow], base_rate: float | None = None) -> st
         f"{window.begins_s / unit_s:.3g}–{window.ends_s / unit_s:.3g} {unit} {percent(window.rate)}"
         for window in windows
     ]
-    base = "" if base_rate is None else f"before training {percent(base_rate)} (held-out seeds); "
-    return f"success: {base}while training (sampled) {', '.join(parts)}"
+    rates = {"before training": base_rate, "after it": final_rate}
+    measured = ", ".join(f"{when} {percent(rate)}" for when, rate in rates.items() if rate is not None)
+    held_out = f"{measured} (held-out seeds); " if measured else ""
+    return f"success: {held_out}while training (sampled) {', '.join(parts)}"
 
 
 def _unit(windows: Sequence[SuccessWindow]) -> tuple[float, str]:

@@ -327,6 +327,21 @@ def failed(store: Store, seed: int, *, is_left_out: bool) -> None:
     store.record_event(EVALUATION_FAILED, TASK, {**told, **rest})
 
 
+def test_success_after_training_is_shown_when_its_evaluation_is_complete(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    (paths.root / "session.json").write_text(json.dumps(SESSION | {"training_ends_unix_s": 1.0}))
+    with SnapshotReader(paths, MEASURED) as reader:
+        for is_greedy, seeds in ((True, 1), (False, 3)):
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+                assert reader.read().final_success_rate is None
+                evaluated(store, seed, 0.0, is_greedy=is_greedy, after=False)
+                evaluated(store, seed, float(seed > FIRST_SEED), is_greedy=is_greedy)
+        snapshot = reader.read()
+    assert snapshot.phase is RunPhase.DONE
+    assert (snapshot.base_success_rate, snapshot.final_success_rate) == (0.0, pytest.approx(2 / 3))
+
+
 def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Store) -> None:
     for seed, sampled in enumerate((1.0, 0.0, 0.0), FIRST_SEED):
         evaluated(store, seed, sampled, after=False)

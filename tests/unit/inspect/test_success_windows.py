@@ -48,3 +48,11 @@ def test_a_line_names_each_window_in_one_unit_and_what_the_base_policy_could() -
     assert text([window(20, 1, 4, width_s=10.0)]) == "success: while training (sampled) 20–30 s 25 %"
     assert text([window(7200, 1, 4, width_s=3600.0)]) == "success: while training (sampled) 2–3 h 25 %"
     assert text([], base_rate=0.4) == ""
+
+
+def test_the_line_of_a_run_that_is_done_names_what_its_policy_can() -> None:
+    line = text([window(0, 1, 2)], base_rate=0.4, final_rate=0.9)
+
+    assert line == (
+        "success: before training 40 %, after it 90 % (held-out seeds); while training (sampled) 0–2 min 50 %"
+    )
