@@ -146,7 +146,8 @@ def down(
     """Drain a run, end it and wait until it has ended. With `--now`, end it without draining.
 
     Says what the next start continues from. Nothing that was stored is lost. A drain may take as long as the
-    `shutdown_s` of the run's actors permits; it goes on when this command no longer waits.
+    `shutdown_s` of the run's actors permits. It goes on when this command no longer waits; the same command
+    waits for it again.
 
     **Examples**
 
@@ -531,7 +532,7 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 def _end_process(root: Path, pid: int, wait_s: float, *, now: bool) -> bool:
     """Ask the main process of a run to end, and return whether it ended within `wait_s`.
 
-    The process gets SIGTERM, with `now` a second time. The end is read from a pidfd, because the pid stays in
+    How it is asked: `dart.run.ending.ask_to_end`. The end is read from a pidfd, because the pid stays in
     use until the parent of the process collects its exit code.
     """
     import select

@@ -149,7 +149,7 @@ def header(snapshot: RunSnapshot) -> RenderableType:
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
     health = [*_health(snapshot), str(snapshot.conservation)]
-    over_time = [text] if (text := _success_over_time(snapshot)) else []
+    over_time = [text] if (text := success_over_time(snapshot)) else []
     figures = [_figures(snapshot), over_time, list(_curation(snapshot)), health]
     return Group(first, *(Flow(line) for line in figures if line), *_remarks(snapshot))
 
@@ -213,7 +213,8 @@ def _figures(snapshot: RunSnapshot) -> list[str]:
     ]
 
 
-def _success_over_time(snapshot: RunSnapshot) -> str:
+def success_over_time(snapshot: RunSnapshot) -> str:
+    """Return the line about success before, while and after training; empty without training episodes."""
     return success_windows.text(
         snapshot.success_windows, snapshot.base_success_rate, snapshot.final_success_rate
     )

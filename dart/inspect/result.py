@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from dart.core.run_directory import RunPaths
-from dart.inspect import learning_curve, report, success_windows
+from dart.inspect import learning_curve, report
 from dart.inspect.exit_reports import RESTARTED, all_reports
 from dart.inspect.formatting import counts
+from dart.inspect.live import success_over_time
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
 from dart.store.browse_queries import RunBrowser
@@ -87,10 +88,7 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
 
 def success_lines(result: TrainResult) -> list[str]:
     """Return the line about success over time; none for a run without training episodes."""
-    snapshot = result.snapshot
-    line = success_windows.text(
-        snapshot.success_windows, snapshot.base_success_rate, snapshot.final_success_rate
-    )
+    line = success_over_time(result.snapshot)
     return [line] if line else []
 
 

@@ -14,13 +14,14 @@ POLL_S = 0.1
 
 
 def ask_to_end(paths: RunPaths, pidfd: int, *, now: bool) -> None:
-    """Send SIGTERM to the main process, so that the run drains.
+    """Let the run drain: send SIGTERM to the main process, unless a signal has reached it already.
 
     pidfd    pidfd of the main process
-    now      whether to send SIGTERM twice, so that the run ends at once
+    now      whether to send one more SIGTERM, so that the run ends at once
     raises   ProcessLookupError if the process has ended
     """
-    signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+    if read(paths) is None:
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
     if now:
         _await_received(paths, pidfd)
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)

@@ -257,8 +257,10 @@ class System:
         if not self.bench.is_alive(ENV):
             return
         done: list[bool] = []
-        self.bench.actor(ENV).in_loop(_nothing()).then(lambda: done.append(True))
+        last = _nothing()
+        self.bench.actor(ENV).in_loop(last).then(lambda: done.append(True))
         self.bench.finish_work(ENV, lambda: bool(done) or not self.bench.is_alive(ENV))
+        last.close()  # an actor that has ended meanwhile may have left it unrun
 
     def stop(self) -> None:
         self.bench.tell(ENV, Stop())

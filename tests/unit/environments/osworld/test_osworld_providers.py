@@ -331,22 +331,30 @@ async def test_a_machine_whose_stop_was_refused_is_stopped_while_the_quota_is_wa
     assert len(pool.running) == 1
 
 
+class StopsTogether:
+    """A server that answers no stop of a machine before it has been asked for a number of them."""
+
+    def __init__(self, pool: FakePool, number: int) -> None:
+        self.asked: list[str] = []
+        self._pool, self._number, self._are_asked = pool, number, asyncio.Event()
+
+    async def serve(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/stop_emulator":
+            self.asked.append(json.loads(request.content)["emulator_id"])
+            if len(self.asked) == self._number:
+                self._are_asked.set()
+            await self._are_asked.wait()
+        return self._pool(request)
+
+
 async def test_the_machines_of_an_environment_are_stopped_together(tmp_path: Path) -> None:
     """So machines whose stops hang hold an episode up by one deadline, however many they are."""
-    pool, are_asked = FakePool(), asyncio.Event()
-    asked: list[str] = []
+    pool = FakePool()
     remember(tmp_path, {"emulator_ids": ["a", "b", "c"]})
-
-    async def serve(request: httpx2.Request) -> httpx2.Response:
-        asked.append(json.loads(request.content)["emulator_id"])
-        if len(asked) == 3:
-            are_asked.set()
-        await are_asked.wait()
-        return pool(request)
-
+    stops = StopsTogether(pool, 3)
     async with asyncio.timeout(5.0):
-        await pool_provider(pool, tmp_path, serve=serve).release()
-    assert asked == ["a", "b", "c"]
+        await pool_provider(pool, tmp_path, serve=stops.serve).release()
+    assert stops.asked == ["a", "b", "c"]
     assert list((tmp_path / "machines").iterdir()) == []
 
 
@@ -374,21 +382,12 @@ async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own
 
 
 async def test_leaked_machines_are_stopped_together(tmp_path: Path) -> None:
-    pool, are_asked = FakePool(limit=1), asyncio.Event()
+    pool = FakePool(limit=1)
     pool.running = {"a": 5, "b": 5, "c": 5}
-    asked: list[str] = []
-
-    async def serve(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path == "/stop_emulator":
-            asked.append(json.loads(request.content)["emulator_id"])
-            if len(asked) == 3:
-                are_asked.set()
-            await are_asked.wait()
-        return pool(request)
-
+    stops = StopsTogether(pool, 3)
     async with asyncio.timeout(5.0):
-        await pool_provider(pool, tmp_path, serve=serve, own_token=True).acquire(deadline_s=30.0)
-    assert asked == ["a", "b", "c"]
+        await pool_provider(pool, tmp_path, serve=stops.serve, own_token=True).acquire(deadline_s=30.0)
+    assert stops.asked == ["a", "b", "c"]
     assert len(pool.running) == 1
 
 
