@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dart.core.errors import SilentError
 from dart.core.run_directory import RunPaths
-from dart.inspect.signals import note
+from dart.inspect.signals import forget, note
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
 from dart.run.inspection_protocol import decode_state
 from dart.store.control_node import ControlNode
@@ -99,14 +99,18 @@ def test_what_is_no_request_is_refused(client: TestClient, frame: bytes) -> None
     assert client.post("/control", headers=HEADERS, content=frame).status_code == 400
 
 
-@pytest.mark.parametrize("now", [False, True])
-def test_the_end_of_the_run_is_a_signal_to_its_main_process(recorded: RunPaths, now: bool) -> None:
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    note(recorded, signal.SIGTERM, 0.0)  # as if the first of two signals was received
-    with TestClient(inspection_app(recorded, TOKEN, sleeper.pid)) as client:
-        assert client.post(f"/end?now={now:d}", headers=HEADERS).status_code == 200
-    assert sleeper.wait(60) == -signal.SIGTERM
-    (recorded.root / "signals").unlink()
+@pytest.mark.parametrize("drains_already", [False, True])
+def test_the_end_of_the_run_is_a_signal_to_its_main_process(recorded: RunPaths, drains_already: bool) -> None:
+    """A run that drains already gets a second signal only for an end at once."""
+    if drains_already:
+        note(recorded, signal.SIGTERM, 0.0)
+    with (
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(90)"]) as sleeper,
+        TestClient(inspection_app(recorded, TOKEN, sleeper.pid)) as client,
+    ):
+        assert client.post(f"/end?now={drains_already:d}", headers=HEADERS).status_code == 200
+        assert sleeper.wait(60) == -signal.SIGTERM
+    forget(recorded)
 
 
 def test_an_announcement_goes_on_after_an_error_that_nobody_foresaw(
