@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dart.inspect.result import TrainResult
     from dart.run.site import RunSite
 
-UP_DEADLINE_S = 180.0
-"""Longest time in seconds that `--detach` waits until the run is up. A slower run continues to start."""
+UP_WAIT_S = 180.0
+"""Seconds that `up --detach` waits by default until the run is up. A slower run continues to start."""
 
 DOWN_WAIT_S = 120.0
 """Seconds that `down` waits by default until the run has drained, checked its data and ended."""
@@ -57,6 +57,16 @@ def up(
             "the run directory.",
         ),
     ] = False,
+    wait_s: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            help="With --detach: wait at most this long until the run is up; exit code 75 if it still starts then. "
+            f"Default: {UP_WAIT_S:g}.",
+        ),
+    ] = None,
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -96,11 +106,14 @@ def up(
 
     * `dartrl up laptop --run-dir runs/laptop`
     * `dartrl up laptop --detach && dartrl status`
+    * `dartrl up osworld-uitars-7b --detach --wait 1800`
     * `dartrl up laptop --dry-run`
     * `dartrl up one-gpu-miniwob --dry-run --gpu-gib 24`
     * `dartrl up cluster --dry-run`
     * `dartrl up cluster.toml --resume`
     """
+    _refuse_option("--wait", wait_s, "--detach", is_given=detach)
+    _refuse_option("--gpu-gib", gpu_gib, "--dry-run", is_given=dry_run)
     if config is not None and _is_cluster(config):
         found = _cluster_file(config, overrides or [], run_dir)
         if dry_run:
@@ -109,7 +122,7 @@ def up(
         with errors_as_exit_codes(found.run.run.dir):
             if detach:
                 words = _arguments(config, overrides or [], run_dir, resume=resume)
-                _detach(found.run, log_file, words, resume=resume, is_local=False)
+                _detach(found.run, log_file, words, wait_s, resume=resume, is_local=False)
             else:
                 _up_on_cluster(found, log_file, resume=resume)
         return
@@ -123,7 +136,7 @@ def up(
     with errors_as_exit_codes(settings.run.dir):
         if detach:
             words = _arguments(config, overrides or [], run_dir, resume=resume)
-            _detach(settings, log_file, words, resume=resume)
+            _detach(settings, log_file, words, wait_s, resume=resume)
         else:
             _up(settings, read, log_file, resume=resume)
 
@@ -174,6 +187,12 @@ def down(
         raise TemporaryError(still_runs(pid, f"in {root}", wait_s))
     say(f"the run in {root} has ended")
     _say_what_is_left(root)
+
+
+def _refuse_option(name: str, value: float | None, needed: str, *, is_given: bool) -> None:
+    """Raise typer.BadParameter if an option was given without the option that it belongs to."""
+    if value is not None and not is_given:
+        raise typer.BadParameter(f"it belongs to {needed}; add {needed} or leave {name} out", param_hint=name)
 
 
 def _say_what_is_left(root: Path) -> None:
@@ -439,13 +458,15 @@ def _detach(
     settings: "Config",
     log_file: Path | None,
     arguments: Sequence[str],
+    wait_s: float | None,
     *,
     resume: bool = False,
     is_local: bool = True,
 ) -> None:
     """Start `dartrl up` with these arguments in a process of its own, and wait until the run is up.
 
-    arguments   words of the command line after `up`, without --detach and --log
+    arguments   words of the command line after `up`, without --detach, --wait and --log
+    wait_s      longest wait; UP_WAIT_S if it is None
     is_local    whether the whole run is on this machine, so that what the run needs is fetched and checked
                 here
     """
@@ -473,7 +494,7 @@ def _detach(
             stderr=output,
             start_new_session=True,
         )
-    code = _await_up(paths.root, process.poll)
+    code = _await_up(paths.root, process.poll, UP_WAIT_S if wait_s is None else wait_s)
     if code:
         end(
             "\n".join(["the run did not come up:", *filter(None, map(_new_text, began, began.values()))]),
@@ -499,18 +520,18 @@ def _arguments(
     return [*([str(config)] if config else []), *sets, *place, *(["--resume"] if resume else [])]
 
 
-def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
+def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int | None:
     """Wait until the root supervisor answers, or until the process of the run ends.
 
     poll   returns the exit code of the process; None while it runs
     Returns None if the supervisor answers, else the exit code of the process. Raises TemporaryError if
-    neither happens within UP_DEADLINE_S.
+    neither happens within `wait_s`.
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_protocol import ControlOutcome, Ping
     from dart.run.control_socket import request
 
-    give_up_s = time.monotonic() + UP_DEADLINE_S
+    give_up_s = time.monotonic() + wait_s
     while (code := poll()) is None:
         try:
             if request(root, Ping()).outcome is ControlOutcome.DONE:
@@ -519,8 +540,8 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
             pass  # the control endpoint is not up yet
         if time.monotonic() > give_up_s:
             raise TemporaryError(
-                f"the run in {root} is not up after {UP_DEADLINE_S:g} s and is still starting; "
-                "`dartrl status` shows its progress, `dartrl down --now` ends it"
+                f"the run in {root} is not up after {wait_s:g} s and is still starting; `dartrl status` "
+                "shows its progress, `dartrl down --now` ends it, `--wait SECONDS` waits for longer at the next start"
             )
         time.sleep(POLL_S)
     return code

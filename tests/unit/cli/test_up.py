@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -196,9 +197,27 @@ def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_n
     monkeypatch.setattr(up, "_await_up", lambda *_: None)
     config = load_config(None, [f"run.dir={str(tmp_path / 'run')!r}", *HUB_POLICY])
 
-    up._detach(config, None, [], is_local=is_local)
+    up._detach(config, None, [], None, is_local=is_local)
 
     assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])
+
+
+def test_a_run_in_the_background_that_starts_slowly_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
+    looks: list[float] = []
+
+    with pytest.raises(TemporaryError, match=r"is not up after 0\.3 s and is still starting"):
+        up._await_up(tmp_path, lambda: looks.append(time.monotonic()), 0.3)
+
+    assert 0.2 < looks[-1] - looks[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"), [(["--wait", "600"], "--detach"), (["--gpu-gib", "24"], "--dry-run")]
+)
+def test_an_option_without_the_one_that_it_belongs_to_is_refused(words: list[str], needed: str) -> None:
+    ran = CliRunner().invoke(app_of_dartrl, ["up", "laptop", *words])
+
+    assert (ran.exit_code, f"add {needed}" in ran.output) == (2, True), ran.output
 
 
 @pytest.mark.parametrize("detached", [False, True])
@@ -208,7 +227,7 @@ def test_a_run_that_is_continued_without_being_named_stays_the_same_when_another
     monkeypatch.chdir(tmp_path)
     began: list[Any] = []
     monkeypatch.setattr(up, "_up", lambda _, read, *__, **___: began.append(read))
-    monkeypatch.setattr(up, "_detach", lambda _, __, words, **___: began.append(words))
+    monkeypatch.setattr(up, "_detach", lambda _, __, words, *___, **____: began.append(words))
 
     def begin(name: str, *, at_s: float, actors: int) -> None:
         paths = RunPaths(Path("runs") / name)
