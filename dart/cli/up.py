@@ -63,8 +63,8 @@ def up(
             "--wait",
             metavar="SECONDS",
             min=0.0,
-            help="With --detach: wait at most this long until the run is up; exit code 75 if it still starts then. "
-            f"Default: {UP_WAIT_S:g}.",
+            help="With --detach: wait at most this long until the run is up; exit code 75 if it still starts "
+            f"then. Default: {UP_WAIT_S:g}.",
         ),
     ] = None,
     log_file: Annotated[
@@ -540,8 +540,9 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
             pass  # the control endpoint is not up yet
         if time.monotonic() > give_up_s:
             raise TemporaryError(
-                f"the run in {root} is not up after {wait_s:g} s and is still starting; `dartrl status` "
-                "shows its progress, `dartrl down --now` ends it, `--wait SECONDS` waits for longer at the next start"
+                f"the run in {root} is not up after {wait_s:g} s and is still starting; "
+                "`dartrl status` shows its progress, `dartrl down --now` ends it, "
+                "and `dartrl up --detach --wait SECONDS` waits for longer at the next start"
             )
         time.sleep(POLL_S)
     return code
