@@ -9,7 +9,9 @@ The figures of an update describe the update itself, and the run since the previ
                     was in an update
     throughput/…    episodes and environment steps that were stored, per minute
 
-The figures follow from the record alone, so they are the same whenever the record is read.
+The figures follow from the record alone, so they are the same whenever the record is read. The exception is
+the utilisation of old updates: it is a mean over the time between the load events that the store has kept
+(`dart.store.event_retention`).
 """
 
 import json
@@ -27,6 +29,7 @@ from dart.core.run_directory import write_atomically
 from dart.inspect.learning_curve import WINDOW
 from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total
 from dart.store.browse_queries import RunBrowser
+from dart.store.event_retention import TIERS
 from dart.telemetry.events import POOLS_SIZED
 from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD
@@ -142,13 +145,23 @@ class TrackingFollower:
         begins, ends = window.begins_unix_s, window.ends_unix_s
         sizes = sizes_of(self._store.find_events(kinds=(POOLS_SIZED,)), self._config)
         actors = sum(one.most() for one in sizes.values())
-        load = self._store.sampled_events(LOAD, begins - self._settle_s, ends + self._settle_s, actors)
+        margin_s = self._margin_s(begins)
+        load = self._store.sampled_events(LOAD, begins - margin_s, ends + margin_s, actors)
         counted = spent(load, window)
         return {
             f"utilisation/{kind}": total(counted, prefix, activity)
             / (sizes[kind].mean(begins, ends) * window.seconds)
             for kind, (prefix, activity) in ACTIVITIES.items()
         }
+
+    def _margin_s(self, begins_unix_s: float) -> float:
+        """Return how long before and after a window each actor has a load event.
+
+        Of old load events the store keeps one per interval, so two of them are up to two intervals apart.
+        """
+        age_s = self._now_unix_s() - begins_unix_s
+        gaps_s = (2 * keep_every_s for old_s, keep_every_s in TIERS if age_s + keep_every_s > old_s)
+        return max([self._settle_s, *gaps_s])
 
     def _throughput(self, window: TimeWindow) -> dict[str, float]:
         begins, ends = window.begins_unix_s, window.ends_unix_s

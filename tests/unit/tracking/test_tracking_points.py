@@ -152,6 +152,18 @@ def test_the_points_are_what_the_record_says(world: World) -> None:
     }
 
 
+@pytest.mark.parametrize("age_s", [3000.0, 3 * 3600.0, 2 * 86_400.0])
+def test_a_writer_that_comes_after_load_was_thinned_gets_no_idle_run(world: World, age_s: float) -> None:
+    for _ in range(120):
+        world.update()
+    world.now_s += age_s
+    assert world.store.thin_events().deleted
+
+    busy = [point.figures["utilisation/environments"] for point in points_of(world)]
+
+    assert busy == [pytest.approx(0.5)] * 120
+
+
 def test_what_cannot_be_known_is_left_out(world: World) -> None:
     """An update that took no time, of a run that has played nothing."""
     before, version = (Version(version=number, metrics=FIGURES, created_unix_s=1000.0) for number in (0, 1))
