@@ -226,7 +226,8 @@ def _watch(
                 is_drained = False
                 break
         session.keep()
-    if not signals.count:
+    has_failed = is_drained and system.failure()  # a signal may come while a tree stops that has given up
+    if has_failed or not signals.count:
         _refuse_early_end(system.verdict(), paths, remedy)
     return signals.last, is_drained
 

@@ -1,4 +1,4 @@
-"""How long the actors of a run have to end by themselves."""
+"""How long the actors of a run have to end by themselves, and whether they did."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dart.config.config import load_config
+from dart.core.errors import DiskError
 from dart.core.run_directory import RunPaths
 from dart.run import app
 from dart.run.definition import RunDefinition
@@ -47,9 +48,19 @@ class Listener(RunListener):
         self.deadlines_s.append(deadline_s)
 
 
-def test_a_drain_honours_a_shutdown_time_that_was_reloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def watch(
+    system: Any, signals: Any, paths: RunPaths, definition: RunDefinition, listener: RunListener
 ) -> None:
+    """Watch a run that has no record until it ends."""
+    session: Any = SimpleNamespace(keep=lambda: None)
+    pollers: Any = ()
+    reader = SimpleNamespace(read=lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app, "SnapshotReader", lambda paths, config: nullcontext(reader))
+        app._watch(system, session, paths, definition, listener, pollers, signals, OneMachine(), app.CONTINUE)
+
+
+def test_a_drain_honours_a_shutdown_time_that_was_reloaded(tmp_path: Path) -> None:
     definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
     listener, ends = Listener(), iter([False, True])
 
@@ -62,14 +73,38 @@ def test_a_drain_honours_a_shutdown_time_that_was_reloaded(
         root_beat_age_s=lambda: 0.0,
         tell=lambda to, content: True,
         stop=lambda: None,
+        failure=lambda: "",
     )
     signals: Any = SimpleNamespace(count=1, last=15, handle_hangup=reload)
-    session: Any = SimpleNamespace(keep=lambda: None)
-    pollers: Any = ()
-    reader = SimpleNamespace(read=lambda: None)
-    monkeypatch.setattr(app, "SnapshotReader", lambda paths, config: nullcontext(reader))
 
-    paths = RunPaths(tmp_path)
-    app._watch(system, session, paths, definition, listener, pollers, signals, OneMachine(), app.CONTINUE)
+    watch(system, signals, RunPaths(tmp_path), definition, listener)
 
     assert listener.deadlines_s == [300.0 + OTHERS_STOP_S]
+
+
+def test_a_run_that_gave_up_is_not_drained_by_a_signal_that_comes_while_it_ends(
+    tmp_path: Path,
+) -> None:
+    definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
+    why = "gave up: child 'store' failed once more (StoreUnavailable: the disk is full)"
+    signals: Any = SimpleNamespace(count=0, last=0, handle_hangup=lambda: None)
+    looks = iter(range(3))
+
+    def wait(_: float) -> bool:
+        look = next(looks)
+        if look == 1:
+            signals.count, signals.last = 1, 15
+        return look == 2
+
+    system: Any = SimpleNamespace(
+        root=SimpleNamespace(name="root"),
+        wait=wait,
+        root_beat_age_s=lambda: 0.0,
+        tell=lambda to, content: True,
+        stop=lambda: None,
+        verdict=lambda: why,
+        failure=lambda: why,
+    )
+
+    with pytest.raises(DiskError, match="the disk is full"):
+        watch(system, signals, RunPaths(tmp_path), definition, RunListener())
