@@ -6,14 +6,13 @@ in the record and in object storage.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.run_directory import RunPaths, keep_config, make_private, refuse_unfit
 from dart.store.control_node import ControlNode, read_control_node
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.migrations import connected
 from dart.store.queries import LAST_VERSION, scalar
 
@@ -76,15 +75,23 @@ def take_over(
 
 
 def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
-    """Raise RunDirectoryError if another machine took over the run of this directory and still runs it."""
+    """Check that no other machine took over the run of this directory and still runs it.
+
+    raises   RunDirectoryError if the control node of the other machine announces itself, StoreBusy if the
+             record is away, so that this cannot be known
+    """
     address = paths.record_at(config.run.record)
     if not isinstance(address, ServerAddress):
         return
-    with suppress(StoreUnavailable):  # the start that follows says why
+    try:
         node = read_control_node(address)
-        began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
-        if node is not None and node.began_unix_s != began_here_unix_s:
-            _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
+    except StoreBusy:
+        raise
+    except StoreUnavailable:
+        return  # the start that follows says why
+    began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
+    if node is not None and node.began_unix_s != began_here_unix_s:
+        _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
 
 
 def _refuse_living(

@@ -1,5 +1,6 @@
 """A run directory without a lock is not the one that the control node of the record locked."""
 
+import itertools
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from dart.core.run_directory import RunPaths
 from dart.run import app, other_control_node
 from dart.run.other_control_node import WATCH_S
 from dart.store.control_node import ControlNode
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.store import Store
 from tests.control_node import NODE
 from tests.record_places import make_older_record
@@ -57,6 +58,35 @@ def test_a_control_node_that_lives_is_seen_however_far_ahead_the_clock_of_this_m
     monkeypatch.setattr(time, "sleep", wait)
     with pytest.raises(RunDirectoryError, match="its control node answers at"):
         other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize("look_that_fails", [1, 2])
+def test_a_record_that_is_away_for_one_look_does_not_prove_that_the_control_node_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look_that_fails: int
+) -> None:
+    config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
+    looks = itertools.count(1)
+
+    def read_control_node(address: object) -> ControlNode:
+        if next(looks) == look_that_fails:
+            raise StoreBusy("the server does not answer")
+        return NODE
+
+    monkeypatch.setattr(other_control_node, "read_control_node", read_control_node)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with pytest.raises(StoreBusy, match="the server does not answer"):
+        other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
+def test_a_record_that_is_lost_is_left_to_the_start_that_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_control_node(address: object) -> ControlNode:
+        raise StoreUnavailable("the database does not exist")
+
+    config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
+    monkeypatch.setattr(other_control_node, "read_control_node", read_control_node)
+    other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
 
 
 @pytest.mark.parametrize(
