@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -36,23 +36,41 @@ class EpisodePoint:
     """One finished training episode."""
 
     elapsed_s: float
-    """Time from the start of the run to the end of the episode."""
+    """Running time of the run, all its starts together, until the end of the episode."""
     task_id: str
     success: bool
 
 
 CurvePoints = list[tuple[float, float]]
-"""Pairs of a time, in seconds since the start of the run, and the success rate at that time, from 0 to 1."""
+"""Pairs of a running time, in seconds since the start of the run, and the success rate then, from 0 to 1."""
 
 
 def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -> list[EpisodePoint]:
-    """Read every finished training episode, with the time from the start of the run to its end."""
-    start_unix_s = session.started_unix_s - session.used_before_s
+    """Read every finished training episode, with the running time of the run until its end."""
     success_above = config.curation.success_above
+    rewards = store.rewards_over_time()
+    began_unix_s = store.versions(limit=1)[0].created_unix_s
+    elapsed_s = _elapsed_s([stored_unix_s for *_, stored_unix_s in rewards], began_unix_s, session)
     return [
-        EpisodePoint(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > success_above)
-        for task_id, reward, stored_unix_s in store.rewards_over_time()
+        EpisodePoint(elapsed_s=ended_s, task_id=task_id, success=reward > success_above)
+        for (task_id, reward, _), ended_s in zip(rewards, elapsed_s, strict=True)
     ]
+
+
+def _elapsed_s(stored_unix_s: Sequence[float], began_unix_s: float, session: TimeBudget) -> Iterator[float]:
+    """Yield the running time of the run at each moment.
+
+    The record does not say when earlier sessions began and ended. So their episodes are spread over the time
+    that these sessions used, in proportion to the wall-clock time since the run began.
+    """
+    started_unix_s, used_s = session.started_unix_s, session.used_before_s
+    earlier_unix_s = [began_unix_s, *(unix_s for unix_s in stored_unix_s if unix_s < started_unix_s)]
+    first_unix_s, last_unix_s = min(earlier_unix_s), max(earlier_unix_s)
+    for unix_s in stored_unix_s:
+        if unix_s < started_unix_s:
+            yield used_s * (unix_s - first_unix_s) / ((last_unix_s - first_unix_s) or 1.0)
+        else:
+            yield used_s + unix_s - started_unix_s
 
 
 def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> CurvePoints:

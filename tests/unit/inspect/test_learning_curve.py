@@ -1,15 +1,19 @@
 """The learning curve: a moving rate, drawn twice."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PIL import Image
 
+from dart.config.config import load_config
 from dart.core.statistics import Score
 from dart.inspect.learning_curve import (
     EpisodePoint,
     learning_curve,
     render,
+    training_episodes,
     window_for,
     write_png,
 )
@@ -61,6 +65,41 @@ def test_a_rate_of_one_half_fills_the_lower_half_of_the_terminal_curve() -> None
 
     assert half[7][-1] == "█"
     assert half[6][-1] == " "
+
+
+def episodes_of(stored_unix_s: list[float], began_unix_s: float, session: object) -> list[float]:
+    """The seconds of running time at which the training episodes of a record ended."""
+    store: Any = SimpleNamespace(
+        rewards_over_time=lambda: [("a", 1.0, unix_s) for unix_s in stored_unix_s],
+        versions=lambda limit: [SimpleNamespace(created_unix_s=began_unix_s)][:limit],
+    )
+    this_session: Any = session
+    return [one.elapsed_s for one in training_episodes(store, load_config(), this_session)]
+
+
+def test_episodes_before_an_interruption_lie_within_the_time_the_run_had_used() -> None:
+    """Ten minutes in the evening, ten minutes the next morning."""
+    next_morning = SimpleNamespace(started_unix_s=37_000.0, used_before_s=600.0)
+    evening, morning = [1060.0, 1300.0, 1600.0], [37_000.0, 37_600.0]
+
+    ended_s = episodes_of([*evening, *morning], 1000.0, next_morning)
+
+    assert ended_s == [60.0, 300.0, 600.0, 600.0, 1200.0]
+
+
+def test_the_episodes_of_several_earlier_starts_keep_their_order_within_the_used_time() -> None:
+    third_day = SimpleNamespace(started_unix_s=200_000.0, used_before_s=1200.0)
+
+    ended_s = episodes_of([1300.0, 1600.0, 100_000.0, 100_600.0, 200_060.0], 1000.0, third_day)
+
+    assert ended_s == sorted(ended_s)
+    assert (ended_s[0] > 0.0, ended_s[3:]) == (True, [1200.0, 1260.0])
+
+
+def test_episodes_of_a_start_whose_times_were_lost_are_at_the_beginning() -> None:
+    session = SimpleNamespace(started_unix_s=37_000.0, used_before_s=0.0)
+
+    assert episodes_of([1300.0, 37_060.0], 1000.0, session) == [0.0, 60.0]
 
 
 def test_too_little_for_a_curve_draws_nothing() -> None:
