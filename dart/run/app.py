@@ -209,7 +209,7 @@ def _watch(
     with SnapshotReader(paths, definition.as_started) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
-            _refuse_hung_root(system.root_beat_age_s(), remedy)
+            refuse_hung_root(system.root_beat_age_s(), remedy)
             for poller in (*pollers, site):
                 poller.poll()
             with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
@@ -228,17 +228,17 @@ def _watch(
         session.keep()
     has_failed = is_drained and system.failure()  # a signal may come while a tree stops that has given up
     if has_failed or not signals.count:
-        _refuse_early_end(system.verdict(), paths, remedy)
+        refuse_early_end(system.verdict(), paths, remedy)
     return signals.last, is_drained
 
 
-def _refuse_hung_root(beat_age_s: float, remedy: str) -> None:
+def refuse_hung_root(beat_age_s: float, remedy: str) -> None:
     """Raise TemporaryError if the root supervisor hangs, because nothing supervises the run then."""
     if beat_age_s > ROOT_SILENT_S:
         raise TemporaryError(f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; {remedy}")
 
 
-def _refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
+def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     """Raise an error unless the root supervisor ended because the run is over.
 
     verdict   why the root supervisor ended, cut to the length that the board holds; empty if it was killed

@@ -6,30 +6,34 @@ An exploration has a run directory, a record, signals and a supervision tree lik
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from actors.system import ActorSystem
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.core.errors import DartError, TemporaryError, UsageError
+from dart.core.errors import DartError, UsageError
 from dart.core.run_directory import RunPaths, claimed
 from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
-from dart.inspect.health import ROOT_SILENT_S
 from dart.inspect.time_budget import TimeBudget
-from dart.run.app import take_over_record
+from dart.run.app import refuse_early_end, refuse_hung_root, take_over_record
 from dart.run.listener import RunListener
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.run.signal_counter import SignalCounter
 from dart.run.tree import exploration_children, root_of
+from dart.store.errors import StoreBusy
 from dart.store.reader import StoreReader
 from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
 
 LOOK_S = 1.0
 STOP_DEADLINE_S = 45.0
 """Seconds that all actors have to end by themselves after a first signal; then they are killed."""
+
+CONTINUE = "what was explored is kept, continue with --resume"
+"""What to do after a failure of an exploration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,8 @@ def explore(
 
     Raises UsageError if the screens of the environments are not web pages; RunDirectoryError if the run
     directory cannot be used; DiskError if data cannot be read or written; TemporaryError if a restart budget
-    is spent or the root supervisor hangs; DartError if the exploration of a task found no screen.
+    is spent or the root supervisor hangs; UnavailableError if engines cannot load the checkpoint; DartError
+    if the exploration of a task found no screen.
     """
     refuse_without_pages(config)
     with claimed(
@@ -151,8 +156,9 @@ def explore(
             StoreReader(paths.record) as reader,
         ):
             view = ExplorationView(config, reader)
-            _watch(system, signals, session, view, show)
+            _watch(system, signals, session, paths, view, show)
             progress = view.read()
+            show(progress)
             refused = reader.event_counts([PRIOR_CONTEXT_REFUSED]).of_kind.get(PRIOR_CONTEXT_REFUSED, 0)
         _refuse_empty(progress, paths, signals.count)
         return ExplorationResult(progress=progress, stopped_by=signals.last, contexts_refused=refused)
@@ -173,29 +179,28 @@ def _watch(
     system: ActorSystem,
     signals: SignalCounter,
     session: TimeBudget,
+    paths: RunPaths,
     view: ExplorationView,
     show: Callable[[tuple[ExplorationProgress, ...]], None],
 ) -> None:
     """Show the progress until the root supervisor ends or signals end the run.
 
-    The first signal drains, the second one ends the run at once. Raises TemporaryError if the root supervisor
-    hangs, or ends for another reason than that the run is over.
+    The first signal drains, the second one ends the run at once. Raises DiskError, RunDirectoryError,
+    TemporaryError or UnavailableError if the run fails.
     """
     stop_by_s = None
     while not system.wait(LOOK_S):
-        if system.root_beat_age_s() > ROOT_SILENT_S:
-            raise TemporaryError("the root supervisor gave no sign of life; continue with --resume")
+        refuse_hung_root(system.root_beat_age_s(), CONTINUE)
         session.keep()
-        show(view.read())
+        with suppress(StoreBusy):  # its server is away, for which the actors wait
+            show(view.read())
         if signals.count and stop_by_s is None:
             stop_by_s = time.monotonic() + STOP_DEADLINE_S
             system.stop()
         if signals.count > 1 or (stop_by_s is not None and time.monotonic() > stop_by_s):
             return
-    show(view.read())
-    if not signals.count and not system.verdict().startswith("done"):
-        why = system.verdict() or "the root supervisor was killed"
-        raise TemporaryError(f"{why}; what was explored is kept, continue with --resume")
+    if system.failure() or not signals.count:
+        refuse_early_end(system.verdict(), paths, CONTINUE)
 
 
 def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, signals: int) -> None:

@@ -33,14 +33,14 @@ def test_a_checkpoint_that_engines_cannot_load_is_named_in_full_and_is_no_tempor
     died(tmp_path, f"once more (exit code 70: UnsupportedCheckpoint: {WHOLE}): over 1 restarts", "shutdown")
 
     with pytest.raises(UnavailableError) as error:
-        app._refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+        app.refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
 
     assert str(error.value) == WHOLE
 
 
 def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="/models/x has no"):
-        app._refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+        app.refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_the_error_of_a_run_that_can_go_on_ends_with_the_remedy(
     tmp_path: Path, verdict: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=r"; do this$"):
-        app._refuse_early_end(verdict, RunPaths(tmp_path), "do this")
+        app.refuse_early_end(verdict, RunPaths(tmp_path), "do this")
 
 
 def test_a_record_that_another_run_has_taken_over_is_not_continued(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"^gave up: StoreTakenOver$"):
-        app._refuse_early_end("gave up: StoreTakenOver", RunPaths(tmp_path), "do this")
+        app.refuse_early_end("gave up: StoreTakenOver", RunPaths(tmp_path), "do this")
 
 
 def test_an_evaluation_without_a_directory_is_not_continued_after_a_failure(

@@ -1,0 +1,77 @@
+"""What ends the exploration of a site, and what it outlives."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dart.core.errors import DartError, DiskError, TemporaryError, UnavailableError
+from dart.core.run_directory import RunPaths
+from dart.inspect.health import ROOT_SILENT_S
+from dart.run import exploration
+from dart.store.errors import StoreBusy
+
+
+class Watched:
+    """An exploration whose tree ends at the third look, with a record that is away at the first."""
+
+    def __init__(self, verdict: str, *, failure: str = "", signals: int = 0, beat_age_s: float = 0.0) -> None:
+        self.shown: list[str] = []
+        self._reads = 0
+        self._looks = iter([False, False, True])
+        self._system: Any = SimpleNamespace(
+            wait=lambda _: next(self._looks),
+            root_beat_age_s=lambda: beat_age_s,
+            stop=lambda: None,
+            verdict=lambda: verdict,
+            failure=lambda: failure,
+        )
+        self._signals: Any = SimpleNamespace(count=signals, last=15 if signals else 0)
+
+    def watch(self, folder: Path) -> None:
+        view: Any = SimpleNamespace(read=self._read)
+        session: Any = SimpleNamespace(keep=lambda: None)
+        show: Any = self.shown.append
+        exploration._watch(self._system, self._signals, session, RunPaths(folder), view, show)
+
+    def _read(self) -> str:
+        self._reads += 1
+        if self._reads == 1:
+            raise StoreBusy("the server does not answer")
+        return "progress"
+
+
+def test_an_exploration_outlives_a_record_that_is_away(tmp_path: Path) -> None:
+    watched = Watched("done: all tasks are explored")
+    watched.watch(tmp_path)
+    assert watched.shown == ["progress"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [
+        ("gave up: UnsupportedCheckpoint: /models/x has no image processor", UnavailableError),
+        ("gave up: StoreUnavailable: the disk is full", DiskError),
+        ("gave up: child 'explorer-000' failed once more", TemporaryError),
+        ("", TemporaryError),
+    ],
+)
+@pytest.mark.parametrize("signals", [0, 1])
+def test_an_exploration_whose_checkpoint_cannot_be_loaded_is_no_temporary_error(
+    tmp_path: Path, verdict: str, kind: type[DartError], signals: int
+) -> None:
+    with pytest.raises(kind, match=verdict or "the root supervisor was killed") as error:
+        Watched(verdict, failure="failed", signals=signals).watch(tmp_path)
+
+    is_resumed = "what was explored is kept, continue with --resume" in str(error.value)
+    assert is_resumed == (kind is not UnavailableError)
+
+
+def test_an_exploration_that_is_drained_is_no_failure(tmp_path: Path) -> None:
+    Watched("", signals=1).watch(tmp_path)
+
+
+def test_an_exploration_whose_root_hangs_ends(tmp_path: Path) -> None:
+    with pytest.raises(TemporaryError, match=r"gave no sign of life for .* continue with --resume"):
+        Watched("", beat_age_s=ROOT_SILENT_S + 1.0).watch(tmp_path)
