@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from actors.board import rows_of
 from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths, holder
 from dart.run.control_protocol import (
@@ -92,15 +93,23 @@ def request(run_dir: Path, call: Request) -> ControlAnswer:
             connection.send(encode(call))
             return decode_answer(connection.recv(MAX_FRAME_BYTES + 1))
     except FileNotFoundError:
-        raise SilentError(
-            f"process {pid} of the run in {run_dir} takes no requests now, because the run is starting or "
-            "ending; try again in a moment"
-        ) from None
+        raise SilentError(f"process {pid} of the run in {run_dir} {_why_not_listening(run_dir)}") from None
     except (OSError, Malformed) as error:
         raise SilentError(
             f"process {pid} of the run in {run_dir} does not answer ({_why(error, timeout_s)}); "
             f"`dartrl status` shows the state of the run, `dartrl down --now` ends it"
         ) from error
+
+
+def _why_not_listening(run_dir: Path) -> str:
+    from dart.run.tree import EXPLORER_POOL  # costs a second, and most requests are answered
+
+    if any(row.name == EXPLORER_POOL for row in rows_of(RunPaths(run_dir).board)):
+        return (
+            "explores a site, and an exploration takes no requests: `dartrl down` ends it, and `--resume` "
+            "continues it"
+        )
+    return "takes no requests now, because the run is starting or ending; try again in a moment"
 
 
 def _why(error: Exception, timeout_s: float) -> str:

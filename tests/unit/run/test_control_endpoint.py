@@ -32,6 +32,7 @@ from dart.run.control_protocol import (
 )
 from dart.run.control_socket import connect, request
 from dart.run.definition import RunDefinition
+from dart.run.tree import EXPLORER_POOL
 
 PATIENCE_S = 20.0
 DEFINITION = RunDefinition(
@@ -156,6 +157,15 @@ def test_a_run_that_does_not_run_and_one_that_does_not_listen_are_told_apart(
         request(paths.root, Ping())
     with pytest.raises(NotRunningError):
         request(tmp_path, Ping())
+
+
+def test_a_request_to_an_exploration_says_that_it_takes_none(paths: RunPaths) -> None:
+    board = Board(paths.board)
+    board.claim(EXPLORER_POOL, "root")
+    board.close()
+
+    with pytest.raises(SilentError, match="an exploration takes no requests: `dartrl down` ends it"):
+        request(paths.root, Ping())
 
 
 def test_an_endpoint_that_hangs_is_given_up_in_time(paths: RunPaths) -> None:
