@@ -19,6 +19,7 @@ from dart.grounding.verification import Verified
 from dart.grounding.verifier import ANSWERS, QUESTION, load_verifier, train_verifier
 from dart.grounding.verifier_actor import (
     NAME,
+    START_DEADLINE_S,
     TURN_AWAY_S,
     CannotVerify,
     Chosen,
@@ -36,9 +37,6 @@ from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.training.updates import Report
 from supervision import supervised, worker
-
-START_DEADLINE_S = 600.0
-"""Deadline of the verifier's start, which loads a checkpoint."""
 
 BUSY_DEADLINE_S = 600.0
 """How long a query is repeated while the verifier's queue is full, or the verifier is being restarted."""
@@ -194,7 +192,8 @@ def _chooser(settings: EvaluationSettings) -> Iterator[ChooseCandidate | None]:
     if not settings.verifier:
         yield None
         return
-    child = worker(NAME, VerifierActor, {"checkpoint": settings.verifier})
+    args = {"checkpoint": settings.verifier}
+    child = worker(NAME, VerifierActor, args, start_deadline_s=START_DEADLINE_S)
     with supervised(child, start_deadline_s=START_DEADLINE_S) as system:
         yield lambda sample, candidates: ask_verifier(system, sample, candidates, settings.verifier_stop_at)
 

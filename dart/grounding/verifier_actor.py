@@ -29,6 +29,9 @@ QUEUE_MOST = 8
 
 TURN_AWAY_S = 0.5
 
+START_DEADLINE_S = 600.0
+"""Deadline of the verifier's start, which imports torch and loads a checkpoint."""
+
 QUERY_DEADLINE_S = 300.0
 """Deadline of one query: up to forty candidates, each one pass of the model."""
 
@@ -95,7 +98,7 @@ class VerifierActor(Actor):
         self._waiting: deque[WaitingQuery] = deque()
         self._is_serving = False
         self._verifier: Verifier = await self.in_thread(
-            lambda: self._load(folder), name="load", deadline_s=QUERY_DEADLINE_S
+            lambda: self._load(folder), name="load", deadline_s=START_DEADLINE_S
         )
 
     def _load(self, folder: Path) -> "Verifier":

@@ -3,6 +3,7 @@
 import ast
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 import dart.grounding.verifier_actor as module
 from actors.testing import InMemorySystem
+from dart.config.sections import EvaluationSettings
+from dart.grounding import jobs
 from dart.grounding.verifier_actor import CannotVerify, Chosen, VerifierActor, VerifierBusy, Verify
+from supervision import ChildSpec
 from tests.unit.grounding.samples import data_set
 
 DART = Path(module.__file__).parents[1]
@@ -82,6 +86,33 @@ def test_a_wrong_query_gets_the_reason_and_the_actor_goes_on(
 
     assert isinstance(answers[0].result(), CannotVerify)
     assert isinstance(answers[1].result(), Chosen)
+
+
+def test_the_verifiers_child_has_the_whole_start_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads its checkpoint before it is ready, and its supervisor kills it at its own deadline."""
+    deadlines_s: list[float] = []
+
+    @contextmanager
+    def supervised(child: ChildSpec, *, start_deadline_s: float) -> Iterator[None]:
+        deadlines_s.extend((child.start_deadline_s, start_deadline_s))
+        yield
+
+    monkeypatch.setattr(jobs, "supervised", supervised)
+    with jobs._chooser(EvaluationSettings(verifier="made")):
+        assert deadlines_s == [module.START_DEADLINE_S] * 2
+
+
+def test_a_checkpoint_may_take_almost_the_whole_start_deadline_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = threading.Event()
+    monkeypatch.setattr(VerifierActor, "_load", lambda self, folder: may_load.wait(30))
+    (tmp_path / "crash").mkdir()
+    with InMemorySystem(tmp_path) as system:
+        system.start(VerifierActor, "verifier", {"checkpoint": "made"})
+        system.advance(module.START_DEADLINE_S - 1.0)
+        may_load.set()
+        system.finish_work("verifier", lambda: hasattr(system.actor("verifier"), "_verifier"))
 
 
 def imports(file: Path) -> set[str]:
