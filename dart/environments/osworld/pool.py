@@ -92,12 +92,12 @@ class PoolProvider(Provider):
             await self._stop_own()
             await self._stop_leaked()
             await self._sleep(QUOTA_RETRY_S)
-        return self._lease(response)
+        return await self._lease(response)
 
     async def release(self) -> None:
         await self._stop_own()
 
-    def _lease(self, response: httpx2.Response) -> MachineLease:
+    async def _lease(self, response: httpx2.Response) -> MachineLease:
         server = self._settings.server
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise ProviderRefused(server, _message(response))
@@ -115,7 +115,11 @@ class PoolProvider(Provider):
         except (ValueError, KeyError, TypeError) as error:
             why = f"its response does not follow the protocol: {error!r}"
             raise CallFailed(server, "a start", why) from error
-        self._write_ledger([*_held(self._own), emulator])
+        try:
+            self._write_ledger([*_held(self._own), emulator])
+        except OSError:
+            await self._stop(emulator)  # it is in no file, so nothing would stop it later
+            raise
         return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:

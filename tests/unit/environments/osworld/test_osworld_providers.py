@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 import stat
 import sys
 import time
@@ -328,6 +330,25 @@ async def test_a_machine_whose_stop_was_refused_is_stopped_while_the_quota_is_wa
     await provider.release()
     await provider.acquire(deadline_s=30.0)
     assert first not in pool.running
+    assert len(pool.running) == 1
+
+
+async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be in no file, so it would run on and use up the quota."""
+
+    def is_full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    pool = FakePool()
+    provider = pool_provider(pool, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", is_full)
+        with pytest.raises(OSError, match="No space left"):
+            await provider.acquire(deadline_s=30.0)
+    assert pool.running == {}
+    await provider.acquire(deadline_s=30.0)
     assert len(pool.running) == 1
 
 
