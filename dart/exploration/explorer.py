@@ -156,7 +156,7 @@ class Explorer:
         if place.lease.repeats:
             known = self._live(place).get(place.lease.repeats)
             if known is None:
-                place.ended = LeaseEnd.UNREACHED
+                await self._report(place, self._lost(place, place.lease.repeats))
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             return
@@ -187,8 +187,7 @@ class Explorer:
                 return False
             known = self._live(place).get(hop.action)
             if known is None:
-                missing = self._site(place).follower.graph.candidate(place.at or 0, hop.action)
-                await self._report(place, self._lost(place, missing))
+                await self._report(place, self._lost(place, hop.action))
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             if known is None or place.at != hop.target_id:
@@ -196,9 +195,11 @@ class Explorer:
                 return False
         return True
 
-    def _lost(self, place: _Place, candidate: Candidate | None) -> m.ExploredReport:
+    def _lost(self, place: _Place, key: str) -> m.ExploredReport:
         """Return a report that the screen lacks an action that the graph has for it."""
-        return self._new_report(place, candidate, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
+        assert place.at is not None
+        missing = self._site(place).follower.graph.candidate(place.at, key)
+        return self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
 
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
         place.at = place.screen = None
@@ -238,7 +239,7 @@ class Explorer:
         if chosen is None and site.strategy.seeks_untried:
             for missing in graph.untried(place.at):
                 if missing.key not in live:
-                    await self._report(place, self._lost(place, missing))
+                    await self._report(place, self._lost(place, missing.key))
         return chosen
 
     def _context(self, site: _Site, screen_id: int) -> PriorContext:

@@ -32,6 +32,7 @@ class Graph:
         self._tried: defaultdict[int, set[str]] = defaultdict(set)
         self._targets: defaultdict[tuple[int, str], Counter[int | None]] = defaultdict(Counter)
         self._faults: Counter[tuple[int, str]] = Counter()
+        self._lost: set[tuple[int, str]] = set()
         self._of_shape: defaultdict[str, list[int]] = defaultdict(list)
         self._grids = np.zeros((0, 0), np.int16)
         self._new_grids: list[npt.NDArray[np.int16]] = []
@@ -56,6 +57,8 @@ class Graph:
         key = step.source_id, step.action
         if step.effect is Effect.FAULT:
             self._faults[key] += 1
+        if step.effect is Effect.LOST:
+            self._lost.add(key)
         if step.is_expansion or step.effect is not Effect.FAULT:
             self._tried[step.source_id].add(step.action)
         if step.effect not in (Effect.FAULT, Effect.LOST):
@@ -114,6 +117,10 @@ class Graph:
     def tries(self, screen_id: int, key: str) -> int:
         """Return how often an action was carried out on a screen without a fault."""
         return self._targets[screen_id, key].total()
+
+    def is_always_shown(self, screen_id: int, key: str) -> bool:
+        """Whether a screen had an action when it was found, and never lacked it when it was to be tried."""
+        return key in self._candidates[screen_id] and (screen_id, key) not in self._lost
 
     def edges(self) -> Iterator[tuple[PathHop, Counter[int | None]]]:
         """Yield each reliable action, and the number of its tries by the screen that they led to.

@@ -130,12 +130,14 @@ def _repetition(
 ) -> Assignment | None:
     """Return an assignment to repeat an action that was done once and led to another screen.
 
-    The action is on the nearest screen that has one. None if no reachable screen has one.
+    The action is on the nearest screen that has one. None if no reachable screen has one. An action that is
+    not always shown is left out: its text may change from visit to visit.
     """
     once: dict[int, str] = {}
     for hop, targets in graph.edges():
         is_open = hop.source_id not in held and hop.source_id not in given_up
-        if is_open and targets.total() == 1:
+        is_there = graph.is_always_shown(hop.source_id, hop.action)
+        if is_open and is_there and targets.total() == 1:
             once.setdefault(hop.source_id, hop.action)
     way = nearest(graph, at, lambda one: one in once)
     if way is None:

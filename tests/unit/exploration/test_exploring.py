@@ -240,6 +240,31 @@ def test_known_effects_are_repeated_when_nothing_is_left_to_expand(make: Callabl
     assert {targets.total() >= 2 for _, targets in system.graph().edges()} == {True}
 
 
+def test_an_action_that_is_gone_costs_no_other_action_of_its_screen_its_repetition(
+    make: Callable[..., System],
+) -> None:
+    pages: dict[str, tuple[str, ...]] = {
+        "home": ("news 1", "cart", "help"),
+        "news 1": (),
+        "cart": (),
+        "help": (),
+    }
+    system = make(pages, strategy="least_tried")
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    system.stop()
+
+    pages |= {"home": ("news 2", "cart", "help"), "news 2": ()}
+    system.config["exploration"]["confirm_share"] = 0.5
+    system.bench.start(ExplorationActor, "exploration", system.args | {"ends_run": True})
+    system.start_explorers("explorer-001")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph = system.graph()
+    (home,) = graph.roots
+    tries = {one.text: graph.tries(home, one.key) for one in graph.candidates(home)}
+    assert tries == {"news 1": 1, "cart": 2, "help": 2}
+
+
 def test_no_more_actions_than_allowed_are_begun(make: Callable[..., System]) -> None:
     system = make(actions=4)
     system.start_explorers("explorer-000")

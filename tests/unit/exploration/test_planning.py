@@ -88,6 +88,16 @@ def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
     assert isinstance(next_assignment(graph, 2, held=(), given_up=(), settings=settings), AllExplored)
 
 
+def test_an_action_is_not_repeated_that_is_gone_or_was_not_there_when_its_screen_was_found() -> None:
+    graph = chain(3)
+    settings = SETTINGS.model_copy(update={"confirm_share": 0.2})
+    graph.add_step(step(50, 1, click("next").key, Effect.LOST, None, is_expansion=False))
+    graph.add_step(step(51, 1, click("next (2)").key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    found = next_assignment(graph, 1, held=(), given_up=(), settings=settings)
+    assert isinstance(found, Assignment)
+    assert (found.screen_id, found.repeats) == (2, click("next").key)
+
+
 def test_a_site_that_shows_no_screen_is_given_up() -> None:
     graph = Graph()
     for number in range(1, RESETS_FAILED_MOST + 1):
