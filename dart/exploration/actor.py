@@ -114,8 +114,10 @@ class ExploringEnvironmentActor(EnvironmentActor):
             await super().idle(reply)
             return
         self._explorer.forget_screen()  # an episode may have been played since the last lease
+        had_screen, self._has_screen = self._has_screen, False  # a reset closes it, and a fault leaves none
         try:
             found = await self._explorer.explore(lambda: self.is_stopping)
+            self._has_screen = found is None or had_screen
         except (EnvironmentFault, OwnerAway) as error:  # a broken environment shows at the next episode
             self.log.warning("exploration_fault", detail=str(error))
             found = reply

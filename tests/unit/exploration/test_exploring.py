@@ -1,5 +1,7 @@
 """Explorers and the owner of the graph among a real record, on a site without a browser."""
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from dart.core.exploration import Box, Effect, LeaseEnd, LeaseMove, PageScreen
 from dart.core.records import Event
 from dart.core.types import GenerateRequest, Generation
 from dart.environments import actor as environment_module
+from dart.environments.faults import ResetFailed
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
 from dart.exploration.candidates import candidates_of
@@ -136,6 +139,11 @@ class System:
             self.bench.advance(PIECE_S)
             for name in self.sites:
                 self._finish_loop(name)
+
+    def let(self, seconds: float) -> None:
+        """Let time pass in small pieces."""
+        ends_s = self.bench.clock.monotonic_s() + seconds
+        self.until(lambda: self.bench.clock.monotonic_s() >= ends_s)
 
     def stop(self) -> None:
         """End the explorers, so that none is left in the middle of an action."""
@@ -430,6 +438,51 @@ def test_requests_of_an_idle_environment_are_filtered_only_while_it_explores(
     site = system.sites["env-000"]
     system.until(lambda: site.resets > 0 and site.origins is None)
     assert site.origins_at_resets[0] == ()
+
+
+def test_an_environment_whose_exploration_failed_counts_as_ready(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reset closes the page of the episode before, and the next episode opens another one."""
+    resets: list[int] = []
+    may_fail = threading.Event()
+
+    async def fails(site: MadeUpSite, *_: Any, **__: Any) -> None:
+        resets.append(1)
+        await asyncio.to_thread(may_fail.wait, 30)
+        raise ResetFailed(TASK, "the page is closed")
+
+    async def has_no_screen(site: MadeUpSite, *, deadline_s: float) -> bool:
+        return False
+
+    system = make(enabled=True)
+    monkeypatch.setattr(MadeUpSite, "reset", fails)
+    monkeypatch.setattr(MadeUpSite, "healthy", has_no_screen)
+    system.bench.start(Curator, "curator")
+    system.bench.start(ExploringEnvironmentActor, "env-000", system.args, probe_every_s=1.0)
+    environment: Any = system.bench.actor("env-000")
+    environment._has_screen = True  # as after an episode
+    system.let(3.0)
+    is_ready = system.bench.row("env-000").ready
+    may_fail.set()
+    system.until(lambda: len(resets) > 1)
+    assert (is_ready, system.bench.row("env-000").ready) == (True, True)
+
+
+def test_an_idle_environment_is_probed_while_there_is_nothing_to_explore(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_broken(site: MadeUpSite, *, deadline_s: float) -> bool:
+        return False
+
+    system = make(enabled=True)
+    system.bench.start(Curator, "curator")
+    system.bench.start(ExploringEnvironmentActor, "env-000", system.args, probe_every_s=1.0)
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert system.bench.row("env-000").ready
+    monkeypatch.setattr(MadeUpSite, "healthy", is_broken)
+    system.let(3.0)
+    assert not system.bench.row("env-000").ready
 
 
 def test_the_engine_is_told_what_is_left_on_a_screen_and_what_was_tried(make: Callable[..., System]) -> None:
