@@ -188,7 +188,7 @@ def _outcomes(graph: Graph) -> dict[tuple[int, str], _Outcome]:
     first_step = {
         (step.source_id, step.action): step.step_id
         for step in reversed(graph.steps)
-        if step.source_id is not None
+        if step.target_id is not None  # a fault or a missing action led nowhere
     }
     return {
         (hop.source_id, hop.action): _Outcome(hop.target_id, first_step[hop.source_id, hop.action])

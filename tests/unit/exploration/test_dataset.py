@@ -64,6 +64,18 @@ def test_an_outcome_is_named_by_the_heading_that_appeared() -> None:
     assert (outcome.element.text, outcome.target_id, outcome.step_id) == ("Cart", 2, 2)
 
 
+@pytest.mark.parametrize("effect", [Effect.FAULT, Effect.LOST])
+def test_the_step_of_an_outcome_is_one_that_led_there(effect: Effect) -> None:
+    graph = Graph()
+    for number, title in ((1, "home"), (2, "cart")):
+        graph.add_node(node(number, screen(title, ("Open",))))
+    graph.add_step(step(1, 1, click("Open").key, effect, None, is_expansion=False))
+    for number in (2, 3):
+        graph.add_step(step(number, 1, click("Open").key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    (outcome,) = (one for one in queries_of(graph) if one.kind is QueryKind.OUTCOME)
+    assert outcome.step_id == 2
+
+
 def test_an_outcome_that_was_seen_once_or_changed_is_not_relied_on() -> None:
     assert kinds(graph_of_two(1))[QueryKind.OUTCOME] == 0
     changed = graph_of_two(3)
