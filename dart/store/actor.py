@@ -84,6 +84,10 @@ class StoreActor(Actor):
         self.every(EVERY_S, self._thin)
         self.every(EVERY_S, self._sweep)
 
+    def on_probe(self) -> bool:
+        """Return False during a pause, so that no probe ends the pause on the board."""
+        return self._pause is None
+
     def on_stop(self) -> None:
         self._write_load()
         if self._open is not None:

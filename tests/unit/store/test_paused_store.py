@@ -79,6 +79,26 @@ def test_a_pause_that_lasts_is_one_pause(
         assert len(reader.events()) == 1
 
 
+def test_a_probe_does_not_end_a_pause_on_the_board(
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    bench.start(StoreActor, "probed", args=bench.actor("store").args, probe_every_s=5.0)
+    assert is_ready(bench, "probed")
+    lock = places.lock(new_record)
+    for _ in range(2):
+        assert isinstance(asked(bench, to="probed"), m.Paused)
+        assert not is_ready(bench, "probed")
+        bench.advance(6.0)
+    lock.release()
+    assert result_of(OPEN, asked(bench, to="probed")).group_id == 1
+    assert is_ready(bench, "probed")
+
+
+def is_ready(bench: InMemorySystem, name: str) -> bool:
+    row = bench.board.row(name)
+    return row is not None and row.ready
+
+
 def test_a_contradiction_after_a_pause_is_still_an_answer(
     bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
 ) -> None:
