@@ -158,7 +158,7 @@ class CuratorActor(Actor):
             return self._no_work(PAUSED)
         match self._phase():
             case RunPhase.TRAINING:
-                return self._guided_for(environment) or await self._rollout_for(environment)
+                return await self._training_work_for(environment)
             case RunPhase.BASE_EVALUATION:
                 return self._evaluation_for(environment, EvaluationPhase.BEFORE)
             case RunPhase.FINAL_EVALUATION:
@@ -224,8 +224,8 @@ class CuratorActor(Actor):
 
     @receives(m.GuidedStored)
     async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
-        self._guided.end(call.fence)
         async with self._service_lock:
+            self._guided.end(call.fence)  # not earlier, or the same attempt is given out again meanwhile
             self._service.pool_changed(call.task_id)
 
     @receives(m.GuidedFailed)
@@ -321,8 +321,10 @@ class CuratorActor(Actor):
     def _is_batch_open(self) -> bool:
         return self._reader.open_batch() is not None
 
-    async def _rollout_for(self, environment: str) -> RolloutLease | m.NoWorkYet:
-        async def lease() -> RolloutLease | m.NoWorkYet:
+    async def _training_work_for(self, environment: str) -> RolloutLease | m.GuidedTask | m.NoWorkYet:
+        async def lease() -> RolloutLease | m.GuidedTask | m.NoWorkYet:
+            if (guided := self._guided_for(environment)) is not None:
+                return guided
             self._service.serving(self._view.oldest_served(self.clock.monotonic_s()))
             self._view.asks(environment)
             return await self._service.work(environment)
@@ -331,8 +333,6 @@ class CuratorActor(Actor):
 
     def _guided_for(self, environment: str) -> m.GuidedTask | None:
         """Lease a guided episode to an environment; None if there is no guided episode to play now."""
-        if self._record.paused:
-            return None
         lease = self._guided.lease(
             environment,
             self._service.curator.next_guide,

@@ -628,6 +628,27 @@ def test_a_demonstration_under_which_no_episode_can_be_played_is_left_alone(
     assert isinstance(system.work(), RolloutLease)
 
 
+def test_a_guide_is_not_given_out_again_before_its_episode_is_counted(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    task = system.work()
+    with Store(system.path) as store:
+        store.record_guided(task.pool_id, task.attempt, "do", 1.0, (step_at(1),))
+    curator = bench.actor("curator")
+
+    async def write() -> None:
+        async with curator._service_lock:
+            await curator.sleep(0.005)
+
+    curator.run(write())
+    bench.tell("curator", m.GuidedStored(fence=task.fence, task_id=TASK))
+    answer = bench.ask("curator", m.WorkRequest(environment=ENV))
+    bench.settle()
+    bench.advance(0.1)
+    assert isinstance(answer.result(), RolloutLease)
+
+
 def test_a_guided_episode_that_ends_every_environment_is_given_up(
     bench: InMemorySystem, tmp_path: Path
 ) -> None:
