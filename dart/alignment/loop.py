@@ -80,6 +80,8 @@ def align(config: Config, *, resume: bool, say: Callable[[str], None]) -> Alignm
         for stage in (one for one in results if one not in left):
             say(f"{numbered(stage)}: finished before: {result_line(stage, results[stage])}")
         for stage in left:
+            folder.withdraw(stage)  # after an interruption, its old result would count as the new one
+        for stage in left:
             try:
                 with _ended_by_signals():
                     stages.run(stage)

@@ -1,5 +1,6 @@
 """What aligning a policy a second time does with what was made from the first one."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,32 @@ def test_the_same_held_out_data_measures_the_base_once(
     folder.finish(AlignmentStage.MEASURE_BASE, measured_on("same"))
 
     assert measure_aligned(folder, "same", monkeypatch) == [("align", "same")]
+
+
+def test_after_an_interruption_no_result_of_an_earlier_round_counts(
+    folder: AlignmentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[AlignmentStage] = []
+
+    def run(stages: loop._Stages, stage: AlignmentStage) -> None:
+        begun.append(stage)
+        if stage is AlignmentStage.TRAIN:
+            raise loop.StageInterrupted(signal.SIGINT)
+        stages._folder.finish(stage, {})
+
+    monkeypatch.setattr(loop._Stages, "run", run)
+    monkeypatch.setattr(loop, "result_line", lambda *_: "")
+    config = Config.model_validate({"run": {"dir": str(folder.root)}})
+    folder.keep_config(config.to_toml())
+    for stage in AlignmentStage:
+        folder.finish(stage, {})
+    folder.withdraw(AlignmentStage.ALIGN)
+
+    for _ in range(2):
+        assert loop.align(config, resume=True, say=print).stage is AlignmentStage.TRAIN
+    assert begun == [
+        AlignmentStage.ALIGN,
+        AlignmentStage.MEASURE_ALIGNED,
+        AlignmentStage.TRAIN,
+        AlignmentStage.TRAIN,
+    ]
