@@ -21,6 +21,7 @@ from pathlib import Path
 from dart.core.run_directory import make_private
 from dart.store.blobs import sync_path
 from dart.store.checkpoints import (
+    STATE_FILE,
     TRAINERS_PARTS,
     CheckpointExists,
     CheckpointNotWritten,
@@ -30,8 +31,10 @@ from dart.store.checkpoints import (
     hashes_of,
     kept_versions,
     load_checkpoint,
+    sha256_of,
     version_named,
 )
+from dart.store.errors import BlobsBusy
 from dart.store.object_storage import PART_REQUEST_S, PART_TRIES, Exists, Missing, ObjectStorage
 from dart.store.served_folder import ServedFolders
 from dart.store.transfers import transfer_each
@@ -204,18 +207,33 @@ class PublishedCheckpoints:
     def fetch(self, version: int) -> None:
         """Fetch the complete checkpoint of a version to this machine, unless it is here and undamaged.
 
+        A version is not here if the folder holds other files than the published ones: a trainer of this
+        machine wrote them and ended before it published them, and another one has published this version.
+
         Raises CorruptCheckpoint, CheckpointNotWritten, StoreUnavailable.
         """
         folder = self._parent / checkpoint_name(version)
         try:
             load_checkpoint(folder)
+            is_here = self._is_published(version, folder)
         except CorruptCheckpoint:
+            is_here = False
+        if not is_here:
             temporary = folder.with_name(f".{folder.name}.tmp")
             shutil.rmtree(temporary, ignore_errors=True)
             self._fetch(self._manifest(version), temporary)
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
             sync_path(self._parent)
+
+    def _is_published(self, version: int, folder: Path) -> bool:
+        """Whether a folder holds the published files of a version; True if its manifest cannot be read."""
+        try:
+            files = self._manifest(version).files
+        except (CorruptCheckpoint, BlobsBusy):
+            return True
+        state = sha256_of(folder / STATE_FILE)  # it names the hashes of all other files
+        return any(file.name == STATE_FILE and file.sha256 == state for file in files)
 
     def _manifest(self, version: int) -> Manifest:
         place = Path(self._storage.place(_manifest_key(version)))

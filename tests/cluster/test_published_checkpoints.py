@@ -27,7 +27,7 @@ from dart.store.checkpoints import (
     load_checkpoint,
     write_checkpoint,
 )
-from dart.store.errors import BlobMissing, StoreUnavailable
+from dart.store.errors import BlobMissing, BlobsBusy, StoreUnavailable
 from dart.store.integrity import RecordDamaged
 from dart.store.object_storage import ObjectStorage
 from dart.store.published_checkpoints import (
@@ -86,6 +86,34 @@ def test_another_trainer_resumes_from_the_whole_checkpoint(machine: Callable[[st
     other.checkpoints.fetch(7)
     assert load_checkpoint(other.paths.checkpoints / "v000007").state.version == 7
     other.checkpoints.fetch(7)
+
+
+def test_a_trainer_resumes_from_the_published_version_and_not_from_its_own(
+    machine: Callable[[str], Machine],
+) -> None:
+    first = machine("first")
+    first.write(7, "weights that were not committed")
+    machine("second").publish(7)
+    first.checkpoints.fetch(7)
+    folder = first.paths.checkpoints / "v000007"
+    assert (folder / WEIGHTS).read_text() == "weights of 7"
+    assert load_checkpoint(folder).state.version == 7
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_trainer_resumes_from_its_own_version_while_it_cannot_read_which_one_is_published(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    trainer = machine("trainer")
+    folder = trainer.write(7)
+
+    def no_answer(storage: ObjectStorage, key: str) -> bytes:
+        raise BlobsBusy(f"{storage.place(key)}: the object storage does not answer")
+
+    if is_away:
+        monkeypatch.setattr(ObjectStorage, "get", no_answer)
+    trainer.checkpoints.fetch(7)
+    assert (folder / WEIGHTS).read_text() == "weights of 7"
 
 
 def test_a_version_is_published_once_and_the_second_trainer_changes_nothing(
