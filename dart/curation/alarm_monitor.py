@@ -11,7 +11,14 @@ from dart.config.config import Config
 from dart.config.sections import AlarmsSettings
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
-from dart.curation.learning_alarms import MEMORY, AlarmBoard, AlarmChange, Figures, update_figures
+from dart.curation.learning_alarms import (
+    MEMORY,
+    AlarmBoard,
+    AlarmChange,
+    Figures,
+    lasting_changes,
+    update_figures,
+)
 from dart.curation.play_figures import REFERENCE_WINDOWS, AnswerFigures, PlayHistory, answer_figures
 from dart.store.errors import BlobDamage
 from dart.store.reader import StoreReader
@@ -34,6 +41,8 @@ class AlarmMonitor:
         self._changes: list[AlarmChange] = []
         """Changes that were found, and that `look` has not returned yet."""
         self._board: AlarmBoard | None = None
+        self._recorded: frozenset[LearningAlarm] | None = None
+        """The alarms that the record said were raised, from the start of the first `look` to its end."""
         self._version = 0
         """The newest version that was measured."""
         self._last: FinishedEpisode | None = None
@@ -58,18 +67,23 @@ class AlarmMonitor:
     def look(self) -> list[AlarmChange]:
         """Measure what is new in the record, and return the alarms that are raised or cleared by it.
 
+        The first call measures the last updates and windows of an earlier curator again. It returns only the
+        alarms that are not as the record says.
+
         Raises StoreUnavailable if the record cannot be read; the next call then continues where this one
         ended.
         """
         with self._open_reader() as reader:
             if self._board is None:
                 self._board = self._caught_up(reader)
+                self._recorded = self._board.raised
                 self._changes += self._board.clear_unwatched()
             if self._settings.enabled:
                 for figures in self.measured(reader):
                     self._changes += self._board.next(figures)
         changes, self._changes = self._changes, []
-        return changes
+        recorded, self._recorded = self._recorded, None
+        return changes if recorded is None else lasting_changes(changes, recorded)
 
     def measured(self, reader: StoreReader) -> Iterator[Figures]:
         """Yield the measurements of each update and each window that this monitor has not measured yet. A new

@@ -7,7 +7,7 @@ nothing.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dart.config.alarm_names import LearningAlarm
@@ -229,6 +229,15 @@ class AlarmBoard:
             measured=measured,
             threshold=rule.threshold(self._settings),
         )
+
+
+def lasting_changes(changes: Iterable[AlarmChange], raised: Collection[LearningAlarm]) -> list[AlarmChange]:
+    """Return the last change of each alarm, except of alarms that it leaves as they were.
+
+    raised   the alarms that were raised before the changes
+    """
+    last = {change.rule.alarm: change for change in changes}
+    return [change for alarm, change in last.items() if change.is_raised != (alarm in raised)]
 
 
 def update_figures(metrics: Mapping[str, float], max_grad_norm: float) -> Figures:

@@ -9,8 +9,8 @@ from dart.config.sections import AlarmsSettings
 from dart.curation.learning_alarms import MEMORY, RULES, AlarmBoard, AlarmRule, Measured
 
 SETTINGS = AlarmsSettings()
-MEASURES = st.lists(st.floats(0.0, 4.0), max_size=60)
-"""Multiples of the threshold."""
+MEASURES = st.lists(st.floats(0.0, 4.0) | st.sampled_from((0.0, 2e3)), max_size=60)
+"""Multiples of the threshold. `evaluator_stuck` is good beyond 1,000 times its threshold."""
 
 
 def changes_of(rule: AlarmRule, values: list[float], board: AlarmBoard) -> list[tuple[int, bool]]:
@@ -38,9 +38,10 @@ def test_the_next_curator_goes_on_with_the_same_counts(rule: AlarmRule, values: 
     first = AlarmBoard(SETTINGS)
     before = changes_of(rule, values[:at], first)
     restarted = AlarmBoard(SETTINGS, raised=first.raised)
-    begin = max(0, at - MEMORY)
-    again = changes_of(rule, values[begin:], restarted)
+    changes_of(rule, values[max(0, at - MEMORY) : at], restarted)
+    assert restarted.raised == first.raised, "the last measurements, once more, change nothing in the end"
 
-    assert before + [(begin + number, is_raised) for number, is_raised in again] == changes_of(
+    again = changes_of(rule, values[at:], restarted)
+    assert before + [(at + number, is_raised) for number, is_raised in again] == changes_of(
         rule, values, AlarmBoard(SETTINGS)
     )

@@ -37,11 +37,11 @@ def monitor(store: Store, **alarms: object) -> AlarmMonitor:
     return AlarmMonitor(config(**alarms), lambda: StoreReader(path))
 
 
-def play(store: Store, windows: int, *, spread: bool) -> None:
+def play(store: Store, windows: int, *, spread: bool, rollouts: int = ROLLOUTS) -> None:
     """Play windows of groups with and without different rewards."""
-    for number in range(windows * EPISODES // ROLLOUTS):
-        group_id = store.open_group("a", number, ROLLOUTS, 10, 0)
-        for index in range(ROLLOUTS):
+    for number in range(windows * EPISODES // rollouts):
+        group_id = store.open_group("a", number, rollouts, 10, 0)
+        for index in range(rollouts):
             lease = store.lease_rollout(group_id, "env-000", 2e9)
             reward = float(index % 2) if spread else 0.0
             store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
@@ -96,6 +96,25 @@ def test_a_new_monitor_neither_repeats_nor_forgets(store: Store) -> None:
     assert seen(changes) == [(STUCK, False), (EQUAL, False)]
     record(store, changes)
     assert raised_alarms(store) == {}
+
+
+def test_a_new_monitor_repeats_no_change_of_its_last_windows(store: Store) -> None:
+    def new() -> AlarmMonitor:
+        return monitor(store, off=[*OFF, EQUAL.value])
+
+    play(store, 4, spread=True, rollouts=2)
+    play(store, 1, spread=False, rollouts=2)
+    changes = new().look()
+    assert seen(changes) == [(STUCK, True)]
+    record(store, changes)
+
+    second = new()
+    assert second.look() == [], "the good windows before the bad one do not clear it"
+    play(store, 2, spread=True, rollouts=2)
+    changes = second.look()
+    assert seen(changes) == [(STUCK, False)]
+    record(store, changes)
+    assert new().look() == [], "the bad window before the good ones does not raise it"
 
 
 def test_updates_are_measured_by_their_metrics_without_any_episode(store: Store) -> None:
