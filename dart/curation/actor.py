@@ -432,7 +432,8 @@ class CuratorActor(Actor):
 
         While the store takes no writes or the disk is full, and for `curation.lease_s` after that, no lease
         is revoked: the environments could not report their results. The same holds for `curation.lease_s`
-        after the wall clock jumped ahead: the environments did not have the time of the jump.
+        after the wall clock jumped ahead: the environments did not have the time of the jump. The lease of an
+        environment that waits for room or for the object storage is spared in the same way.
         """
         self._refresh_liveness()
         now_s = self.clock.monotonic_s()
@@ -440,8 +441,8 @@ class CuratorActor(Actor):
             self._lenient_until_s = now_s + self._config.curation.lease_s
         if now_s < self._lenient_until_s:
             return
-        self._evaluations.give_up_overdue(self.clock.unix_s())
-        self._guided.give_up_overdue(self.clock.unix_s())
+        self._evaluations.give_up_overdue(self.clock.unix_s(), self._view.waited_unix_s)
+        self._guided.give_up_overdue(self.clock.unix_s(), self._view.waited_unix_s)
         async with self._service_lock:
             revoked = await self._service.revoke_overdue()
             late = self._service.overdue_batch()

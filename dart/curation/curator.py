@@ -68,6 +68,8 @@ class Liveness:
     """Returns when an environment started, in unix seconds; None if it does not run or its beats stopped."""
     supervised_since: Callable[[str], float | None] = _nothing_known
     """Returns when the supervisor of an environment started, in unix seconds; None if this is not known."""
+    waited_unix_s: Callable[[str], float] = lambda _: 0.0
+    """Returns when a full disk or the object storage last kept an environment from storing what it played."""
     engines_answer: bool = True
     """Whether at every moment of the last `lease_s` at least one engine was able to answer."""
 
@@ -218,13 +220,17 @@ class Curator:
         return lease or self._no_work(f"the other rollouts of group {group.group_id} are being played")
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
-        """Decide to revoke the leases whose deadlines have passed, so that their rollouts are played
-        again."""
+        """Decide to revoke the leases whose deadlines have passed, so that their rollouts are played again.
+
+        An environment that could not store what it played has `lease_s` after that to report.
+        """
+        waited_unix_s, lease_s = self.liveness.waited_unix_s, self.settings.lease_s
         return tuple(
             self._revoke(
                 rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
             )
             for rollout in self._live_groups.overdue(now_unix_s)
+            if waited_unix_s(rollout.environment or "") + lease_s <= now_unix_s
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:

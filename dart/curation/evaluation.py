@@ -169,10 +169,15 @@ class EvaluationSchedule:
         if self._is_left_out(lease.phase, lease.episode):
             self._take_out(lease)
 
-    def give_up_overdue(self, now_unix_s: float) -> None:
-        """End the leases whose deadlines have passed; each spends an attempt of its episode."""
+    def give_up_overdue(self, now_unix_s: float, waited_unix_s: Callable[[str], float]) -> None:
+        """End the leases whose deadlines have passed; each spends an attempt of its episode.
+
+        waited_unix_s   function that returns when an environment last could not store what it played; it has
+                        `lease_s` after that to report
+        """
         for lease in self._open():
-            if lease.deadline_unix_s < now_unix_s:
+            is_late = lease.deadline_unix_s < now_unix_s
+            if is_late and waited_unix_s(lease.environment) + self._lease_s < now_unix_s:
                 detail = f"{lease.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
                 self.failed(lease, FaultKind.INFRASTRUCTURE, detail)
 

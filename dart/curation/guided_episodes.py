@@ -108,10 +108,15 @@ class GuidedEpisodes:
             self._failures[lease.guide.pool_id] += 1
             self._report(lease, detail)
 
-    def give_up_overdue(self, now_unix_s: float) -> None:
-        """End the leases whose deadlines have passed; each is a failure."""
+    def give_up_overdue(self, now_unix_s: float, waited_unix_s: Callable[[str], float]) -> None:
+        """End the leases whose deadlines have passed; each is a failure.
+
+        waited_unix_s   function that returns when an environment last could not store what it played; it has
+                        `lease_s` after that to report
+        """
         for held in list(self._leases.values()):
-            if held.deadline_unix_s < now_unix_s:
+            is_late = held.deadline_unix_s < now_unix_s
+            if is_late and waited_unix_s(held.environment) + self._lease_s < now_unix_s:
                 detail = f"{held.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
                 self.fail(held.fence, detail)
 

@@ -52,6 +52,7 @@ class LivenessView:
         return Liveness(
             alive_since=self._alive_since,
             supervised_since=self._supervised_since,
+            waited_unix_s=self.waited_unix_s,
             engines_answer=now_s >= self._no_engine_until_s,
         )
 
@@ -70,6 +71,13 @@ class LivenessView:
         row = self._board.row(environment)
         supervisor = None if row is None else self._board.row(row.parent)
         return None if supervisor is None else supervisor.started_unix_s
+
+    def waited_unix_s(self, environment: str) -> int:
+        """Return when a full disk or the object storage last made an environment, or the store, wait.
+
+        In unix seconds; 0 if neither of them waited since it started.
+        """
+        return max(self._gauge(name, Gauge.WAITED_UNIX_S) or 0 for name in (environment, "store"))
 
     def _answers(self, engine: str) -> bool:
         row = self._board.row(engine)

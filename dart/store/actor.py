@@ -26,6 +26,7 @@ from dart.store.errors import BlobsBusy, StoreBusy, StoreConflict
 from dart.store.event_retention import EVERY_S, Thinned
 from dart.store.run_blobs import run_blobs
 from dart.store.store import METHODS, Store
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import Data, log_event
 from dart.telemetry.events import PAUSED
 from dart.telemetry.load_meter import LOAD
@@ -151,6 +152,7 @@ class StoreActor(Actor):
             self.log.warning("blobs_busy", reason=str(busy))
             self._blobs_pause = m.Paused(reason=str(busy), retry_after_s=RETRY_S)
             self._blobs_again_s = self.clock.monotonic_s() + BLOBS_RETRY_S
+            self.set_gauges({Gauge.WAITED_UNIX_S: int(self.clock.unix_s())})
             return self._blobs_pause
         except StoreBusy as busy:
             return self._wait_for_the_disk(str(busy))

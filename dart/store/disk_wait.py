@@ -11,6 +11,7 @@ from actors.actor import Actor
 from dart.core.errors import DiskError
 from dart.store.blobs import NO_ROOM, BlobStore
 from dart.store.errors import BlobsBusy, StoreBusy
+from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import Data, emit
 from dart.telemetry.events import PAUSED
 
@@ -35,8 +36,8 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
 
     Returns the result of `work`, and raises its other errors. `work` must leave nothing half-written when it
     fails. There is no time limit, because only a person can free space. During the wait the log names `what`,
-    which is being written, and the board shows the actor as not ready. The end of the wait is an event of the
-    record.
+    which is being written, and the board shows the actor as not ready and when it last waited. The end of the
+    wait is an event of the record.
     """
     began_s: float | None = None
     lacks = ""
@@ -52,6 +53,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
                 began_s = actor.clock.monotonic_s()
                 actor.log.error("waits_for_room", what=what, reason=str(error))
                 actor.set_ready(False)
+            actor.set_gauges({Gauge.WAITED_UNIX_S: int(actor.clock.unix_s())})
             await actor.sleep(ROOM_RETRY_S)
             continue
         if began_s is not None:

@@ -19,5 +19,8 @@ class Gauge(IntEnum):
     """For a rollout actor: the oldest policy version that it is loading; 0 if it loads none."""
     REQUIRED_VERSION = 2
     """For weight_sync: the oldest policy version that engines may still serve."""
+    WAITED_UNIX_S = 2  # weight_sync stores nothing
+    """For any other actor: the Unix time at which a full disk or the object storage last made it wait; 0 if
+    it never waited. While the record itself refuses writes, the store is not ready instead."""
     IN_FLIGHT = 3
     """For a rollout actor: the number of requests that wait or are being answered."""

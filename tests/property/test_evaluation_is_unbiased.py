@@ -90,7 +90,7 @@ class Simulation:
         return self.asks(now_s, name)
 
     def asks(self, now_s: float, name: str) -> tuple[float, str]:
-        self.schedule.give_up_overdue(now_s)
+        self.schedule.give_up_overdue(now_s, lambda _: 0.0)
         lease = self.schedule.lease(EvaluationPhase.BEFORE, name, self.incarnations.get, now_s)
         if lease is None:
             return now_s + ASKS_AGAIN_S, ""

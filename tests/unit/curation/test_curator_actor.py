@@ -16,6 +16,8 @@ from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import ALARMS_CHECK_S, CuratorActor
 from dart.curation.liveness_view import SERVED_LOOK_S
 from dart.store.actor import StoreActor
+from dart.store.disk_wait import await_room
+from dart.store.errors import BlobsBusy
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
@@ -31,6 +33,19 @@ EVALUATION_LEASE_S = 5400.0
 
 class Beats(Actor):
     """Is there."""
+
+
+class Stores(Actor):
+    """Stores one screenshot; the object storage does not answer while `is_away`."""
+
+    is_away = True
+
+    def on_start(self) -> None:
+        self.run(await_room(self, "screenshots", self._put))
+
+    def _put(self) -> None:
+        if self.is_away:
+            raise BlobsBusy("s3://bucket/run: the object storage does not answer")
 
 
 class System:
@@ -175,6 +190,44 @@ def test_after_a_pause_of_the_store_every_lease_lasts_anew(system: System) -> No
         assert reader.rollout(lease.rollout_id).environment is None
 
 
+def test_no_lease_is_revoked_while_its_holder_waits_for_the_storage(system: System) -> None:
+    waiting = "env-001"
+    system.bench.start(Stores, waiting)
+    lease, late = system.lease(waiting), system.lease()
+
+    def holder(of: RolloutLease) -> str | None:
+        with system.reads() as reader:
+            return reader.rollout(of.rollout_id).environment
+
+    system.bench.advance(2 * LEASE_S)
+    assert (holder(lease), holder(late)) == (waiting, None)
+    assert system.blamed == (1, 0), "only by the environment that was late without waiting"
+    system.bench.actor(waiting).is_away = False
+    system.bench.advance(LEASE_S - 5)
+    assert holder(lease) == waiting, "it has a lease's time to report"
+    system.bench.advance(10.0)
+    assert holder(lease) is None
+
+
+def waited(system: System, name: str) -> None:
+    """The disk or the object storage refuses what an actor writes now."""
+    slot = system.bench.board.find(name)
+    assert slot is not None
+    system.bench.board.set_gauges(slot, {Gauge.WAITED_UNIX_S: int(system.bench.clock.unix_s())})
+
+
+def test_no_lease_is_revoked_while_the_store_waits_for_the_storage(system: System) -> None:
+    lease = system.lease()
+    system.bench.advance(LEASE_S - 5)
+    waited(system, "store")
+    system.bench.advance(LEASE_S - 5)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment == ENV
+    system.bench.advance(10.0)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment is None
+
+
 def test_a_wall_clock_that_jumps_ahead_takes_no_episode_away(system: System) -> None:
     lease = system.lease()
     system.bench.advance(10.0)
@@ -269,6 +322,14 @@ def test_a_result_of_an_ended_lease_does_not_count_however_early_it_comes(measur
     assert ended(measured, first, 1.0) == "fenced"
     assert ended(measured, again, 0.0) == "accepted"
     assert rewards(measured) == {first.seed: 0.0}
+
+
+def test_an_environment_that_waits_for_the_storage_keeps_its_evaluation_episode(measured: System) -> None:
+    task = measured.work()
+    measured.bench.advance(EVALUATION_LEASE_S - 5)
+    waited(measured, ENV)
+    measured.bench.advance(10.0)
+    assert ended(measured, task, 1.0) == "accepted"
 
 
 def test_a_wall_clock_that_jumps_ahead_ends_no_lease_of_an_evaluation_episode(measured: System) -> None:
@@ -692,6 +753,19 @@ def test_a_late_report_of_a_guided_episode_ends_no_lease_of_another_environment(
     bench.tell("curator", report[how])
     bench.settle()
     assert isinstance(system.work("env-002"), RolloutLease), "env-001 still plays it"
+
+
+def test_an_environment_that_waits_for_the_storage_keeps_its_guided_episode(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    assert isinstance(system.work(), m.GuidedTask)
+    bench.advance(LEASE_S - 5)
+    waited(system, ENV)
+    bench.advance(10.0)
+    assert isinstance(system.work("env-001"), RolloutLease)
+    bench.advance(LEASE_S)
+    assert isinstance(system.work("env-002"), m.GuidedTask)
 
 
 def test_a_wall_clock_that_jumps_ahead_ends_no_lease_of_a_guided_episode(

@@ -23,6 +23,7 @@ from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
 from dart.store.errors import BlobMissing, BlobsBusy, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import RunBlobs
+from dart.telemetry.board_gauges import Gauge
 from dart.testing.trajectories import trajectory_for
 from tests.record_places import RecordPlaces
 
@@ -140,6 +141,7 @@ def test_the_record_takes_other_writes_while_object_storage_does_not_answer(
     assert isinstance(paused, m.Paused)
     assert [asked(bench, finish, to="blobs") for _ in range(3)] == [paused] * 3
     assert away.asked == 1, "the storage is not asked for each report"
+    assert waited_unix_s(bench, "blobs") == int(bench.clock.unix_s()), "the curator revokes no lease now"
     assert result_of(OPEN, asked(bench, to="blobs")).group_id == 2
 
     bench.advance(BLOBS_RETRY_S)
@@ -148,6 +150,12 @@ def test_the_record_takes_other_writes_while_object_storage_does_not_answer(
     away.is_away = False
     assert isinstance(asked(bench, finish, to="blobs"), m.Contradiction)
     assert away.asked == 3
+
+
+def waited_unix_s(bench: InMemorySystem, name: str) -> int:
+    slot = bench.board.find(name)
+    assert slot is not None
+    return bench.board.gauge(slot, Gauge.WAITED_UNIX_S)
 
 
 class Client(Actor):
@@ -219,6 +227,7 @@ def test_work_that_object_storage_does_not_answer_waits_and_says_so(
     client.run(client.work([BlobsBusy("s3://bucket/run: the object storage does not answer")]))
     bench.settle()
     assert client.done == []
+    assert waited_unix_s(bench, "env-000") == int(bench.clock.unix_s())
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
     with StoreReader(new_record) as reader:
