@@ -110,6 +110,15 @@ def answers_without_token(address: str) -> bool:
     return ran.returncode == 0
 
 
+def listens(address: str) -> bool:
+    """Return whether something listens at an address of the form host:port. Raises ConfigurationError."""
+    try:
+        _require_listener(address)
+    except UnavailableError:
+        return False
+    return True
+
+
 def _require_listener(address: str) -> None:
     """Raise UnavailableError if nothing listens at an address. Without this check, Ray waits for a minute.
 
@@ -126,7 +135,8 @@ def _require_listener(address: str) -> None:
         why = error.strerror or str(error)
         raise UnavailableError(
             f"no Ray cluster answers at {address}: {why}; start its head with "
-            f"`ray start --head --port={port}`, or correct engine.address"
+            f"`ray start --head --port={port}` (with engine.ssh, `dartrl up` starts it), or correct "
+            "engine.address"
         ) from error
 
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dart.cluster.manifests import local_provider_yaml, ray_job
+from dart.cluster.connection import listens
+from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
 from dart.config.cluster import ClusterFile
 from dart.config.layers import to_toml
 from dart.core.errors import UnavailableError
@@ -19,12 +20,14 @@ SAID_CHARACTERS = 1000
 
 
 def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
-    """Start Ray on the machines of `engine.ssh` with `ray up`. Where Ray runs already, it is not restarted.
+    """Start Ray on the machines of `engine.ssh` with `ray up`. If its head runs already, it is not restarted.
 
     raises   UnavailableError with the last output of `ray up`
     """
     file = write_ssh_file(found, paths)
-    command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", "--no-restart", str(file)]
+    # With --no-restart, `ray up` never starts a head that its state file names, even if that head is dead.
+    keep = ["--no-restart"] if listens(head_address(found.cluster.engine)) else []
+    command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", *keep, str(file)]
     try:
         ran = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_S, check=False

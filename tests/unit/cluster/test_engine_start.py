@@ -1,12 +1,13 @@
 """What is written to start a Ray cluster, and what a failure of `ray up` becomes."""
 
 import json
+import socket
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from dart.cluster import engine_start
+from dart.cluster import engine_start, manifests
 from dart.cluster.engine_start import start_by_ssh, write_job_file
 from dart.config.cluster import ClusterFile, is_cluster_file, load_cluster
 from dart.core.errors import UnavailableError
@@ -45,11 +46,30 @@ def test_the_job_carries_a_cluster_file_and_a_run_file_that_mean_the_same(tmp_pa
     assert tomllib.loads(files["run.toml"])["environments"]["count"] == 5
 
 
-def test_what_ray_up_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def by_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterFile:
+    """A cluster of `engine.ssh` whose program `ray` only notes its arguments and fails."""
     program = tmp_path / "ray"
-    program.write_text("#!/bin/sh\necho no route to $4\nexit 3\n")
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/given\necho no route to "$@"\nexit 3\n')
     program.chmod(0o700)
     monkeypatch.setattr(engine_start.sys, "executable", str(tmp_path / "python"))
-    given = found(tmp_path, '[engine]\nssh = ["10.0.0.1", "10.0.0.2"]\n')
+    return found(tmp_path, '[engine]\nssh = ["127.0.0.1", "10.0.0.2"]\n')
+
+
+def test_what_ray_up_says_is_in_the_error(tmp_path: Path, by_ssh: ClusterFile) -> None:
     with pytest.raises(UnavailableError, match=r"exit code 3: no route to .*/logs/ray-cluster\.yaml"):
-        start_by_ssh(given, RunPaths(tmp_path / "run"))
+        start_by_ssh(by_ssh, RunPaths(tmp_path / "run"))
+
+
+def test_ray_is_started_where_nothing_listens_at_the_head(
+    tmp_path: Path, by_ssh: ClusterFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keeps_what_runs() -> bool:
+        with pytest.raises(UnavailableError):
+            start_by_ssh(by_ssh, RunPaths(tmp_path / "run"))
+        return "--no-restart" in (tmp_path / "given").read_text()
+
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        monkeypatch.setattr(manifests, "RAY_PORT", head.getsockname()[1])
+        assert keeps_what_runs()
+    assert not keeps_what_runs(), "the state of Ray still names a head whose start failed"
