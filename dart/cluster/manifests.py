@@ -1,8 +1,9 @@
-"""The files that start a Ray cluster: the file of `ray up` for machines with SSH, and KubeRay's RayJob. Pure.
+"""The files that start a Ray cluster: the file of `ray up` for machines with SSH, and KubeRay's RayJob.
 
 Both files are YAML. They are written as JSON, which is valid YAML and needs no library.
 """
 
+import getpass
 import json
 from typing import Any
 
@@ -36,7 +37,8 @@ def local_provider_yaml(engine: EngineSettings, *, trusted_network: bool) -> str
     """
     start = _start(trusted_network=trusted_network)
     head, *workers = engine.ssh
-    auth = {"ssh_user": engine.ssh_user, "ssh_private_key": engine.ssh_key}
+    # Ray requires a user, but no key.
+    auth = {"ssh_user": engine.ssh_user or getpass.getuser(), "ssh_private_key": engine.ssh_key}
     cluster: dict[str, Any] = {
         "cluster_name": "dartrl",
         "provider": {"type": "local", "head_ip": head, "worker_ips": workers},

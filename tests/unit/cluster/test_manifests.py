@@ -60,12 +60,16 @@ def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed
     assert started("false") == ""
 
 
-def test_user_and_key_are_written_when_they_are_given() -> None:
+def test_the_user_for_ssh_is_your_own_and_a_key_is_left_out_unless_they_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = json.loads(
         local_provider_yaml(engine(ssh=["a"], ssh_user="me", ssh_key="k"), trusted_network=True)
     )
     assert found["auth"] == {"ssh_user": "me", "ssh_private_key": "k"}
-    assert json.loads(local_provider_yaml(engine(ssh=["a"]), trusted_network=True))["auth"] == {}
+    monkeypatch.setenv("LOGNAME", "own")
+    without = json.loads(local_provider_yaml(engine(ssh=["a"]), trusted_network=True))
+    assert without["auth"] == {"ssh_user": "own"}, "Ray requires a user"
 
 
 def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone() -> None:
