@@ -165,12 +165,13 @@ def roles_of(plan: ClusterPlan, config: Config) -> dict[str, Roles]:
 def servers_of(config: Config, environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Yield host and port of the servers of record and blobs, which every node must be able to reach.
 
-    A server whose address names no host is left out.
+    A server whose address names no host is left out. So is a record whose address names several hosts,
+    because libpq needs only one of them.
 
     environment   environment variables, of which AWS_ENDPOINT_URL can name the server of the blobs
     """
     record, endpoint = urlsplit(config.run.record), urlsplit(environment.get("AWS_ENDPOINT_URL", ""))
-    if record.hostname:
+    if record.hostname and "," not in record.netloc:
         yield record.hostname, record.port or POSTGRESQL_PORT
     if config.run.blobs.startswith("s3://"):
         yield from _web_server(endpoint)

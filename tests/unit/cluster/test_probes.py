@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in, source_hash, versions
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan
-from dart.cluster.probes import NODE_LOG_BYTES, ProbeResult, gather, node_results, roles_of
+from dart.cluster.probes import NODE_LOG_BYTES, ProbeResult, gather, node_results, roles_of, servers_of
 from dart.config.cluster import load_cluster
 from dart.config.config import Config
 from dart.preflight.requirements import TRACKERS
@@ -194,6 +194,22 @@ def test_only_nodes_with_environments_must_reach_the_server_of_their_machines() 
     roles = roles_of(plan, Config.model_validate({"environments": environments}))
     assert ("pool.example", 80) in roles["b"].servers
     assert ("pool.example", 80) not in roles["a"].servers
+
+
+@pytest.mark.parametrize(
+    ("hosts", "probed"),
+    [
+        ("db", [("db", 5432)]),
+        ("db:5433", [("db", 5433)]),
+        ("db1,db2", []),
+        ("db1:5432,db2:5433", []),
+    ],
+)
+def test_an_address_with_several_hosts_is_not_probed_as_one(
+    hosts: str, probed: list[tuple[str, int]]
+) -> None:
+    config = Config.model_validate({"run": {"record": f"postgresql://me@{hosts}/run"}})
+    assert list(servers_of(config, {})) == probed
 
 
 def lacks_token(roles: Roles) -> bool:
