@@ -113,7 +113,7 @@ class NodeProbe:
             free_bytes=free_bytes,
             lacking_bytes=lacking_bytes,
             idle_folders=tuple(map(str, idle)) if lacking_bytes else (),
-            missing=tuple(missing_here(roles)),
+            missing=(*_unwritable(Path(folder)), *missing_here(roles)),
         )
 
     def unix_s(self) -> float:
@@ -134,6 +134,16 @@ def room_in(folder: Path, needed_bytes: int, idle: Sequence[Path] = ()) -> tuple
         return free_bytes, 0
     counted = (folder / "checkpoints", *(one / CACHE for one in (folder, *idle)))
     return free_bytes, max(0, needed_bytes - sum(map(bytes_below, counted)) - free_bytes)
+
+
+def _unwritable(folder: Path) -> Iterator[str]:
+    """Yield a message if this process cannot make a folder, or cannot write into one that exists."""
+    there = existing_part(folder)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield (
+            f"{folder} cannot be used: user {os.getuid()} may not write into {there}; set "
+            "engine.node_dir to a folder that Ray's user can write into"
+        )
 
 
 def missing_here(roles: Roles) -> Iterator[str]:

@@ -4,6 +4,7 @@ Only checkpoints are counted: the record and its screenshots grow with the run a
 large policy.
 """
 
+import os
 import shutil
 import stat
 from dataclasses import dataclass
@@ -121,9 +122,9 @@ def _adapter_bytes(config: Config, policy: PolicySize) -> int:
 
 
 def existing_part(root: Path) -> Path:
-    """Return a folder or its nearest parent that exists."""
+    """Return a folder or its nearest parent that exists. What this user may not look at does not exist."""
     absolute = root.absolute()
-    return next(place for place in (absolute, *absolute.parents) if place.exists())
+    return next(place for place in (absolute, *absolute.parents) if os.path.exists(place))  # noqa: PTH110
 
 
 def bytes_below(folder: Path) -> int:

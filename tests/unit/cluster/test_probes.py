@@ -84,13 +84,21 @@ def test_a_node_describes_itself() -> None:
     assert facts.free_bytes > 0
 
 
-def test_a_node_without_a_browser_that_is_to_carry_environments_says_so() -> None:
+def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (text,) = NodeProbe().facts("b", Roles(), str(tmp_path / "file" / "b")).missing
+    assert f"{tmp_path / 'file' / 'b'} cannot be used" in text
+    assert text.endswith("set engine.node_dir to a folder that Ray's user can write into")
+    assert NodeProbe().facts("b", Roles(), str(tmp_path / "run" / "b")).missing == ()
+
+
+def test_a_node_without_a_browser_that_is_to_carry_environments_says_so(tmp_path: Path) -> None:
     config = Config.model_validate({"environments": {"executable": "/no/such/browser"}}).model_dump(
         mode="json"
     )
-    with_role = NodeProbe().facts("b", Roles(has_environments=True, config=config), "/")
+    with_role = NodeProbe().facts("b", Roles(has_environments=True, config=config), str(tmp_path))
     assert any("/no/such/browser" in text for text in with_role.missing)
-    assert NodeProbe().facts("b", Roles(config=config), "/").missing == ()
+    assert NodeProbe().facts("b", Roles(config=config), str(tmp_path)).missing == ()
 
 
 def facts_of_node(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
@@ -237,7 +245,7 @@ def test_a_node_with_engines_needs_the_prompt_and_no_policy(tmp_path: Path) -> N
     config = Config.model_validate(
         {"training": {"policy": str(tmp_path)}, "context": {"prompt": str(tmp_path / "prompt.txt")}}
     ).model_dump(mode="json")
-    (text,) = NodeProbe().facts("b", Roles(has_engines=True, config=config), "/").missing
+    (text,) = NodeProbe().facts("b", Roles(has_engines=True, config=config), str(tmp_path)).missing
     assert "prompt.txt" in text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dart.config.config import load_config
 from dart.preflight import disk_need as disk_need_module
-from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need, node_bytes
+from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need, existing_part, node_bytes
 from dart.preflight.memory import PolicySize
 
 WEIGHTS, PER_RANK = 8_290_000_000, 2_500_000
@@ -78,3 +78,9 @@ def test_checkpoints_that_a_run_has_already_are_not_asked_for_again(
     resumed = disk_need(config, tmp_path / "run")
     assert resumed is not None
     assert resumed.lacking_bytes == new.checkpoint_bytes
+
+
+def test_a_folder_that_the_system_refuses_to_look_at_counts_as_one_that_does_not_exist(
+    tmp_path: Path,
+) -> None:
+    assert existing_part(tmp_path / ("x" * 300) / "run") == tmp_path
