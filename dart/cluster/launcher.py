@@ -31,7 +31,7 @@ from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
 from dart.cluster.node_folder import node_folder
 from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, plan_cluster
-from dart.cluster.probes import gather, node_results, roles_of
+from dart.cluster.probes import gather, last_line, node_results, roles_of
 from dart.cluster.ray_agents import Agent, introduce, start_agents
 from dart.config.cluster import ClusterConfig
 from dart.config.config import Config
@@ -251,10 +251,10 @@ class Launcher:
             return []
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
         ends = [(host := running[one], *self._ends.pop(host)) for one in done]
-        return [(host, number, _why_ended(reference)) for host, number, reference in ends]
+        return [(host, number, why_ended(reference)) for host, number, reference in ends]
 
 
-def _why_ended(reference: Any) -> str:
+def why_ended(reference: Any) -> str:
     """Return why an actor system ended.
 
     reference   Ray's reference to its `FollowerEnd`
@@ -263,6 +263,8 @@ def _why_ended(reference: Any) -> str:
 
     try:
         end: FollowerEnd = ray.get(reference)
+    except ray.exceptions.RayTaskError as error:  # the agent lives; the last line of its traceback says why
+        return f"its agent could not run its actor system: {last_line(error)}"
     except ray.exceptions.RayError as error:
         return f"its agent ended: {str(error).splitlines()[0]}"
     return f"its actor system ended with exit code {end.code}: {end.words or 'it said nothing'}"

@@ -235,7 +235,7 @@ def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
         ) from error
     except ray.exceptions.RayError as error:
         raise UnavailableError(
-            f"dartrl does not run on the node ({_last_line(error)}); install the same version of dartrl as "
+            f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as "
             "here, for the Python with which Ray runs on the node"
         ) from error
     finally:
@@ -253,6 +253,7 @@ def _clock_offset(probe: Any) -> tuple[float, float]:
     return there_s - (began_s + ended_s) / 2, (ended_s - began_s) / 2
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's text. Ray's errors end with what failed on the node."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -10,6 +10,7 @@ import pytest
 
 from dart.cluster.connection import living_nodes
 from dart.cluster.host_agent import FollowerSpec, wire_path
+from dart.cluster.launcher import why_ended
 from dart.cluster.local_cluster import LocalCluster, local_cluster
 from dart.cluster.ray_agents import Agent, introduce
 from tests.cluster.ray_nodes import Bridge, agents_on, echo, until
@@ -133,22 +134,35 @@ def test_nothing_is_heard_of_a_host_that_ray_reports_gone_though_it_still_sends(
     close(bridge, given_up, other)
 
 
-def test_a_follower_that_cannot_start_says_why_and_no_secret(
-    agents: dict[str, Agent], tmp_path: Path
-) -> None:
-    import ray
-
-    wrong = FollowerSpec(
+def wrong_follower(folder: Path) -> FollowerSpec:
+    return FollowerSpec(
         host="b@",  # no name of a host
         leader="a",
-        folder=str(tmp_path / "b"),
-        wire=str(wire_path(tmp_path / "b")),
+        folder=str(folder),
+        wire=str(wire_path(folder)),
         capabilities={},
         engine_gpus=(),
         config_toml="",
         rows=1024,
     )
+
+
+def test_a_follower_that_cannot_start_says_why_and_no_secret(
+    agents: dict[str, Agent], tmp_path: Path
+) -> None:
+    import ray
+
+    wrong = wrong_follower(tmp_path / "b")
     end = ray.get(agents["b"].handle.run.remote(wrong, {"PGPASSWORD": "hunter2"}), timeout=120)
     assert end.code != 0
     assert "host" in end.words
     assert "hunter2" not in end.words
+
+
+def test_the_reason_of_a_failed_agent_call_is_its_last_line(agents: dict[str, Agent], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    running = agents["b"].handle.run.remote(wrong_follower(tmp_path / "file" / "b"), {})
+    assert why_ended(running) == (
+        "its agent could not run its actor system: "
+        f"NotADirectoryError: [Errno 20] Not a directory: '{tmp_path / 'file' / 'b'}'"
+    )
