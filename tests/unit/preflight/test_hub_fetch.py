@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from dart.cli.main import app
 from dart.config.config import ConfigError, load_config
-from dart.config.hub import fetched_from, hub_policy
+from dart.config.hub import NOTE, fetched_from, hub_policy
+from dart.preflight.hub_fetch import fetched_by_start
 from dart.preflight.requirements import missing_policy
 from tests.patience import slowness
 
@@ -177,6 +178,29 @@ def test_an_address_is_read_and_a_missing_checkpoint_says_how_to_fetch_it(
     assert problem.endswith("fetch it with 'dartrl policy fetch hf://a/b@main'")
     with pytest.raises(ConfigError, match="must be a folder or hf://OWNER/NAME@REVISION"):
         load_config(None, ['training.policy="hf://a/b"'])
+
+
+def test_a_fetched_policy_is_found_from_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(None, ['training.policy="hf://a/b@main"', "training.fetch_policy=true"])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    missing = fetched_by_start(config)
+    assert missing is not None
+    assert missing.folder == config.training.policy == tmp_path / "models/hub/a--b@main"
+    missing.folder.mkdir(parents=True)
+    (missing.folder / NOTE).write_text("{}")
+    assert fetched_by_start(config) is None
+
+
+@pytest.mark.parametrize("revision", ["refs/pr/1", "feature/two--words"])
+def test_a_revision_with_a_slash_survives_its_folder(revision: str) -> None:
+    policy = hub_policy(f"hf://a/b@{revision}")
+    assert policy is not None
+    assert fetched_from(policy.folder) == policy
 
 
 @pytest.mark.parametrize(
