@@ -7,6 +7,7 @@ from pathlib import Path
 from dart.cluster.connection import listens
 from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
 from dart.config.cluster import ClusterFile
+from dart.config.config import for_another_machine
 from dart.config.layers import to_toml
 from dart.core.errors import UnavailableError
 from dart.core.run_directory import RunPaths, make_private
@@ -60,6 +61,6 @@ def write_job_file(found: ClusterFile, paths: RunPaths, *, resume: bool) -> Path
     plain = found.cluster.model_dump(mode="json", exclude={"set"})
     plain["run"] = "run.toml"
     plain["engine"] = {"kind": "ray", "address": "auto", "node_dir": str(found.cluster.engine.node_dir)}
-    texts = {"cluster_toml": to_toml(plain, {}), "run_toml": found.run.to_toml()}
+    texts = {"cluster_toml": to_toml(plain, {}), "run_toml": to_toml(for_another_machine(found.run), {})}
     file.write_text(ray_job(found.cluster, **texts, resume=resume), encoding="utf-8")
     return file

@@ -20,7 +20,7 @@ from dart.config.alarm_names import LearningAlarm
 from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import shared_gpu_problems
-from dart.config.hub import hub_policy, is_address
+from dart.config.hub import fetched_from, hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import is_server_url, machine_of, parse_address
@@ -220,6 +220,22 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     context = config.context.model_copy(update={"prompt": prompt})
     grounding = config.grounding.model_copy(update={"base": base})
     return config.model_copy(update={"training": training, "context": context, "grounding": grounding})
+
+
+def for_another_machine(config: Config) -> dict[str, Any]:
+    """Return a configuration as plain data in which `resolve` finds the files of dartrl on another machine.
+
+    Paths in the folder that contains the bundled configurations' folder become relative, and the folder of a
+    policy from the hub becomes its address. Other absolute paths stay.
+    """
+    plain, bundled = config.model_dump(mode="json"), bundled_folder().parent
+    for key, place in _places_of(config):
+        if Path(place).is_relative_to(bundled):
+            section, name = key.split(".")
+            plain[section][name] = str(Path(place).relative_to(bundled))
+    if (on_hub := fetched_from(config.training.policy)) is not None:
+        plain["training"]["policy"] = str(on_hub)
+    return plain
 
 
 def _text_found(given: str, places: Sequence[Path]) -> str:

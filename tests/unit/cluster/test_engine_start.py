@@ -30,10 +30,16 @@ def found(folder: Path, engine: str) -> ClusterFile:
     return load_cluster(file, [f"run.dir={str(folder / 'run')!r}"])
 
 
+def files_of_job(given: ClusterFile) -> dict[str, str]:
+    """The cluster file and the run file in the job, by name."""
+    file = write_job_file(given, RunPaths(given.run.run.dir), resume=False)
+    files: dict[str, str] = json.loads(file.read_text().split("---\n")[1])["data"]
+    return files
+
+
 def test_the_job_carries_a_cluster_file_and_a_run_file_that_mean_the_same(tmp_path: Path) -> None:
     given = found(tmp_path, '[engine.kubernetes]\nimage = "registry/dartrl"\n')
-    manifests = write_job_file(given, RunPaths(tmp_path / "run"), resume=False).read_text().split("---\n")
-    files = json.loads(manifests[1])["data"]
+    files = files_of_job(given)
     pod = tmp_path / "pod"
     pod.mkdir()
     for name, text in files.items():
@@ -44,6 +50,24 @@ def test_the_job_carries_a_cluster_file_and_a_run_file_that_mean_the_same(tmp_pa
     assert read.cluster.place == given.cluster.place
     assert read.run == given.run
     assert tomllib.loads(files["run.toml"])["environments"]["count"] == 5
+
+
+@pytest.mark.parametrize("policy", ["configs/base-policy", "hf://a/b@refs/pr/1"])
+def test_the_job_names_files_of_dartrl_and_of_the_hub_without_paths_of_this_machine(
+    tmp_path: Path, policy: str
+) -> None:
+    prompt = "configs/tiny-vlm-prompt.txt"
+    chosen = f'[set.training]\npolicy = "{policy}"\n[set.context]\nprompt = "{prompt}"\n'
+    given = found(tmp_path, f'{chosen}[engine.kubernetes]\nimage = "registry/dartrl"\n')
+    assert given.run.training.policy.is_absolute()
+    job = tomllib.loads(files_of_job(given)["run.toml"])
+    assert (job["training"]["policy"], job["context"]["prompt"]) == (policy, prompt)
+
+
+def test_the_job_keeps_the_path_of_another_policy(tmp_path: Path) -> None:
+    chosen = f'[set.training]\npolicy = "{tmp_path}"\n'
+    given = found(tmp_path, f'{chosen}[engine.kubernetes]\nimage = "registry/dartrl"\n')
+    assert tomllib.loads(files_of_job(given)["run.toml"])["training"]["policy"] == str(tmp_path)
 
 
 @pytest.fixture
