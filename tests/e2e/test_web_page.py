@@ -1,19 +1,23 @@
 """The page of a recorded run in a real browser: every page, no word on the console, keys and charts work."""
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import Browser, CdpSession
 from dart.environments.browser.environment import CHROMIUM
+from dart.web.app import STREAMS_MOST
 from dart.web.trajectory_pages import write_trajectory
 from tests.recorded_run import record_run
 
@@ -31,6 +35,7 @@ PAGES = (
     "compare?a=1&b=2",
 )
 FOLLOWS = "document.querySelector('[data-link]').classList.contains('open')"
+NOTICE = "document.querySelector('[data-unfollowed]').textContent"
 STATUS = "performance.getEntriesByType('navigation')[0].responseStatus"
 PICTURES = (
     "performance.getEntriesByType('resource')"
@@ -167,3 +172,34 @@ async def test_a_click_is_no_less_one_because_the_page_changed_while_the_button_
     assert await session.evaluate("window.clicked") == "env-001"
     assert await session.evaluate(f"document.activeElement === {link}"), "it has the focus still"
     assert told == []
+
+
+@asynccontextmanager
+async def all_streams_taken(address: str) -> AsyncIterator[None]:
+    """While the block lasts, the server refuses every further stream with 503."""
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for _ in range(STREAMS_MOST):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            writers.append(writer)
+            writer.write(
+                f"GET /stream?page=head HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n".encode()
+            )
+            await reader.readuntil(b"\r\n\r\n")
+        yield
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+async def test_a_page_follows_again_after_its_stream_was_refused(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, _ = page
+    async with all_streams_taken(address):
+        await opened(session, address)
+        await until(session, f"{NOTICE}.includes('does not follow the run')")
+        light_height_px = await session.evaluate("document.querySelector('[data-link]').offsetHeight")
+        assert light_height_px < 40
+    await until(session, FOLLOWS)
+    assert await session.evaluate(NOTICE) == ""

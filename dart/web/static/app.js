@@ -3,23 +3,42 @@
 
 // ---- following the run: parts of the page come as server-sent events ----
 
+const RETRY_MS = 5000;
+const LOST = "This page does not follow the run now. It tries again; if that does not help, reload the page.";
+
 function follow() {
   const address = document.body.dataset.stream;
   const light = document.querySelector("[data-link]");
   if (!address || !light) return;
+  const notice = document.querySelector("[data-unfollowed]");
   let source = null;
-  const shows = (state, title) => {
+  let failures = 0;
+  const shows = (state, title, text) => {
     light.classList.toggle("open", state === "open");
     light.classList.toggle("lost", state === "lost");
     light.title = title;
+    if (notice.textContent !== text) notice.textContent = text;  // a screen reader announces every change
+  };
+  const opened = () => {
+    failures = 0;
+    shows("open", "This page follows the run", "");
+  };
+  // Each stream ends after ten minutes. That is the first failure, and only the light shows it.
+  const failed = ({ target }) => {
+    const isRefused = target.readyState === EventSource.CLOSED;  // then the browser does not try again
+    failures += 1;
+    shows("lost", LOST, isRefused || failures > 1 ? LOST : "");
+    if (!isRefused) return;
+    source = null;
+    setTimeout(listen, RETRY_MS);
   };
   // Browsers keep few connections to one server: a page that nobody sees leaves its own to the others.
   const listen = () => {
     if (document.hidden) { source?.close(); source = null; }
     if (document.hidden || source) return;
     source = new EventSource(address);
-    source.onopen = () => shows("open", "This page follows the run");
-    source.onerror = () => shows("lost", "The connection to the page's server is lost; it is tried again");
+    source.onopen = opened;
+    source.onerror = failed;
     source.onmessage = (event) => offer(JSON.parse(event.data));
   };
   document.addEventListener("visibilitychange", listen);
