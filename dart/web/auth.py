@@ -76,6 +76,7 @@ class RequestFacts:
     origin: str | None = None
     fetch_site: str | None = None
     fetch_mode: str | None = None
+    accept: str | None = None
     authorization: str | None = None
     cookie: str | None = None
     """The value of the session cookie."""

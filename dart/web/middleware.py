@@ -61,18 +61,29 @@ def asked_of(scope: Scope) -> RequestFacts:
         origin=" ".join(origins) if origins else None,
         fetch_site=one("sec-fetch-site"),
         fetch_mode=one("sec-fetch-mode"),
+        accept=one("accept"),
         authorization=one("authorization"),
         cookie=cookie_parser("; ".join(headers.getlist("cookie"))).get(cookie_name(host)),
     )
 
 
 def _response(refused: AccessRefusal, asked: RequestFacts) -> Response:
-    if refused.needs_login and asked.fetch_mode == "navigate":
+    if refused.needs_login and _asks_for_page(asked):
         return RedirectResponse("/login", status_code=303)
     headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}
     if refused.allowed:
         headers["allow"] = ", ".join(refused.allowed)
     return PlainTextResponse(refused.text + "\n", refused.status, headers=headers)
+
+
+def _asks_for_page(asked: RequestFacts) -> bool:
+    """Return whether a browser sends this request to show its response as a page.
+
+    Over HTTP from another machine, browsers send no `Sec-Fetch-Mode`; then `Accept` decides.
+    """
+    if asked.fetch_mode is None:
+        return "text/html" in (asked.accept or "")
+    return asked.fetch_mode == "navigate"
 
 
 def _with_headers(send: Send) -> Send:

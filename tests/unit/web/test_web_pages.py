@@ -153,6 +153,17 @@ def test_a_stranger_is_led_to_the_login_and_shown_nothing(guarded: TestClient) -
     assert guarded.get("/?token=" + TOKEN).status_code == 401
 
 
+BROWSER_ACCEPTS = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+def test_a_browser_that_sends_no_fetch_metadata_is_led_to_the_login(guarded: TestClient) -> None:
+    led = guarded.get("/tasks", headers={"accept": BROWSER_ACCEPTS})
+    assert (led.status_code, led.headers.get("location")) == (303, "/login")
+    assert guarded.get("/stream?page=head", headers={"accept": "text/event-stream"}).status_code == 401
+    framed = {"accept": BROWSER_ACCEPTS, "sec-fetch-mode": "no-cors"}
+    assert guarded.get("/tasks", headers=framed).status_code == 401
+
+
 def test_the_page_shows_no_run_as_healthy_whose_main_process_is_suspended(recorded: RunPaths) -> None:
     with RunView(recorded) as run:
         run.snapshot = replace(run.snapshot, main_is="suspended")
