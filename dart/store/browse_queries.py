@@ -54,13 +54,15 @@ LAST_MOMENTS = (
     NEWEST_STORED_UNIX_S,
     "SELECT max(created_unix_s) FROM versions",
 )
-PLAYED_OVER_TIME = """
-    SELECT floor((stored_unix_s - :begins) / :width) AS place,
+COUNTED_BY_PLACE = """
+        floor((stored_unix_s - :begins) / :width) AS place,
         count(*), count(*) FILTER (WHERE reward > :success_above), sum(num_steps)
     FROM trajectories WHERE stored_unix_s >= :begins AND stored_unix_s <= :ends
-        AND (CAST(:task AS TEXT) IS NULL OR task_id = :task)
-    GROUP BY place
 """
+PLAYED_OVER_TIME = f"""
+    SELECT {COUNTED_BY_PLACE} AND (CAST(:task AS TEXT) IS NULL OR task_id = :task) GROUP BY place
+"""
+PLAYED_BY_TASK = f"SELECT task_id, {COUNTED_BY_PLACE} GROUP BY task_id, place"
 REWARDS_UNTIL = """
     SELECT reward FROM trajectories WHERE stored_unix_s <= :unix_s ORDER BY stored_unix_s DESC LIMIT :last
 """
@@ -256,6 +258,22 @@ class RunBrowser(StoreReader):
             return {
                 int(place): tuple(counts) for place, *counts in connection.execute(PLAYED_OVER_TIME, values)
             }
+
+    def played_by_task(
+        self, begins_unix_s: float, ends_unix_s: float, width_s: float, success_above: float
+    ) -> dict[str, dict[int, tuple[int, int, int]]]:
+        """Return the numbers of `played_over_time` by task id. Tasks without episodes are left out."""
+        values = {
+            "begins": begins_unix_s,
+            "ends": ends_unix_s,
+            "width": width_s,
+            "success_above": success_above,
+        }
+        found: dict[str, dict[int, tuple[int, int, int]]] = {}
+        with self._reading() as connection:
+            for task_id, place, *counts in connection.execute(PLAYED_BY_TASK, values):
+                found.setdefault(task_id, {})[int(place)] = tuple(counts)
+        return found
 
     def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
         """Numbers of successes and of episodes among the newest `last` episodes stored until `unix_s`."""

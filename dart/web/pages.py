@@ -128,10 +128,22 @@ def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
 
 
 def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
-    success_above = run.config.curation.success_above
-    width_s = bins.width_s * (1 + 1e-9)  # so that the last moment does not begin another bin
-    counted = run.store.played_over_time(*bins.span, width_s, success_above, task_id)
+    counted = run.store.played_over_time(*_counted(run, bins), task_id)
     return {index: EpisodeCounts(*counts) for index, counts in counted.items()}
+
+
+def _played_by_task(run: RunView, bins: Bins) -> dict[str, dict[int, EpisodeCounts]]:
+    """Count the episodes of every task in one query: a query per task would read all trajectories each."""
+    return {
+        task_id: {index: EpisodeCounts(*counts) for index, counts in counted.items()}
+        for task_id, counted in run.store.played_by_task(*_counted(run, bins)).items()
+    }
+
+
+def _counted(run: RunView, bins: Bins) -> tuple[float, float, float, float]:
+    """Return begin, end, width of a bin and `success_above`, as the store counts episodes by them."""
+    width_s = bins.width_s * (1 + 1e-9)  # so that the last moment does not begin another bin
+    return (*bins.span, width_s, run.config.curation.success_above)
 
 
 def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> Chart:
@@ -275,12 +287,13 @@ def _log(run: RunView, values: Values) -> str:
 def _tasks(run: RunView, _: Values) -> str:
     bins = _bins(run, None, SPARK_BINS)
     reports = task_reports(run.store, run.config)
-    sparks = {report.task_id: _spark(run, bins, report.task_id) for report in reports}
+    played = _played_by_task(run, bins)
+    sparks = {report.task_id: _spark(played.get(report.task_id, {}), bins) for report in reports}
     return render("_tasks.html", reports=reports, sparks=sparks, state=state)
 
 
-def _spark(run: RunView, bins: Bins, task_id: str) -> str:
-    scores = charts.success_over_time(_played(run, bins, task_id), bins, episodes=20)
+def _spark(played: Mapping[int, EpisodeCounts], bins: Bins) -> str:
+    scores = charts.success_over_time(played, bins, episodes=20)
     return charts.sparkline([(end, score.rate) for end, score in scores], bins.span)
 
 

@@ -89,6 +89,22 @@ def test_what_was_played_is_counted_by_bin(record: Store) -> None:
         assert browser.played_over_time(5001.0, 5100.0, 60.0, 0.5) == {}
 
 
+def test_episodes_over_time_are_counted_for_all_tasks_in_one_query(places: RecordPlaces) -> None:
+    clock, address = [1000.0], places.empty()
+    with Store(address, clock=lambda: clock[0]) as record:
+        played(record, "a", 0.0, 1.0)
+        clock[0] = 1010.0
+        played(record, "a", 1.0)
+        played(record, "b", 0.0)
+
+    with RunBrowser(address) as browser:
+        span = 1000.0, 1060.0, 10.0, 0.5
+        counted = browser.played_by_task(*span)
+        assert counted == {"a": {0: (2, 1, 4), 1: (1, 1, 2)}, "b": {1: (1, 0, 2)}}
+        assert counted["a"] == browser.played_over_time(*span, "a")
+        assert browser.played_by_task(1011.0, 1060.0, 10.0, 0.5) == {}
+
+
 def test_faults_are_counted_by_kind_and_bin(record: Store) -> None:
     group = record.open_group("a", 1, 1, 10, 0)
     lease = record.lease_rollout(group, "env-000", 9999.0)
