@@ -88,15 +88,22 @@ def doctor(
 def _target(run_dir: NamedRun, file: Path | None, ports: list[int]) -> "CheckTarget":
     """Return what to check: a configuration, ports, and the named run or else the newest run in runs/.
 
-    If there is no run, the target has no paths. Without `file`, the configuration is that of the run, or the
-    built-in values if there is no run.
+    If there is no run, or the newest start left no configuration, the target has no paths. Without `file`,
+    the configuration is that of the run, or the built-in values if there is no run.
     """
     from dart.config.config import kept_config, load_config
     from dart.preflight.doctor import CheckTarget
 
-    paths = recorded(chosen_here(run_dir)) if run_dir or any(RUNS.glob("*/lock")) else None
+    paths = recorded(chosen_here(run_dir)) if run_dir or _newest_is_kept() else None
     config = kept_config(paths.config) if paths and not file else load_config(file)
     return CheckTarget(config=config, paths=paths, ports=tuple(ports))
+
+
+def _newest_is_kept() -> bool:
+    """Return whether the run that `chosen` finds has a configuration; a start that failed early has none."""
+    from dart.core.run_directory import RunPaths
+
+    return any(RUNS.glob("*/lock")) and RunPaths(chosen_here(None)).config.exists()
 
 
 def _check_all(target: "CheckTarget", output: Format) -> None:
