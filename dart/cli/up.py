@@ -120,7 +120,7 @@ def up(
             _show_cluster_plan(found, gpu_gib)
             return
         with errors_as_exit_codes(found.run.run.dir):
-            if detach:
+            if detach and not found.cluster.engine.kubernetes.image:
                 words = _arguments(config, overrides or [], run_dir, resume=resume)
                 _detach(found.run, log_file, words, wait_s, resume=resume, is_local=False)
             else:

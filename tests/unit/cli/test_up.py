@@ -82,6 +82,23 @@ def test_the_job_for_kubernetes_resumes_a_run_if_the_command_does(tmp_path: Path
     assert job["spec"]["entrypoint"].endswith(" --resume") == resume
 
 
+@pytest.mark.parametrize("detach", [[], ["--detach"]], ids=" ".join)
+def test_a_job_for_kubernetes_is_named_also_with_detach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, detach: list[str]
+) -> None:
+    monkeypatch.setattr(up, "_detach", Mock())
+    places = 'record = "postgresql://me@db/runs"\nblobs = "s3://bucket/prefix"\n'
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'run = "smoke"\n{places}[engine.kubernetes]\nimage = "registry/dartrl"\n')
+
+    ran = CliRunner().invoke(app_of_dartrl, ["up", str(file), "--run-dir", str(tmp_path / "run"), *detach])
+
+    assert ran.exit_code == 0, ran.output
+    job = tmp_path / "run" / "logs" / "ray-job.yaml"
+    assert f"start the run in the cluster with: kubectl apply -f {job}" in ran.output.replace("\n", " ")
+    assert job.exists()
+
+
 def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(
     tmp_path: Path,
 ) -> None:
