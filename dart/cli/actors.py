@@ -203,10 +203,9 @@ def _log(name: str, run_dir: Path, lines: int, output: Format, *, follow: bool) 
         _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
         return
     show = partial(_print_lines, output=line_by_line(output))
-    with until_interrupted() as ended:
-        show(logs.read_log(RunPaths(run_dir), name)[-lines:])
-        with followed(run_dir), logs.Tail(RunPaths(run_dir), name) as tail:
-            follow_up(ended, tail.new, show)
+    with until_interrupted() as ended, logs.Tail(RunPaths(run_dir), name) as tail, followed(run_dir):
+        show(tail.new()[-lines:])
+        follow_up(ended, tail.new, show)
 
 
 def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:

@@ -45,14 +45,12 @@ def read_log(paths: RunPaths, name: str) -> list[LogLine]:
 
 
 class Tail:
-    """Reads the new lines of an actor's log, from its present end on, also after the log was renamed."""
+    """Reads the kept lines of an actor's log and then its new lines, also after the log was renamed."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
         self._file = self._path.open("rb") if self._path.exists() else None
-        self._half = b""
-        if self._file is not None:
-            self._file.seek(0, os.SEEK_END)
+        self._pending = self._earlier()
 
     def __enter__(self) -> Self:
         return self
@@ -65,24 +63,37 @@ class Tail:
             self._file.close()
 
     def new(self) -> list[LogLine]:
-        """Return the lines since the last call. A later call returns a last line that is incomplete now."""
-        text = self._rest()
+        """Return the lines since the last call; the first call returns all kept lines.
+
+        A later call returns a last line that is incomplete now.
+        """
+        text = self._pending + self._rest()
         if self._is_another_file():
+            text += self._rest()  # what was written between the read and the rename
             self.close()
             self._file = self._path.open("rb")
             text += self._rest()
-        *whole, self._half = (self._half + text).split(b"\n")
+        *whole, self._pending = text.split(b"\n")
         return [line for one in whole if (line := parse(one)) is not None]
+
+    def _earlier(self) -> bytes:
+        """Return the text of the file before the open one; empty if that is the open file, renamed since."""
+        with suppress(FileNotFoundError), self._path.with_name(f"{self._path.name}.1").open("rb") as file:
+            if not self._is_open(os.fstat(file.fileno())):
+                return file.read()
+        return b""
 
     def _rest(self) -> bytes:
         return b"" if self._file is None else self._file.read()
 
     def _is_another_file(self) -> bool:
         try:
-            newest = self._path.stat()
+            return not self._is_open(self._path.stat())
         except FileNotFoundError:
             return False
-        return self._file is None or newest.st_ino != os.fstat(self._file.fileno()).st_ino
+
+    def _is_open(self, found: os.stat_result) -> bool:
+        return self._file is not None and found.st_ino == os.fstat(self._file.fileno()).st_ino
 
 
 def parse(text: bytes) -> LogLine | None:

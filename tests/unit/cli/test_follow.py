@@ -80,3 +80,29 @@ def test_a_followed_log_is_one_json_object_in_each_line_from_its_first_line_on(
 
     assert ran.exit_code == 0, ran.output
     assert [json.loads(line)["event"] for line in ran.stdout.splitlines()] == ["actor_ready"] * 2
+
+
+def test_a_line_written_while_the_log_is_printed_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = record_run(tmp_path / "run")
+    log = paths.logs / "env-001.jsonl"
+    lines = log.read_text()
+    print_lines = actors._print_lines
+
+    def print_slowly(shown: Any, output: Format) -> None:
+        print_lines(shown, output)
+        if log.read_text() == lines:
+            with log.open("a") as file:
+                file.write(lines.replace("actor_ready", "said_meanwhile"))
+
+    monkeypatch.setattr(actors, "_print_lines", print_slowly)
+    monkeypatch.setattr(actors, "follow_up", lambda _, read_new, show: show(read_new()))
+    words = ["actors", "logs", "env-001", "--follow", "-o", "json", "--run-dir", str(paths.root)]
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 0, ran.output
+    assert [json.loads(line)["event"] for line in ran.stdout.splitlines()] == [
+        "actor_ready",
+        "said_meanwhile",
+    ]

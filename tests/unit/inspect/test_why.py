@@ -232,6 +232,7 @@ def test_a_log_is_followed_into_the_next_file_and_half_a_line_waits_for_its_end(
     first, second, third = (log_line(event, 1, 2.0) for event in ("first", "second", "third"))
 
     with logs.Tail(paths, "env-000") as tail:
+        kept = tail.new()
         with log.open("a") as file:
             file.write(first + "\n" + second[:20])
         half = tail.new()
@@ -241,6 +242,7 @@ def test_a_log_is_followed_into_the_next_file_and_half_a_line_waits_for_its_end(
         log.write_text(third + "\n")
         whole, nothing = tail.new(), tail.new()
 
+    assert [line.event for line in kept] == ["old"]
     assert [line.event for line in half] == ["first"]
     assert [line.event for line in whole] == ["second", "third"]
     assert nothing == []
@@ -253,6 +255,53 @@ def test_a_log_that_does_not_exist_yet_is_followed_from_its_beginning(paths: Run
         after = tail.new()
 
     assert (before, [line.event for line in after]) == ([], ["first"])
+
+
+def test_a_line_written_just_before_the_log_is_renamed_is_shown(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = paths.logs / "env-000.jsonl"
+    log.write_text(log_line("old", 1, 1.0) + "\n")
+    last, first = (log_line(event, 1, 2.0) for event in ("last", "first"))
+    is_another_file = logs.Tail._is_another_file
+
+    def rename_first(tail: logs.Tail) -> bool:
+        with log.open("a") as file:
+            file.write(last + "\n")
+        log.rename(paths.logs / "env-000.jsonl.1")
+        log.write_text(first + "\n")
+        return is_another_file(tail)
+
+    with logs.Tail(paths, "env-000") as tail:
+        tail.new()
+        monkeypatch.setattr(logs.Tail, "_is_another_file", rename_first)
+        assert [line.event for line in tail.new()] == ["last", "first"]
+
+
+def test_a_log_is_followed_from_its_kept_lines_on_although_it_is_renamed_meanwhile(paths: RunPaths) -> None:
+    log, earlier = (paths.logs / name for name in ("env-000.jsonl", "env-000.jsonl.1"))
+    earlier.write_text(log_line("oldest", 1, 1.0) + "\n")
+    log.write_text(log_line("old", 1, 1.0) + "\n")
+    with logs.Tail(paths, "env-000") as tail:
+        log.rename(earlier)
+        log.write_text(log_line("new", 1, 2.0) + "\n")
+        assert [line.event for line in tail.new()] == ["oldest", "old", "new"]
+
+
+def test_a_log_that_is_renamed_while_it_is_opened_is_read_once(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, earlier = (paths.logs / name for name in ("env-000.jsonl", "env-000.jsonl.1"))
+    log.write_text(log_line("old", 1, 1.0) + "\n")
+    read_earlier = logs.Tail._earlier
+
+    def rename_first(tail: logs.Tail) -> bytes:
+        log.rename(earlier)
+        return read_earlier(tail)
+
+    monkeypatch.setattr(logs.Tail, "_earlier", rename_first)
+    with logs.Tail(paths, "env-000") as tail:
+        assert [line.event for line in tail.new()] == ["old"]
 
 
 def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
