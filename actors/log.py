@@ -159,9 +159,13 @@ class _ToStructlog(logging.Handler):
         )
 
 
+library_records = _ToStructlog()
+"""The handler that writes what libraries log to the log of this process."""
+
+
 def take_over_logging() -> None:
-    """Give this process a new root logger; the one that it inherited sends records to Thespian."""
+    """Give this process a new root logger; the one that it inherited may be Thespian's, without handlers."""
     root = logging.RootLogger(logging.WARNING)
-    root.addHandler(_ToStructlog())
+    root.addHandler(library_records)
     logging.root = logging.Logger.root = root
     logging.Logger.manager = logging.Manager(root)

@@ -12,6 +12,7 @@ import contextlib
 import hmac
 import importlib.metadata
 import io
+import logging
 import multiprocessing
 import os
 import pickle
@@ -49,6 +50,7 @@ os.environ.setdefault("THESPIAN_TRANSMIT_TIMEOUT_PERIOD", "0:15")  # mm:ss; five
 os.environ.setdefault("THESPLOG_FILE", os.devnull)
 
 import thespian.system.addressManager as _addresses  # noqa: E402
+import thespian.system.logdirector as _logdirector  # noqa: E402
 import thespian.system.multiprocCommon as _common  # noqa: E402
 import thespian.system.systemBase as _system  # noqa: E402
 import thespian.system.transport.IPBase as _ip  # noqa: E402
@@ -106,6 +108,15 @@ def close_transport(transport: Any) -> None:
         holder.socket.close()
 
 
+def send_log_records_to(handler: logging.Handler) -> None:
+    """Give what libraries log in this process and its children to `handler` instead of Thespian's logger.
+
+    A logger keeps Thespian's handler when a child is forked. In the child, that handler would use the
+    parent's sockets by number, and these numbers belong to the child's own files.
+    """
+    _logdirector.ThespianLogForwardHandler.handle = lambda _, record: handler.handle(record)
+
+
 def _assert_pinned() -> None:
     version = importlib.metadata.version("thespian")
     if version != PINNED_VERSION:
@@ -128,6 +139,7 @@ def _assert_pinned() -> None:
         (_system, "MAX_ADMIN_STATUS_REQ_DELAY"),
         (_common.MultiProcManager, "run"),
         (_addresses.ActorAddressManager, "createLocalAddress"),
+        (_logdirector, "ThespianLogForwardHandler"),
         (_tcp, "serializer"),
         (_tcp, "MAX_INCOMING_SOCKET_PERIOD"),
         (_tcp.TCPTransport, "_acceptNewIncoming"),

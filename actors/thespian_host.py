@@ -33,7 +33,7 @@ from actors.last_words import crash_file, crash_report, flush_standard_streams, 
 from actors.mail import Mail
 from actors.process import EXIT_CRASHED, can_open, drop_parents_descriptors, start_ticks
 from actors.runtime import Identity, identity_of
-from actors.thespian_base import Boot, close_transport, newborn
+from actors.thespian_base import Boot, close_transport, newborn, send_log_records_to
 from actors.timerfd import Alarm
 from actors.transport import listen
 
@@ -301,6 +301,7 @@ def _prepare(identity: Identity) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
+    send_log_records_to(log.library_records)
     with contextlib.suppress(OSError):  # a full disk is no reason not to start
         _remove_old_crash(identity)
         fault = crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")

@@ -304,6 +304,28 @@ def test_the_log_of_an_actor_is_one_json_object_per_line(system: Running) -> Non
     assert {"actor", "incarnation", "level", "timestamp"} <= set(events[0])
 
 
+@pytest.mark.parametrize("preload", [(), ("tests.fault.logging_library",)])
+def test_a_library_logger_made_at_import_writes_to_the_actors_log_and_touches_no_descriptor(
+    preload: tuple[str, ...], tmp_path: Path
+) -> None:
+    actor, args = "tests.fault.logging_library:LoggingActor", {"report": str(tmp_path)}
+    below_root = worker("below-root", actor=actor, args=args, preload=preload)
+    below_pool = worker("below-pool", actor=actor, args=args, preload=preload)
+    with running(below_root, pool("crowd", below_pool)) as system:
+        for name in ("below-root", "below-pool"):
+            system.await_up(name)
+            for _ in range(2):  # the supervisor's first record is on its way only after the first start
+                system.await_new(name, system.kill(name))
+            lines = (system.system.run_dir / "logs" / f"{name}.jsonl").read_text().splitlines()
+            events = [json.loads(line) for line in lines]
+            said = [event["text"] for event in events if event["event"] == "library_logged"]
+            own = [text for text in said if text != "imported"]
+            assert own == ["started 1", "started 2", "started 3"]
+            changed = [json.loads((tmp_path / f"{name}.{number}").read_text()) for number in (1, 2, 3)]
+            assert changed == [[], [], []]
+        assert not preload or "imported" in (system.system.run_dir / "logs" / "root.jsonl").read_text()
+
+
 @pytest.mark.parametrize("name", ["root", "crowd", "a", "b"])
 def test_the_board_names_every_process_by_pid_and_start_whoever_wrote_it(system: Running, name: str) -> None:
     row = system.row(name)
