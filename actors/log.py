@@ -154,9 +154,12 @@ class _ToStructlog(logging.Handler):
     """Writes what libraries log through `logging` to the actor's own file."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno, "library_logged", logger=record.name, text=record.getMessage()
-        )
+        try:
+            text = record.getMessage()
+        except Exception:  # its arguments do not fit its format
+            self.handleError(record)
+            return
+        structlog.get_logger().log(record.levelno, "library_logged", logger=record.name, text=text)
 
 
 library_records = _ToStructlog()

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 from pathlib import Path
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 import pytest
 import structlog
 
-from actors.log import STORM_LINES, STORM_S, LogFile, StormGuard, cut, to_json
+from actors.log import STORM_LINES, STORM_S, LogFile, StormGuard, cut, library_records, to_json
 
 
 def test_lines_of_an_earlier_process_stay(tmp_path: Path) -> None:
@@ -151,3 +152,13 @@ def test_what_several_processes_append_to_is_kept_once_and_emptied(tmp_path: Pat
 
     assert path.read_text() == "line 0004\nline 0005\n"
     assert path.with_name("output.1").read_text() == "line 0000\nline 0001\nline 0002\nline 0003\n"
+
+
+def test_a_library_that_logs_with_wrong_arguments_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    library = logging.Logger("library")
+    library.addHandler(library_records)
+    with structlog.testing.capture_logs() as events:
+        library.warning("%d things", "no number")
+        library.warning("%d things", 3)
+    assert [event["text"] for event in events] == ["3 things"]
+    assert "--- Logging error ---" in capsys.readouterr().err
