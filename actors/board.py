@@ -299,18 +299,25 @@ class Board:
     def create(cls, path: Path, slots: int = SLOTS) -> "Board":
         """Make a fresh, empty board file (mode 0600) in place of an old one.
 
-        slots   the number of rows, 1 to MAX_SLOTS; a row takes 1 KB of disk space once it is written
+        slots   the number of rows, 1 to MAX_SLOTS; a row takes 1 KB of disk space, written or not
+
+        Raises OSError when the disk has no room for the whole board.
         """
         if not 1 <= slots <= MAX_SLOTS:
             raise ActorError(f"a board has 1 to {MAX_SLOTS:,} rows, got {slots:,}")
         # A reader may have the old file mapped. If that file became shorter, SIGBUS would kill the reader.
         new = path.with_name(f".{path.name}.new")
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.fchmod(fd, 0o600)  # it may have been there before
-        os.ftruncate(fd, size_bytes(slots))
-        # A write to a page that has no place on a full disk would end the writer by SIGBUS.
-        os.posix_fallocate(fd, slots * SLOT_BYTES, size_bytes(slots) - slots * SLOT_BYTES)
-        os.close(fd)
+        try:
+            os.fchmod(fd, 0o600)  # it may have been there before
+            # On a full disk, SIGBUS ends a process that writes to a page without a place. On a tmpfs it ends
+            # a reader, too: there a page gets its place when it is first read.
+            os.posix_fallocate(fd, 0, size_bytes(slots))
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
         new.replace(path)
         return cls(path)
 
@@ -326,7 +333,7 @@ class Board:
             for begins_at in range(0, self.slots * SLOT_BYTES, SLOT_BYTES):
                 row = self.memory[begins_at : begins_at + SLOT_BYTES]
                 if not row[0]:
-                    break  # reading a page that was never written allocates it; on a full disk that is SIGBUS
+                    break
                 last[begins_at : begins_at + SLOT_BYTES] = row
             self._unmap()
             self._map(last)
@@ -648,7 +655,7 @@ class Board:
         """The slots whose actors ended and were forgotten.
 
         Each search begins after the slot that the last one found, so that a full board is not searched from
-        its first row for every name. Slots that never had a name are not read: on a tmpfs that takes room.
+        its first row for every name.
         """
         first, named = self.whole[self._header + _NEXT_EMPTIED], self._named_slots()
         count = self.slots if named is None else named

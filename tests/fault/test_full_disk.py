@@ -5,9 +5,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from actors.board import Board
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
 from dart.environments.osworld.guest_answers import Reading
@@ -104,6 +106,35 @@ def test_a_new_record_on_a_full_disk_says_so(disk: Path) -> None:
         (disk / "rest").write_bytes(b"0" * DISK_BYTES)
     with pytest.raises(StoreUnavailable, match=r"store\.db: the disk"):
         Store(disk / "store.db")
+
+
+def test_a_new_name_on_a_full_disk_does_not_end_the_process(tmp_path: Path) -> None:
+    claim_all = """
+import sys
+from pathlib import Path
+from actors.board import Board
+
+board = Board(Path(sys.argv[1]))
+for number in range(board.slots):
+    print(len(board.rows()), board.claim(f"rollout-{number}~", "pool"))
+"""
+    with small_disk(tmp_path / "disk", "512k") as disk:
+        Board.create(disk / "board", 64).close()
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "rest").write_bytes(b"0" * DISK_BYTES)
+        command = [sys.executable, "-c", claim_all, str(disk / "board")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "63 63"
+
+
+def test_a_board_that_the_disk_has_no_room_for_is_refused_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        before = psutil.Process().num_fds()
+        with pytest.raises(OSError, match="No space left"):
+            Board.create(disk / "board", 64)
+        assert psutil.Process().num_fds() == before
+        assert list(disk.iterdir()) == []
 
 
 def test_wherever_the_disk_gets_full_in_an_optimizers_state_the_error_is_that_of_a_full_disk(
