@@ -3,6 +3,7 @@
 from actors.actor import Actor, Sender, receives
 from actors.board import LIVING, ActorState
 from actors.bridge_messages import Export, Exported, LinkDown, LinkUp
+from actors.errors import ActorError
 from actors.future import Future
 from actors.monitors import Exit
 from supervision.child_spec import ChildSpec
@@ -105,7 +106,10 @@ class HostSupervisor(Actor):
             return Carries(
                 ok=False, reason=f"placement {order.number} of {spec.id!r} was called off meanwhile"
             )
-        self._number_from(spec.id, order.number)
+        try:
+            self._number_from(spec.id, order.number)
+        except ActorError as error:  # the board is full
+            return Carries(ok=False, reason=str(error))
         deadline_s = spec.start_deadline_s + ANSWER_SLACK_S
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
         if not answer.ok:

@@ -19,7 +19,7 @@ from actors.actor import Actor, Sender, receives
 from actors.board import LIVING
 from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import from_plain, to_plain
-from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
+from actors.errors import ActorError, AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.link import machine_row
 from actors.monitors import Exit
 from supervision import reports
@@ -92,6 +92,7 @@ class Hosts(Actor):
         )
         self._rows = HostRows(self.board, self.identity.name, self.clock)
         self._rows.close_all()
+        self._without_row: set[str] = set()
         self._decides_at_s = self._now_s() + AWAIT_HOSTS_S
         for spec in specs:
             self._core.wanted(spec)
@@ -263,8 +264,16 @@ class Hosts(Actor):
     def _publish(self, host: str) -> None:
         """Write the row of a host, except for the leader's own host, whose supervisor has that row."""
         record = self._core.hosts.get(host)
-        if record is not None and host != self._own:
+        if record is None or host == self._own:
+            return
+        try:
             self._rows.publish(host, record)
+        except ActorError as error:  # the board is full; the host gets work all the same
+            if host not in self._without_row:
+                self.log.warning("host_without_row", host=host, reason=str(error))
+            self._without_row.add(host)
+        else:
+            self._without_row.discard(host)
 
     # ---- one actor ----
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.board import LIVING, ActorState
+from actors.board import LIVING, ActorState, Board
 from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import to_plain
 from actors.errors import Refused
@@ -232,6 +232,39 @@ def test_an_order_that_is_not_understood_is_an_answer_and_no_crash(three: Cluste
     answer = three.order("b", StartPlaced(epoch=epoch, number=1, child={"id": 7}))
     assert not answer.ok
     assert three.place(traveller(gpu=1)).host == "b", "unhurt"
+
+
+def fill_board(board: Board) -> None:
+    """Leave no row for another name."""
+    for number in range(board.slots - len(board.rows())):
+        board.claim(f"filler-{number}", "root")
+
+
+def test_a_placement_for_which_the_board_has_no_row_is_refused_and_stops_nothing(three: Cluster) -> None:
+    assert three.place(traveller("first", gpu=1)).host == "b"
+    fill_board(three.benches["b"].board)
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    order = StartPlaced(epoch=epoch, number=99, child=to_plain(traveller().child))
+    refused: Carries = three.order("b", order)
+    assert not refused.ok
+    assert "the board holds 1024 actors and is full, so 'job' cannot start" in refused.reason
+    assert three.benches["b"].is_alive("host")
+    assert three.carried_by("b") == {"first"}
+
+
+def test_a_host_for_which_the_leaders_board_has_no_row_gets_work_all_the_same(tmp_path: Path) -> None:
+    with Cluster(tmp_path, ("b",)) as cluster:
+        cluster.up("a")
+        board = cluster.benches["a"].board
+        kept = [board.claim(f"kept-{number}", "root") for number in range(5)]
+        fill_board(board)
+        hosts = cluster.benches["a"].actor("hosts")
+        hosts.link_up(LinkUp(host="b", epoch=1, capabilities={"gpu": 1}), Sender("bridge", 0))
+        assert [host.host for host in cluster.hosts().hosts] == ["a", "b"]
+        assert board.find("machine-b") is None
+        board.set_state(kept[0], ActorState.FREE, ended_incarnation=1)
+        cluster.run(2.0)
+        assert cluster.benches["a"].row("machine-b").state is ActorState.RUNNING
 
 
 def test_a_placement_that_is_called_off_while_it_waits_for_its_predecessors_end_is_not_started(
