@@ -20,6 +20,12 @@ from actors.link import Activity, Row, can_be_announced, host_in, machine_row
 PART_OF_ONE_HOST, PART_OF_ALL_HOSTS = 3 / 4, 7 / 8
 """The largest share of the board's rows that one other host may take, and that all other hosts may take."""
 
+PART_OF_LOST_HOSTS = 1 / 8
+"""The share of the board's rows that names `actor@host` of lost hosts keep after LOST_NAMES_KEPT_S."""
+
+LOST_NAMES_KEPT_S = 60.0
+"""How long a name of a lost host is kept at least, so that every monitor and ask has seen its end."""
+
 
 @dataclass(slots=True)
 class KnownName:
@@ -46,6 +52,8 @@ class Directory:
         """The slot on this board, by the host that announced the row and the slot on that host's board."""
         self._told_as: dict[int, set[tuple[str, int]]] = {}
         """The reverse of `_slots`, by slot on this board; several hosts may announce one row."""
+        self._lost_at_s: dict[str, float] = {}
+        """By name `actor@host` of a lost host, when the host was lost; the earliest loss is first."""
         self._waiting: dict[tuple[str, str], tuple[Row, bool]] = {}
         """Announced rows whose name another actor still has, with `speaks_for_others`; by teller and name."""
 
@@ -115,6 +123,8 @@ class Directory:
         for name, known in self._names.items():
             if known.host == host and not known.is_lost:
                 known.is_lost = True
+                if host_in(name):
+                    self._lost_at_s[name] = self._clock.monotonic_s()
                 self._close(name, reason)
 
     def forget_all(self, reason: str) -> None:
@@ -126,7 +136,8 @@ class Directory:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Try again to learn the rows that wait for the end of another actor."""
+        """Try again to learn the rows that wait for the end of another actor, and forget old lost names."""
+        self._forget_lost()
         for (teller, _), (row, speaks_for_others) in list(self._waiting.items()):
             self.learn(teller, row, speaks_for_others=speaks_for_others)
 
@@ -254,9 +265,27 @@ class Directory:
 
     def _drop_name(self, name: str) -> KnownName | None:
         known = self._names.pop(name, None)
+        self._lost_at_s.pop(name, None)
         if known is not None:
             self._names_of[known.host] -= 1
         return known
+
+    def _forget_lost(self) -> None:
+        """Forget the names of the hosts that were lost first, when lost hosts take too many rows.
+
+        A cluster may replace each lost host by one with a new name. Plain names are kept: the incarnations in
+        their rows show which news of a lost host are late.
+        """
+        lost_before_s = self._clock.monotonic_s() - LOST_NAMES_KEPT_S
+        while len(self._lost_at_s) > self._board.slots * PART_OF_LOST_HOSTS:
+            name, lost_s = next(iter(self._lost_at_s.items()))
+            if lost_s > lost_before_s:
+                return
+            slot = self._slot_of(name)
+            if slot is None:
+                self._drop_name(name)
+            else:
+                self._forget_name(name, slot)
 
     def _swap(self, slot: int, before: str, after: str) -> None:
         """Swap the names of two rows, because a replacement took over; asks of either process go on."""

@@ -347,6 +347,26 @@ def test_a_host_that_its_agent_reports_gone_is_lost_at_once(three: Machines) -> 
     assert three.benches["c"].row("rollout-1").state is ActorState.STOPPED
 
 
+def test_names_of_a_lost_host_are_forgotten_everywhere_and_come_back_with_it(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.directory.PART_OF_LOST_HOSTS", 0)
+    monkeypatch.setattr("actors.directory.LOST_NAMES_KEPT_S", 2.0)
+    three.cables["b"].cut()
+    three.run(LEASE_S + 1.0)
+    assert three.benches["a"].row("bridge@b").state is ActorState.STOPPED
+    three.run(2.0)
+    for host in ("a", "c"):
+        rows = {row.name: row.state for row in three.benches[host].board.rows()}
+        assert rows["bridge@b"] is ActorState.FREE
+        assert rows["rollout-1"] is ActorState.STOPPED, "a plain name is kept"
+    three.cables["b"].heal()
+    three.run(3.0)
+    for host in ("a", "c"):
+        assert three.benches[host].row("bridge@b").state is ActorState.RUNNING
+        assert three.answer(host, "bridge@b", WhichLinks()).host == "b"
+
+
 def test_a_follower_obeys_its_agent_about_the_leader_and_leaves_others_to_the_leader(three: Machines) -> None:
     three.deliver("c", "b", b"")
     assert set(three.bridge("b").sessions) == {"a"}

@@ -278,3 +278,51 @@ def test_what_waits_for_a_name_is_forgotten_with_the_leader(directory: Directory
     directory._board.set_state(slot, ActorState.STOPPED)
     directory.settle()
     assert directory._board.state(slot) is ActorState.STOPPED
+
+
+# ---- names of lost hosts ----
+
+
+def come_and_be_lost(directory: Directory, host: str, *names: str) -> list[str]:
+    """Announce names of a host, lose the host, and let some minutes pass; returns what was refused."""
+    told = (row(name, slot=slot, host=host) for slot, name in enumerate(names))
+    refused = [why for one in told if (why := directory.learn(host, one, speaks_for_others=False))]
+    directory.forget(host, "it was taken away")
+    directory._clock.advance(100.0)  # type: ignore[attr-defined]  # it is a ManualClock
+    directory.settle()
+    return refused
+
+
+def test_names_of_hosts_that_never_return_make_room_for_new_hosts(directory: Directory) -> None:
+    for number in range(100):
+        host = f"spot-{number}"
+        assert come_and_be_lost(directory, host, f"host@{host}", f"bridge@{host}") == []
+    states = {one.name: one.state for one in directory._board.rows() if one.route}
+    assert (states["host@spot-99"], states["bridge@spot-99"]) == (ActorState.STOPPED, ActorState.STOPPED)
+    assert directory.host_of("host@spot-97") == ""
+    assert directory.learn("b", row("host@b"), speaks_for_others=False) == ""
+    assert directory.host_of("host@b") == "b"
+
+
+def test_a_plain_name_of_a_lost_host_is_kept_so_that_its_late_news_are_refused(directory: Directory) -> None:
+    directory.learn("b", row("env-1", incarnation=5), speaks_for_others=False)
+    directory.forget("b", "it was taken away")
+    for number in range(20):
+        come_and_be_lost(directory, f"spot-{number}", f"host@spot-{number}")
+    assert "is late" in directory.learn("c", row("env-1", host="c", incarnation=4), speaks_for_others=False)
+
+
+def test_a_name_of_a_host_just_lost_is_kept_and_a_host_that_returns_has_its_names_again(
+    directory: Directory,
+) -> None:
+    for number in range(5):
+        directory.learn(f"h{number}", row(f"host@h{number}", host=f"h{number}"), speaks_for_others=False)
+    for number in range(5):
+        directory.forget(f"h{number}", "it was taken away")
+    directory.settle()
+    assert all(directory.host_of(f"host@h{number}") for number in range(5))
+    directory._clock.advance(100.0)  # type: ignore[attr-defined]  # it is a ManualClock
+    assert directory.learn("h0", row("host@h0", host="h0"), speaks_for_others=False) == ""
+    directory.settle()
+    kept = [number for number in range(5) if directory.host_of(f"host@h{number}")]
+    assert kept == [0, 3, 4], "the host that is there, and those that were lost last"
