@@ -1,7 +1,10 @@
 """The rows of the other hosts on the leader's board: whether each is connected and gets work, or why not."""
 
+from collections.abc import Mapping
+
 from actors.board import ActorState, Board
 from actors.clock import Clock
+from actors.directory import PART_OF_LOST_HOSTS
 from actors.link import machine_row
 from supervision.placement import HostRecord
 
@@ -26,7 +29,9 @@ class HostRows:
         """Write the row of a host, if its state, session or losses have changed."""
         now_s, row = self._clock.monotonic_s(), machine_row(host)
         slot = self._board.find(row)
-        if slot is None:
+        if slot is None or self._board.state(slot) is ActorState.FREE:
+            if not record.is_there:
+                return  # its row was given up
             slot = self._board.claim(row, self._owner)
         state, wait_s = record.state(now_s), record.free_at_s() - now_s
         is_same = self._board.state(slot) is state and self._board.get(slot, "incarnation") == record.sessions
@@ -36,6 +41,15 @@ class HostRows:
         self._write(slot, record, started_unix_s=self._clock.unix_s() if record.is_there else 0.0)
         retry_unix_s = 0.0 if is_free or wait_s <= 0 else self._clock.unix_s() + wait_s
         self._board.set_state(slot, state, ready=int(is_free), retry_unix_s=retry_unix_s)
+
+    def give_up_oldest(self, hosts: Mapping[str, HostRecord]) -> None:
+        """Give up the rows of the hosts that were lost first, when lost hosts take too many rows."""
+        lost = sorted((record.since_s, host) for host, record in hosts.items() if not record.is_there)
+        for _, host in lost[: max(0, len(lost) - int(self._board.slots * PART_OF_LOST_HOSTS))]:
+            slot = self._board.find(machine_row(host))
+            if slot is not None and self._board.get(slot, "parent") == self._owner:
+                self._board.note_end(slot, hosts[host].sessions, "its host did not return")
+                self._board.set_state(slot, ActorState.FREE, ready=0)
 
     def _write(self, slot: int, record: HostRecord, *, started_unix_s: float) -> None:
         self._board.set(

@@ -127,6 +127,7 @@ class Hosts(Actor):
         self.log.warning("host_lost", host=host, epoch=epoch, reason=reason)
         self._core.host_down(host, epoch, self._now_s(), reason, is_failure=is_failure)
         self._publish(host)
+        self._rows.give_up_oldest(self._core.hosts)
         record = self._core.hosts.get(host)
         if record is None or record.epoch != epoch or not is_failure:
             return

@@ -568,6 +568,29 @@ def test_a_host_that_flaps_waits_and_is_quarantined_and_says_so_to_whoever_asks(
     assert (strict.where().host, bench.row("machine-b").state) == ("b", ActorState.RUNNING), "on probation"
 
 
+def test_the_rows_of_machines_that_never_return_are_given_up_and_come_back_with_them(tmp_path: Path) -> None:
+    with Cluster(tmp_path, ()) as cluster:
+        cluster.up("a")
+        hosts, board = cluster.benches["a"].actor("hosts"), cluster.benches["a"].board
+        bridge = Sender("bridge", 0)
+        for number in range(200):
+            hosts.link_up(LinkUp(host=f"spot-{number}", epoch=1, capabilities={}), bridge)
+            hosts.link_down(LinkDown(host=f"spot-{number}", epoch=1, reason="taken away"), bridge)
+            cluster.run(0.1)
+
+        def with_rows() -> list[str]:
+            rows = [row for row in board.rows() if row.name.startswith("machine-spot-")]
+            return [row.name for row in rows if row.state is not ActorState.FREE]
+
+        assert len(with_rows()) == board.slots // 8
+        assert with_rows()[-1] == "machine-spot-199"
+        assert "machine-spot-7" not in with_rows()
+        hosts.link_up(LinkUp(host="spot-7", epoch=2, capabilities={}), bridge)
+        row = cluster.benches["a"].row("machine-spot-7")
+        assert (row.restarts, row.incarnation, row.parent) == (1, 2, "hosts")
+        assert row.state is not ActorState.FREE
+
+
 def test_a_leader_whose_bridge_is_started_anew_does_not_hold_it_against_the_hosts(strict: Cluster) -> None:
     for _ in range(3):
         strict.benches["a"].kill("bridge")
