@@ -143,12 +143,15 @@ class SupervisorCore:
     def preempted(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
         """Take note that a child's process will be taken away: the child is stopped in order, and restarted.
 
-        That is no failure. It spends the child's budget of preemptions, and no other.
+        That is no failure. It spends the child's budget of preemptions, and no other. A temporary child is
+        not restarted, so it spends nothing and takes no sibling along.
         """
         child = self.children.get(id_)
         if child is None or child.incarnation != incarnation or not replacement.preempt(child):
             return []
         report = Report("preempted", child.last_reason, id_)
+        if child.target is Target.DOWN:
+            return [report, *self.reconcile(now_s)]
         over_budget = self._spend_preemption(child, now_s)
         if self.finishing is None:
             report = replace(report, taken_along=self._take_siblings_along(child))
@@ -171,10 +174,14 @@ class SupervisorCore:
         is_normal = ended.normal or (ended.shutdown and child.was_ready)
         kind = _kind_of(child, ended)
         was_killed = child.is_killed
+        is_preempted_for_good = child.is_retired and child.spec.restart is Restart.TEMPORARY
         child.is_killed = child.is_hung = child.is_retired = False
         move(child, Status.DOWN, now_s)
         if was is Status.STOPPING or child.target is not Target.UP:
-            return self._down_as_wanted(child, ended, is_killed=was_killed, is_normal=is_normal)
+            actions = self._down_as_wanted(child, ended, is_killed=was_killed, is_normal=is_normal)
+            if is_preempted_for_good:
+                actions += self._down_for_good(child, by_itself=True)
+            return actions
         child.last_reason = ended.reason
         if child.call is not None and was is Status.STARTING and not ended.ignored:
             return self._call_failed(child, ended)

@@ -21,7 +21,7 @@ from supervision.actions import (
     Target,
 )
 from supervision.backoff import backoff_s
-from supervision.child_spec import Retirement
+from supervision.child_spec import Restart, Retirement
 
 MIN_WAIT_S = 1.0
 """The shortest wait after a failed replacement, in seconds; the old process works meanwhile."""
@@ -63,13 +63,15 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
 def preempt(child: Child) -> bool:
     """Have a child whose process will be taken away stop and start again; False if it goes down anyway.
 
-    No spare starts first, because what the process needs is about to go.
+    No spare starts first, because what the process needs is about to go. A temporary child only stops.
     """
     is_up = child.status in (Status.STARTING, Status.RUNNING) and child.target is Target.UP
     if not is_up or child.is_killed:
         return False
     child.last_reason = "preempted: a SIGTERM announced the end of its process"
-    child.target, child.is_retired = Target.RESTART, True
+    is_temporary = child.spec.restart is Restart.TEMPORARY
+    child.target = Target.DOWN if is_temporary else Target.RESTART
+    child.is_retired = True
     return True
 
 

@@ -12,6 +12,8 @@ from supervision.actions import (
     Answer,
     AskToStop,
     Ended,
+    Finish,
+    Forget,
     Kill,
     Promote,
     Report,
@@ -21,6 +23,7 @@ from supervision.actions import (
     Target,
 )
 from supervision.child_spec import (
+    AutoShutdown,
     Backoff,
     Breaker,
     Budget,
@@ -301,6 +304,40 @@ def test_siblings_that_depend_on_a_preempted_child_are_restarted_with_it() -> No
     assert core.exited("b", 1, NORMAL, 2.0) == [AskToStop("a", 1, 5.0, finish=True)]
     assert core.exited("a", 1, NORMAL, 3.0) == [Spawn("a", 2)]
     assert core.ready("a", 2, 4.0) == [Spawn("b", 2)]
+
+
+def test_a_temporary_child_that_is_preempted_is_not_started_again() -> None:
+    budget = Budget(max_restarts=0, max_seconds=1.0)
+    flags = SupervisorFlags(strategy=Strategy.ONE_FOR_ALL, max_restarts=0)
+    core = SupervisorCore(
+        flags, (child("a", restart=Restart.TEMPORARY, preemptions=budget), child("b")), lambda: 0.5
+    )
+    for id_ in "ab":
+        core.tick(0.0)
+        core.ready(id_, 1, 0.0)
+    assert core.preempted("a", 1, 1.0) == [
+        Report("preempted", "preempted: a SIGTERM announced the end of its process", "a"),
+        AskToStop("a", 1, 5.0, finish=True),
+    ]
+    assert core.exited("a", 1, NORMAL, 2.0) == [Forget("a")]
+    assert core.tick(9.0) == []
+    assert (list(core.children), core.children["b"].incarnation, core.finishing) == (["b"], 1, None)
+
+
+def test_a_transient_child_that_is_preempted_is_started_again_because_its_work_is_not_done() -> None:
+    pool = Pool(child(restart=Restart.TRANSIENT), max_restarts=0)
+    pool.core.preempted("a", 1, pool.now_s)
+    assert pool.exit(ended=NORMAL) == [Spawn("a", 2)]
+
+
+def test_a_significant_temporary_child_that_is_preempted_has_ended_by_itself() -> None:
+    only = child(restart=Restart.TEMPORARY, significant=True)
+    core = SupervisorCore(SupervisorFlags(auto_shutdown=AutoShutdown.ANY_SIGNIFICANT), (only,), lambda: 0.5)
+    core.tick(0.0)
+    core.ready("a", 1, 0.0)
+    core.preempted("a", 1, 1.0)
+    why = "significant child 'a' ended: preempted: a SIGTERM announced the end of its process"
+    assert core.exited("a", 1, NORMAL, 2.0)[-1] == Finish(normal=True, reason=why)
 
 
 def test_a_notice_for_an_earlier_process_or_an_unknown_child_changes_nothing() -> None:
