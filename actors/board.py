@@ -754,27 +754,37 @@ def _age_s(then_ns: int, now_ns: int) -> float | None:
 
 
 class _exclusive:
-    """A file lock with a deadline.
+    """A lock on a file, with a deadline. It excludes processes, and threads of one process.
 
     A process that is suspended while it holds the lock must not block every process that starts an actor.
+
+    The lock belongs to a descriptor that is opened for it alone. `lockf` would let a second thread of the
+    process in, and would be released when any thread closes the file. With a descriptor that outlives the
+    claim, threads with one board and forked children would share the lock.
     """
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._file_fd = fd
 
     def __enter__(self) -> None:
+        try:
+            self._fd = os.open(f"/proc/self/fd/{self._file_fd}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise ActorError(f"the board's claim lock cannot be opened: {error.strerror}") from error
         give_up = time.monotonic() + CLAIM_DEADLINE_S
         while True:
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 if time.monotonic() > give_up:
+                    os.close(self._fd)
                     raise ActorError(
-                        f"the board's claim lock is held by another process for over {CLAIM_DEADLINE_S} s; "
-                        "if a process of this run is suspended, resume or end it"
+                        "the board's claim lock is held by another process or thread for over "
+                        f"{CLAIM_DEADLINE_S} s; if a process of this run is suspended, resume or end it"
                     ) from None
                 time.sleep(0.005)
 
     def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+        os.close(self._fd)

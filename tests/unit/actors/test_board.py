@@ -1,9 +1,11 @@
 """The vitals board: names and vitals that everybody can read while every actor hangs."""
 
+import contextlib
 import math
 import multiprocessing
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
@@ -171,6 +173,67 @@ def test_processes_that_claim_at_once_never_share_a_slot_and_never_split_a_name(
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     names = [row.name for row in board.rows()]
     assert sorted(names) == sorted(shared + [f"own-{p}-{n}" for p in range(4) for n in range(20)])
+
+
+@contextlib.contextmanager
+def claim_lock_held(board: Board) -> Iterator[None]:
+    """Have another thread hold the lock of all claims."""
+    is_inside, may_go = threading.Event(), threading.Event()
+    board.claim("held", "root")
+
+    def hold(_: int) -> None:
+        is_inside.set()
+        may_go.wait(60)
+
+    thread = threading.Thread(target=lambda: board.claim("held", "another", check=hold))
+    thread.start()
+    assert is_inside.wait(60)
+    try:
+        yield
+    finally:
+        may_go.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("has_own_board", [True, False])
+def test_two_threads_are_not_inside_the_claim_lock_together(
+    board: Board, has_own_board: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.board.CLAIM_DEADLINE_S", 0.1)
+    mine = Board(board.path) if has_own_board else board
+    with claim_lock_held(board), pytest.raises(ActorError, match="lock is held"):
+        mine.claim("mine", "root")
+    assert mine.claim("mine", "root") == 1
+    if has_own_board:
+        mine.close()
+
+
+def _claim_is_refused(path: Path) -> None:
+    with pytest.raises(ActorError, match="lock is held"):
+        Board(path).claim("other", "root")
+
+
+def test_a_reader_that_closes_the_board_does_not_release_the_claim_lock_of_its_process(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.board.CLAIM_DEADLINE_S", 0.1)
+    with claim_lock_held(board):
+        rows_of(board.path)
+        process = multiprocessing.get_context("fork").Process(target=_claim_is_refused, args=(board.path,))
+        process.start()
+        process.join(60)
+    assert process.exitcode == 0
+
+
+def test_a_child_that_was_forked_during_a_claim_does_not_keep_the_lock(board: Board) -> None:
+    with claim_lock_held(board):
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        child.start()
+    try:
+        assert board.claim("next", "root") == 1
+    finally:
+        child.kill()
+        child.join(60)
 
 
 def test_a_name_can_move_to_another_slot_while_others_read(board: Board) -> None:
