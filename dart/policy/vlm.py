@@ -47,7 +47,7 @@ from dart.policy.sampling import (
     pad_right,
 )
 from dart.policy.vlm_codec import VisionLanguageCodec
-from dart.policy.vlm_drawing import Draw, PointerDraw, allowed
+from dart.policy.vlm_drawing import Draw, PointerDraw, allowed, own_settings_only
 from dart.policy.vlm_images import ImageTokens
 from dart.policy.vlm_pointer import (
     Seen,
@@ -111,7 +111,7 @@ class VisionLanguagePolicy(Policy):
             for prompt, row in zip(prompts, screens, strict=True)
         ]
         ids, mask, kinds = self._padded(rows)
-        with self._computing(), self._seeing() as seen:
+        with self._computing(), own_settings_only(_model_of(self.module)), self._seeing() as seen:
             draw = self._drawing(
                 temperatures, generator, self._newest(rows, screens, ids.shape[1]), screens, seen
             )
@@ -172,10 +172,7 @@ class VisionLanguagePolicy(Policy):
         return logits
 
     def _generation(self) -> GenerationConfig:
-        """Return generation settings that ignore those of the checkpoint, such as a repetition penalty.
-
-        Answers are then sampled from the distribution under which training scores them.
-        """
+        """Return the settings of `generate`; it takes no others from the checkpoint (`own_settings_only`)."""
         return GenerationConfig(
             max_new_tokens=self._answer_tokens,
             do_sample=False,
@@ -367,5 +364,9 @@ def write_files(files: Mapping[str, bytes], folder: Path) -> None:
 
 def _taken_by(module: Any) -> frozenset[str]:
     """Return the names of the arguments of a model's `forward`, also if an adapter wraps the model."""
-    model = module.get_base_model() if hasattr(module, "get_base_model") else module
-    return frozenset(inspect.signature(model.forward).parameters)
+    return frozenset(inspect.signature(_model_of(module).forward).parameters)
+
+
+def _model_of(module: Any) -> Any:
+    """Return a model of transformers, also if an adapter wraps it."""
+    return module.get_base_model() if hasattr(module, "get_base_model") else module

@@ -2,9 +2,12 @@
 family."""
 
 import dataclasses
+import json
+import shutil
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,6 +140,35 @@ def test_each_request_has_its_own_temperature_and_the_seed_decides(
     assert first[1:] != other[1:]
     assert set(first[0].logprobs) == {0.0}
     assert len(first[0].token_ids) <= 6
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 1.5},
+        {"suppress_tokens": list(range(40))},
+        {"min_new_tokens": 6, "no_repeat_ngram_size": 1},
+    ],
+    ids=["penalty", "suppressed tokens", "least length"],
+)
+def test_generation_settings_of_the_checkpoint_change_no_answer(
+    tiny_qwen: Path, blobs: FolderBlobs, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    other = shutil.copytree(tiny_qwen, tmp_path / "other")
+    file = other / "generation_config.json"
+    written = json.loads(file.read_text()) | settings
+    file.write_text(json.dumps(written))
+    asked = [request(blobs, 0), request(blobs, 2), request(blobs, 1, temperature=0.0)]
+    plain, changed = (
+        TransformersEngine(folder, 0, screenshots=blobs, seed=3, prompt_spec=READING)
+        for folder in (tiny_qwen, other)
+    )
+    assert changed.generate(asked) == plain.generate(asked)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    changed._policy.save(saved)
+    kept = json.loads((saved / "generation_config.json").read_text())
+    assert kept == written | {"transformers_version": kept["transformers_version"]}
 
 
 def test_pictures_are_looked_at_in_their_order(
