@@ -345,7 +345,7 @@ def main() -> int:
     options = parse()
     device, ranks = device_of("auto"), RankGroup()
     if "LOCAL_RANK" in os.environ:
-        device = join_ranks()
+        device = join_ranks("auto")
         ranks = ProcessGroup(device, compute=DTYPES[options.precision])
     with tempfile.TemporaryDirectory(prefix="trainer-") as own:
         folder = Path(ranks.gather([own])[0])

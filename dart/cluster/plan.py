@@ -22,7 +22,7 @@ from dart.cluster.shards import (
 )
 from dart.config.cluster import PlaceSettings
 from dart.config.config import Config
-from dart.config.gpus import gpus_of_engine
+from dart.config.gpus import gpus_of_engine, gpus_of_trainer
 from dart.core.errors import ConfigurationError
 from dart.core.loopback import is_loopback
 from dart.core.suggestions import did_you_mean, near
@@ -128,13 +128,13 @@ def _environment_shares(
 
 
 def trainer_gpus(where: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
-    """Return the number of GPUs of the trainer: `place.trainer.gpus`, or by default one for each rank.
+    """Return the number of GPUs of the trainer: `place.trainer.gpus`, or by default what the ranks need.
 
     has_gpus   whether any node has a GPU; the default is 0 if none has
     """
     if where.trainer.gpus >= 0:
         return where.trainer.gpus
-    return run.training.ranks if has_gpus and run.training.learner != "simulated" else 0
+    return gpus_of_trainer(run) if has_gpus else 0
 
 
 def capabilities(node: ClusterNode, where: PlaceSettings, *, reserved_gpus: int) -> dict[str, int]:

@@ -83,7 +83,8 @@ class TrainerPlace(Section):
     """Resources of the trainer. It always runs on the control node: the machine on which `dartrl up` runs."""
 
     gpus: Gpus = -1
-    """Number of GPUs of the trainer; -1: one for each rank, or none in a cluster without GPUs."""
+    """Number of GPUs of the trainer; -1: one for each rank, or none in a cluster without GPUs and
+    for a trainer on the CPU (training.device)."""
 
 
 class RolloutPlace(Section):

@@ -21,7 +21,7 @@ RUN_ON_GPUS = ("transformers", "vllm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAssignment:
-    """The GPUs of each engine and those of the trainer; empty on a machine without GPUs.
+    """The GPUs of each engine and those of the trainer; empty for those that use none.
 
     A GPU is named by its number, or in another way that CUDA_VISIBLE_DEVICES accepts, such as a UUID."""
 
@@ -50,9 +50,9 @@ def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
     here   the GPUs of this machine, in order
 
     Each engine gets `rollout.vllm.tensor_parallel` of `rollout.gpus`, or of all GPUs. Each of the trainer's
-    ranks gets one of `training.gpus`, or of the last GPUs that no engine has, so that engines can be added
-    (`dartrl scale rollouts=N`). When the GPUs are used up, assignment starts again from the first one, so
-    several engines or ranks share a GPU; `shared_gpu_problems` says whether they can.
+    ranks on GPUs gets one of `training.gpus`, or of the last GPUs that no engine has, so that engines can be
+    added (`dartrl scale rollouts=N`). When the GPUs are used up, assignment starts again from the first one,
+    so several engines or ranks share a GPU; `shared_gpu_problems` says whether they can.
     """
     rollout, training = config.rollout, config.training
     width = gpus_of_engine(config)
@@ -60,7 +60,7 @@ def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
     of_engines = tuple(_taken(rollout.gpus or here, width * index, width) for index in range(count))
     left = [gpu for gpu in here if not any(gpu in taken for taken in of_engines)]
     of_trainer = training.gpus or left[-training.ranks :] or here
-    return GpuAssignment(engines=of_engines, trainer=_taken(of_trainer, 0, training.ranks))
+    return GpuAssignment(engines=of_engines, trainer=_taken(of_trainer, 0, gpus_of_trainer(config)))
 
 
 def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]:
@@ -75,6 +75,15 @@ def gpus_of_engine(config: "Config") -> int:
     if rollout.engine == "vllm":
         return rollout.vllm.tensor_parallel
     return 1 if rollout.engine in RUN_ON_GPUS else 0
+
+
+def gpus_of_trainer(config: "Config") -> int:
+    """Return the number of GPUs that the trainer takes on a machine with GPUs: one for each rank.
+
+    It is 0 if the run trains nothing, if its learner is simulated, or if `training.device` is the CPU.
+    """
+    training = config.training
+    return training.ranks if training.learner == "grpo" and training.device != "cpu" else 0
 
 
 GpuProblem = tuple[tuple[str, ...], str]
@@ -141,11 +150,10 @@ def absent_gpu_problems(config: "Config", here: Sequence[str]) -> Iterator[GpuPr
 
 def _named_gpus(config: "Config") -> Iterator[tuple[str, Sequence[int | str]]]:
     """Yield each key that names GPUs for something that computes on them, with the names."""
-    rollout, training = config.rollout, config.training
-    if rollout.engine in RUN_ON_GPUS:
-        yield "rollout.gpus", rollout.gpus
-    if training.learner == "grpo" and training.device != "cpu":
-        yield "training.gpus", training.gpus
+    if gpus_of_engine(config):
+        yield "rollout.gpus", config.rollout.gpus
+    if gpus_of_trainer(config):
+        yield "training.gpus", config.training.gpus
 
 
 def _is_among(gpu: str, here: Sequence[str]) -> bool:
@@ -179,9 +187,9 @@ def _users(assignment: GpuAssignment) -> dict[str, list[str]]:
 
 def _demand(config: "Config", here: Sequence[str]) -> str:
     """Say in words how many GPUs the run takes, and how many there are."""
-    width, ranks = gpus_of_engine(config), config.training.ranks
+    width, ranks = gpus_of_engine(config), gpus_of_trainer(config)
     engines = config.rollout.count * width
-    known = set(here) | {str(gpu) for gpu in (*config.rollout.gpus, *config.training.gpus)}
+    known = set(here) | {str(gpu) for _, named in _named_gpus(config) for gpu in named}
     where = "on this machine" if here else "named"
     return (
         f"{config.rollout.count} engines x {width} + {ranks} for the trainer = {engines + ranks} GPUs, "

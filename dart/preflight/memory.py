@@ -133,20 +133,14 @@ def could_adapt(config: Config, policy: PolicySize) -> bool:
     return training.learner == "grpo" and training.lora.rank == 0 and policy.adapter_parameters_per_rank > 0
 
 
-def in_main_memory(
-    config: Config, kinds: Sequence[ProcessMemory], assignment: GpuAssignment
-) -> list[ProcessMemory]:
+def in_main_memory(kinds: Sequence[ProcessMemory], assignment: GpuAssignment) -> list[ProcessMemory]:
     """Return the kinds of process without the parts of their memory that are on GPUs.
 
-    assignment   the GPUs of engines and trainer; empty where there are none
+    assignment   the GPUs of engines and trainer; empty for those that use none
     """
-    on_gpus = {"rollout": any(assignment.engines), "trainer": _trains_on_gpus(config, assignment)}
+    on_gpus = {"rollout": any(assignment.engines), "trainer": bool(assignment.trainer)}
     left = [_without_gpus(kind) if on_gpus.get(kind.name) else kind for kind in kinds]
     return sorted(left, key=lambda kind: -kind.total_bytes)
-
-
-def _trains_on_gpus(config: Config, assignment: GpuAssignment) -> bool:
-    return bool(assignment.trainer) and config.training.device != "cpu"
 
 
 def _without_gpus(kind: ProcessMemory) -> ProcessMemory:
@@ -243,13 +237,13 @@ def memory_lines(config: Config, available_bytes: int, assignment: GpuAssignment
             policy = size_from_files(folder)
         except (OSError, ValueError, DartError) as error:
             return [f"main memory cannot be estimated: {error}"]
-    kinds = in_main_memory(config, estimate(config, policy), assignment)
+    kinds = in_main_memory(estimate(config, policy), assignment)
     return describe(kinds, policy, available_bytes, _remedy(config, policy, assignment))
 
 
 def _remedy(config: Config, policy: PolicySize, assignment: GpuAssignment) -> str:
     """Say how a run takes less main memory, or where there is more."""
-    if not _trains_on_gpus(config, assignment):
+    if not any((*assignment.engines, assignment.trainer)):
         return f"{FEWER}, or a machine with more memory or with graphics cards"
     small = "an adapter, whose checkpoints are small (training.lora.rank > 0), "
     adapter = small if could_adapt(config, policy) else ""

@@ -153,13 +153,15 @@ class ProcessGroup(RankGroup):
         set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
-def join_ranks() -> torch.device:
-    """Join the process group of the ranks that torchrun has started; returns this rank's device."""
-    local = int(os.environ["LOCAL_RANK"])
-    if not torch.cuda.is_available():
+def join_ranks(wanted: str) -> torch.device:
+    """Join the process group of the ranks that torchrun has started; returns this rank's device.
+
+    wanted   name of a torch device; every name but `cpu` is the rank's own GPU where there are GPUs
+    """
+    if wanted == "cpu" or not torch.cuda.is_available():
         dist.init_process_group("gloo")
         return torch.device("cpu")
-    device = torch.device(f"cuda:{local}")
+    device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}")
     torch.cuda.set_device(device)
     dist.init_process_group("nccl")
     return device

@@ -37,7 +37,7 @@ class Rank:
 
     def __init__(self, config: Config, resume: Path | None) -> None:
         """Load the policy and split it among the ranks."""
-        device = join_ranks()
+        device = join_ranks(config.training.device)
         self._command_group = dist.new_group(backend="gloo", timeout=IDLE)
         self.index = dist.get_rank()
         if model_type(config.training.policy) == SMALL_POLICY:

@@ -16,11 +16,13 @@ def node(name: str, gpus: int = 0, *, is_control: bool = False, **resources: int
     return ClusterNode(name=name, gpus=gpus, is_control=is_control, resources=resources)
 
 
-def run(*, engines: int = 1, width: int = 1, ranks: int = 1, environments: int = 8) -> Config:
+def run(
+    *, engines: int = 1, width: int = 1, ranks: int = 1, environments: int = 8, **training: Any
+) -> Config:
     return Config.model_validate(
         {
             "rollout": {"engine": "vllm", "count": engines, "vllm": {"tensor_parallel": width}},
-            "training": {"ranks": ranks},
+            "training": {"ranks": ranks, **training},
             "environments": {"count": environments},
         }
     )
@@ -79,6 +81,13 @@ def test_a_cluster_without_gpus_computes_on_processors() -> None:
     assert sorted(name for plan in plans for name in plan.engines) == ["rollout-0", "rollout-1"]
     assert {gpus for plan in plans for gpus in plan.engines.values()} == {()}
     assert plans[0].trainer_gpus == ()
+
+
+@pytest.mark.parametrize("training", [{"learner": "none"}, {"learner": "simulated"}, {"device": "cpu"}])
+def test_a_trainer_that_computes_on_no_gpu_leaves_them_all_to_engines(training: dict[str, Any]) -> None:
+    (only,) = planned([node("a", 2, is_control=True)], place(), run(engines=2, **training))
+    assert only.trainer_gpus == ()
+    assert only.engines == {"rollout-0": ("0",), "rollout-1": ("1",)}
 
 
 def test_environments_go_to_the_hosts_of_virtual_machines_alone() -> None:

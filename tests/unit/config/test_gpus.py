@@ -23,9 +23,8 @@ EIGHT = tuple("01234567")
 def config(*, count: int, ranks: int = 1, engine: str = "vllm", width: int = 1, **more: Any) -> Config:
     rollout = {"engine": engine, "count": count, "vllm": {"tensor_parallel": width}}
     rollout |= {"gpus": more.get("engines_on", ())}
-    return Config.model_validate(
-        {"rollout": rollout, "training": {"ranks": ranks, "gpus": more.get("trainer_on", ())}}
-    )
+    training = {"ranks": ranks, "gpus": more.get("trainer_on", ()), **more.get("training", {})}
+    return Config.model_validate({"rollout": rollout, "training": training})
 
 
 def test_each_engine_has_its_own_and_the_trainer_those_that_are_left() -> None:
@@ -54,6 +53,21 @@ def test_where_only_the_engines_are_named_the_trainer_has_the_last_of_the_others
 @pytest.mark.parametrize("engine", ["simulated", "oracle"])
 def test_an_engine_that_computes_nothing_takes_none(engine: str) -> None:
     assert assign_gpus(config(count=2, engine=engine), EIGHT) == GpuAssignment(engines=(), trainer=("7",))
+
+
+@pytest.mark.parametrize("training", [{"learner": "none"}, {"learner": "simulated"}, {"device": "cpu"}])
+def test_an_evaluation_and_a_trainer_on_the_cpu_take_no_gpu(training: dict[str, Any]) -> None:
+    one = config(count=1, trainer_on=("0",), training=training)
+    assert assign_gpus(one, ("0",)) == GpuAssignment(engines=(("0",),), trainer=())
+    assert said(one, ("0",)) == ""
+
+
+def test_ranks_on_the_cpu_take_no_gpu_and_are_not_counted() -> None:
+    on_cpu = {"device": "cpu"}
+    assert assign_gpus(config(count=1, ranks=2, training=on_cpu), ("0", "1", "2")).trainer == ()
+    assert said(config(count=1, ranks=2, training=on_cpu), ("0", "1")) == ""
+    found = said(config(count=2, training=on_cpu), ("0",))
+    assert "assigns GPU 0 to rollout-0, rollout-1: 2 engines x 1 + 0 for the trainer = 2 GPUs" in found
 
 
 def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:

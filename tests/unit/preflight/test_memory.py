@@ -197,37 +197,41 @@ LESS = "fewer environments (environments.count), fewer engines (rollout.count), 
 def test_what_lies_on_gpus_is_not_counted_in_main_memory() -> None:
     config = load_config(REPOSITORY / "configs" / "osworld-uitars-7b.toml")
     whole = estimate(config, SEVEN_BILLION)
-    left = in_main_memory(config, whole, assign_gpus(config, EIGHT))
+    left = in_main_memory(whole, assign_gpus(config, EIGHT))
 
     assert parts(left, "rollout").keys() == {"libraries"}
     assert parts(left, "trainer").keys() == {"libraries", WRITTEN}
     assert parts(left, "trainer")[WRITTEN] == parts(whole, "trainer")[WRITTEN]
     assert parts(left, "environment") == parts(whole, "environment")
-    assert in_main_memory(config, whole, NO_GPUS) == whole
+    assert in_main_memory(whole, NO_GPUS) == whole
 
 
 def test_a_trainer_on_the_processor_keeps_its_memory_beside_engines_on_gpus() -> None:
     config = load_config(LAPTOP, ["training.device=cpu", "rollout.engine=vllm"])
     whole = estimate(config, SEVEN_BILLION)
-    left = in_main_memory(config, whole, assign_gpus(config, EIGHT))
+    left = in_main_memory(whole, assign_gpus(config, EIGHT))
 
     assert parts(left, "trainer") == parts(whole, "trainer")
     assert parts(left, "rollout").keys() == {"libraries"}
 
 
 @pytest.mark.parametrize(
-    ("here", "rank", "remedy"),
+    ("here", "rank", "learner", "remedy"),
     [
-        ((), 0, "with more memory or with graphics cards"),
-        (EIGHT, 0, "use an adapter, whose checkpoints are small (training.lora.rank > 0), " + LESS),
-        (EIGHT, 8, "use " + LESS),
+        ((), 0, "grpo", "with more memory or with graphics cards"),
+        (EIGHT, 0, "grpo", "use an adapter, whose checkpoints are small (training.lora.rank > 0), " + LESS),
+        (EIGHT, 8, "grpo", "use " + LESS),
+        (EIGHT, 0, "none", "use " + LESS),
     ],
 )
 def test_the_remedy_for_too_little_main_memory_is_one_that_helps(
-    tmp_path: Path, here: tuple[str, ...], rank: int, remedy: str
+    tmp_path: Path, here: tuple[str, ...], rank: int, learner: str, remedy: str
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["UI-TARS-1.5-7B"]))
-    config = load_config(LAPTOP, [f"training.policy={tmp_path}", f"training.lora.rank={rank}"])
+    config = load_config(
+        LAPTOP,
+        [f"training.policy={tmp_path}", f"training.lora.rank={rank}", f"training.learner={learner}"],
+    )
     lines = memory_lines(config, 0, assign_gpus(config, here))
 
     assert lines[0] == "main memory, at least (a policy of 8,292,166,656 parameters)"

@@ -4,10 +4,12 @@ import errno
 from pathlib import Path
 
 import pytest
+import torch
 
 from dart.store.checkpoints import CheckpointNotWritten
 from dart.store.disk_wait import is_no_room
 from dart.testing.trajectories import step_at
+from dart.training import distributed
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
 from dart.training.distributed_learner import CommandFailure
 from dart.training.rank_group import RankGroup
@@ -36,3 +38,19 @@ def test_a_rank_without_room_lets_the_trainer_wait_for_it(number: int) -> None:
     error = CheckpointNotWritten(Path("v000001"), refused)
     error.__cause__ = refused
     assert is_no_room(CommandFailure.of(error).error())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [("cpu", ("gloo", torch.device("cpu"))), ("auto", ("nccl", torch.device("cuda:1")))],
+)
+def test_ranks_stay_on_the_cpu_when_the_device_says_so(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, expected: tuple[str, torch.device]
+) -> None:
+    backends: list[str] = []
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(distributed.dist, "init_process_group", backends.append)
+    device = distributed.join_ranks(wanted)
+    assert (*backends, device) == expected
