@@ -58,7 +58,7 @@ WRAPPED = "base_model.model."
 
 
 def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: Path | None) -> Any:
-    """Return the model with an adapter added by peft.
+    """Return the model with an adapter added by peft; the weights that it trains are float32.
 
     seed     seed of the weights of a new adapter
     resume   checkpoint whose adapter is loaded; None: a new adapter, which does not change the output yet
@@ -77,6 +77,8 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
     adapted = get_peft_model(
         module, LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS, modules_to_save=head)
     )
+    if head is not None:  # peft converts only the weights of its own layers to float32
+        getattr(adapted.get_base_model(), HEAD_NAME).modules_to_save[ADAPTER].float()
     if resume is not None:
         file = next(path for name in (ADAPTER_FILE, OLD_ADAPTER_FILE) if (path := resume / name).is_file())
         found = set_peft_model_state_dict(adapted, load_file(file))

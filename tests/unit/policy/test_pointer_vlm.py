@@ -16,6 +16,7 @@ from dart.core.types import GenerateRequest, Group, PastStep, Step
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import CheckpointError, load
+from dart.policy.lora import TRAINED_COPY
 from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
 from dart.policy.pointer_checkpoint import add_pointer
@@ -226,6 +227,29 @@ def test_the_head_is_trained_saved_and_resumed_also_beside_an_adapter(
     resumed.update([group_of(steps)], blobs)
     one, two = head_tensors(learner.save(tmp_path / "one")), head_tensors(resumed.save(tmp_path / "two"))
     assert all(torch.allclose(one[name], two[name], atol=1e-5) for name in one)
+
+
+# peft still asks for the old name
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_beside_an_adapter_in_bfloat16_the_head_is_float32_and_keeps_small_steps(
+    pointing: Path, policy: VisionLanguagePolicy, blobs: FolderBlobs, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    steps, _ = played(pointing, blobs, requests(blobs, policy, 1.0))
+    placement = ModelPlacement(is_trained=True, device="cpu", precision="bfloat16", lora_rank=4)
+    config = LearnerConfig(lr=1e-6, kl_beta=0.1, placement=placement)
+    learner = Learner(pointing, config)
+    trained = learner._policy.trainable()
+    assert {weight.dtype for weight in trained} == {torch.float32}
+    of_head = [one for name, one in learner._policy.module.named_parameters() if TRAINED_COPY in name]
+    before = [weight.detach().clone() for weight in of_head]
+    learner.update([group_of(steps)], blobs)
+    moved = sum(int((now != was).sum()) for now, was in zip(of_head, before, strict=True))
+    assert moved > 0.5 * sum(weight.numel() for weight in of_head)
+    folder = learner.save(tmp_path / "one")
+    resumed = Learner(pointing, config, resume=load_checkpoint(folder))
+    for now, was in zip(resumed._policy.trainable(), trained, strict=True):
+        assert torch.equal(now, was)
 
 
 def test_a_patchs_entropy_counts_as_a_share_of_the_largest_one(pointing: Path, blobs: FolderBlobs) -> None:
