@@ -29,6 +29,7 @@ class Base:
 
     folder: Path
     policy: Policy
+    """It never computes, so one thread makes a version from it while another samples."""
     sha256: str
 
 
@@ -62,8 +63,10 @@ class TransformersEngine(Engine):
         self._generator = torch.Generator().manual_seed(seed)
         self._screenshots = screenshots
         self._prompt_spec = prompt_spec
+        self._base: Base | None = None
         self._policy = self._checked(folder, version)
-        self._base = Base(folder, self._policy, fingerprint(folder)) if takes_adapters else None
+        if takes_adapters:
+            self._base = Base(folder, self._policy.copy_sharing_weights(), fingerprint(folder))
         self._prompts = Prompts(self._policy.codec, screenshots)
         self.version = version
 

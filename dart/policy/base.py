@@ -1,10 +1,11 @@
 """A policy in memory: engines sample from it and the learner trains it. Imports torch."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,17 @@ class Policy(ABC):
     def trainable(self) -> list[nn.Parameter]:
         """Return the weights that require a gradient, for the optimizer."""
         return [weight for weight in self.module.parameters() if weight.requires_grad]
+
+    def copy_sharing_weights(self) -> Self:
+        """Return this policy with a model object of its own, which shares the weights.
+
+        Another thread may use the copy. Do not call this method while the policy computes: a computation adds
+        hooks to the model until it ends, and the copy would keep them.
+        """
+        shared: dict[int, Any] = {id(one): one for one in (*self.module.parameters(), *self.module.buffers())}
+        made = copy.copy(self)
+        made.module = copy.deepcopy(self.module, shared)
+        return made
 
     @abstractmethod
     def sample(

@@ -8,7 +8,6 @@ The base policy of the KL term is the same model with its adapter switched off. 
 model, only one of them gets the weights to write.
 """
 
-import copy
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,8 +105,9 @@ def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
     """Return a policy that consists of `base` and of the adapter of the version in `folder`.
 
     The new policy shares the weights of the base, which do not change, so it needs memory for its adapter
-    only. The base and other policies that share it answer as before, also in other threads. Raises
-    UnsupportedCheckpoint when the base is not a vision-language policy or the adapter does not fit.
+    only. Other policies that share the base answer as before, also in other threads; the base itself must not
+    compute meanwhile. Raises UnsupportedCheckpoint when the base is not a vision-language policy or the
+    adapter does not fit.
     """
     if not isinstance(base, VisionLanguagePolicy):
         raise UnsupportedCheckpoint(
@@ -115,8 +115,7 @@ def with_shared_base(base: Policy, folder: Path) -> "LoraPolicy":
             f"{type(base).__name__}: set training.policy to the policy that the adapter was trained with"
         )
     settings = adapter_settings(folder)
-    shared: dict[int, Any] = {id(one): one for one in (*base.module.parameters(), *base.module.buffers())}
-    own = copy.deepcopy(base.module, shared)
+    own = base.copy_sharing_weights().module
     module = with_adapter(own, settings.rank, settings.alpha, 0, folder).eval().requires_grad_(False)
     return LoraPolicy(module, **base.parts())
 

@@ -24,7 +24,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt, Screen, UnsupportedCheckpoint
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
-from dart.policy.vlm_pointer import head_tensors
+from dart.policy.vlm_pointer import Seen, head_tensors, watching
 from dart.policy.vocabulary import POINTER_KEY
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint
@@ -250,6 +250,28 @@ def test_beside_an_adapter_in_bfloat16_the_head_is_float32_and_keeps_small_steps
     resumed = Learner(pointing, config, resume=load_checkpoint(folder))
     for now, was in zip(resumed._policy.trainable(), trained, strict=True):
         assert torch.equal(now, was)
+
+
+# peft still asks for the old name
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_an_adapter_that_is_prepared_while_the_base_samples_does_not_write_into_its_batch(
+    pointing: Path, blobs: FolderBlobs, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    placement = ModelPlacement(is_trained=True, device="cpu", lora_rank=4, publishes_adapter=True)
+    learner = Learner(pointing, LearnerConfig(placement=placement))
+    learner.version = 1
+    folder = learner.save(tmp_path)
+    engine = TransformersEngine(
+        pointing, 0, screenshots=blobs, seed=1, prompt_spec=READING, takes_adapters=True
+    )
+    asked = asking(blobs.put(png(0)))
+    with watching(engine._policy.module) as seen:
+        swap = engine.prepare(folder, 1, asked)
+    assert seen == Seen()
+    swap()
+    (made,) = engine.generate([asked])
+    assert made.policy_version == 1
 
 
 def test_a_patchs_entropy_counts_as_a_share_of_the_largest_one(pointing: Path, blobs: FolderBlobs) -> None:
