@@ -117,7 +117,7 @@ def plan_cluster(
         nodes=tuple(_node_plan(node, trainer, shards, placement.hosts) for node in ordered),
         shards=shards,
         capabilities=capable,
-        trainer_gpus=_gpus_of_trainer(ordered[0], trainer),
+        trainer_gpus=_last_gpus(ordered[0], trainer),
     )
 
 
@@ -158,7 +158,7 @@ def _node_plan(
 ) -> NodePlan:
     own = [spec for spec in shards if hosts[spec.name] == node.name]
     free = [str(gpu) for gpu in range(node.gpus)]
-    of_trainer = _gpus_of_trainer(node, trainer) if node.is_control else ()
+    of_trainer = _last_gpus(node, trainer) if node.is_control else ()
     free = free[: len(free) - len(of_trainer)]
     engines: dict[str, tuple[str, ...]] = {}
     for spec in own:
@@ -178,7 +178,7 @@ def _node_plan(
     )
 
 
-def _gpus_of_trainer(control: ClusterNode, count: int) -> tuple[str, ...]:
+def _last_gpus(control: ClusterNode, count: int) -> tuple[str, ...]:
     """Return the names of the trainer's GPUs: the last `count` ones of the control node."""
     return tuple(str(gpu) for gpu in range(control.gpus - count, control.gpus))
 

@@ -225,14 +225,14 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 def for_another_machine(config: Config) -> dict[str, Any]:
     """Return a configuration as plain data in which `resolve` finds the files of dartrl on another machine.
 
-    Paths in the folder that contains the bundled configurations' folder become relative, and the folder of a
-    policy from the hub becomes its address. Other absolute paths stay.
+    Paths in the bundled configurations' folder become relative, and the folder of a policy from the hub
+    becomes its address. Other absolute paths stay.
     """
-    plain, bundled = config.model_dump(mode="json"), bundled_folder().parent
+    plain, bundled = config.model_dump(mode="json"), bundled_folder()
     for key, place in _places_of(config):
         if Path(place).is_relative_to(bundled):
             section, name = key.split(".")
-            plain[section][name] = str(Path(place).relative_to(bundled))
+            plain[section][name] = str(Path(place).relative_to(bundled.parent))
     if (on_hub := fetched_from(config.training.policy)) is not None:
         plain["training"]["policy"] = str(on_hub)
     return plain

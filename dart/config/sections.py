@@ -570,7 +570,8 @@ class CurationSettings(Section):
     """Time without a batch, or without work for environments, after which the cause is reported."""
     lease_s: Seconds = 120.0
     """Time within which an environment must finish a rollout or an evaluation episode. After it, another
-    environment gets the rollout or the episode. It must be longer than environments.reset_deadline_s."""
+    environment gets the rollout or the episode; up to ten minutes later if a full disk or the object storage
+    keeps the first one from storing what it played. It must be longer than environments.reset_deadline_s."""
     batch_lease_s: Seconds = 600.0
     """Time for which the trainer may hold a batch before an error is reported. It must be longer than
     training.update_deadline_s and training.checkpoint_deadline_s together."""

@@ -41,6 +41,7 @@ from dart.curation.admission import (
     why_no_new_group,
 )
 from dart.curation.groups import DropReason
+from dart.curation.lease_deadline import is_overdue
 from dart.curation.live_group_index import LiveGroupIndex
 from dart.curation.settings import CuratorSettings
 from dart.curation.stall_diagnosis import Playing
@@ -222,16 +223,18 @@ class Curator:
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
         """Decide to revoke the leases whose deadlines have passed, so that their rollouts are played again.
 
-        An environment that could not store what it played has `lease_s` after that to report.
+        An environment that could not store what it played has more time (`is_overdue`), and its task is not
+        to blame.
         """
-        waited_unix_s, lease_s = self.liveness.waited_unix_s, self.settings.lease_s
-        return tuple(
-            self._revoke(
-                rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
-            )
-            for rollout in self._live_groups.overdue(now_unix_s)
-            if waited_unix_s(rollout.environment or "") + lease_s <= now_unix_s
-        )
+        lease_s = self.settings.lease_s
+        revoked = []
+        for rollout in self._live_groups.overdue(now_unix_s):
+            waited_unix_s = self.liveness.waited_unix_s(rollout.environment or "")
+            if is_overdue(rollout.deadline_unix_s, waited_unix_s, lease_s, now_unix_s):
+                detail = f"{rollout.environment} did not report by the deadline of its lease"
+                has_waited = waited_unix_s > self._leased_unix_s(rollout)
+                revoked.append(self._revoke(rollout, detail, is_at_work=not has_waited))
+        return tuple(revoked)
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:
         """Decide what follows from a fault: the attempt ends. The rollout is dropped if the task itself is to
@@ -374,7 +377,7 @@ class Curator:
         """Decide to revoke a lease whose holder died, hung, or never received it.
 
         is_at_work   whether the holder should be playing. False if the holder asked for other work, because
-                     the message with the lease or with the result was lost
+                     the message with the lease or with the result was lost, and if it could not store steps
 
         A lost message does not count against the task. The death of the holder does not count against it
         either, if the whole pool of the holder, or the run, was restarted.

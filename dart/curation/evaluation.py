@@ -15,6 +15,7 @@ from typing import Any
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.types import FaultKind
 from dart.curation.indexed_heap import IndexedHeap
+from dart.curation.lease_deadline import is_overdue
 from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count, turn
 from dart.curation.stall_diagnosis import Playing
 from dart.store.reader import StoreReader
@@ -172,12 +173,11 @@ class EvaluationSchedule:
     def give_up_overdue(self, now_unix_s: float, waited_unix_s: Callable[[str], float]) -> None:
         """End the leases whose deadlines have passed; each spends an attempt of its episode.
 
-        waited_unix_s   function that returns when an environment last could not store what it played; it has
-                        `lease_s` after that to report
+        waited_unix_s   function that returns when an environment last could not store what it played
         """
         for lease in self._open():
-            is_late = lease.deadline_unix_s < now_unix_s
-            if is_late and waited_unix_s(lease.environment) + self._lease_s < now_unix_s:
+            waited_s = waited_unix_s(lease.environment)
+            if is_overdue(lease.deadline_unix_s, waited_s, self._lease_s, now_unix_s):
                 detail = f"{lease.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
                 self.failed(lease, FaultKind.INFRASTRUCTURE, detail)
 

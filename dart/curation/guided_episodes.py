@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dart.core.records import DemonstrationSummary
 from dart.curation.evaluation import FENCES_PER_INCARNATION
+from dart.curation.lease_deadline import is_overdue
 from dart.curation.stall_diagnosis import Playing
 
 
@@ -111,12 +112,11 @@ class GuidedEpisodes:
     def give_up_overdue(self, now_unix_s: float, waited_unix_s: Callable[[str], float]) -> None:
         """End the leases whose deadlines have passed; each is a failure.
 
-        waited_unix_s   function that returns when an environment last could not store what it played; it has
-                        `lease_s` after that to report
+        waited_unix_s   function that returns when an environment last could not store what it played
         """
         for held in list(self._leases.values()):
-            is_late = held.deadline_unix_s < now_unix_s
-            if is_late and waited_unix_s(held.environment) + self._lease_s < now_unix_s:
+            waited_s = waited_unix_s(held.environment)
+            if is_overdue(held.deadline_unix_s, waited_s, self._lease_s, now_unix_s):
                 detail = f"{held.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
                 self.fail(held.fence, detail)
 

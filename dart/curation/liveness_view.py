@@ -75,9 +75,10 @@ class LivenessView:
     def waited_unix_s(self, environment: str) -> int:
         """Return when a full disk or the object storage last made an environment, or the store, wait.
 
-        In unix seconds; 0 if neither of them waited since it started.
+        In unix seconds; 0 if neither of them waited since it started, and if the environment does not run.
         """
-        return max(self._gauge(name, Gauge.WAITED_UNIX_S) or 0 for name in (environment, "store"))
+        waited = self._gauge(environment, Gauge.WAITED_UNIX_S)
+        return 0 if waited is None else max(waited, self._gauge("store", Gauge.WAITED_UNIX_S) or 0)
 
     def _answers(self, engine: str) -> bool:
         row = self._board.row(engine)

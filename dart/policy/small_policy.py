@@ -7,7 +7,7 @@ them. transformers itself is not imported: with it, an engine takes more than tw
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -50,6 +50,11 @@ class SmallPolicy(Policy):
         self._prefixes = PrefixCache(self.module)
         self._tokenizer = read_tokenizer(folder)
         self.codec = PromptCodec(self._tokenizer, self.module.config.image_tokens)
+
+    def copy_sharing_weights(self) -> Self:
+        made = super().copy_sharing_weights()
+        made._prefixes = PrefixCache(made.module)  # a cache belongs to one thread
+        return made
 
     @torch.inference_mode()
     def sample(

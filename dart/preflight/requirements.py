@@ -217,7 +217,8 @@ def missing_policy(config: Config) -> Iterator[str]:
         what, which = ("weights", "them") if has_config else ("policy checkpoint", "it")
         allowed = ", or allow the start to do so with --set training.fetch_policy=true"
         may = "" if config.training.fetch_policy else allowed
-        yield f"no {what} in {folder}: fetch {which} with 'dartrl policy fetch {on_hub}'{may}"
+        fetch = f"'dartrl policy fetch {on_hub}' in {folder.parents[2]}"
+        yield f"no {what} in {folder}: fetch {which} with {fetch}{may}"
         return
     if (base := base_of(folder)) is not None:
         yield why_no_policy(folder, base)

@@ -15,6 +15,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,6 +44,9 @@ PREFIX = "checkpoints"
 MANIFEST = "manifest.json"
 UNCOMMITTED = "uncommitted.json"
 FORMAT = 1
+
+NOTE = ".published"
+"""A file beside the checkpoints of a machine: the version that it published or fetched last, and its hash."""
 
 BASES = "bases"
 """Folder for base policies, beside the cache folder for other versions, where unused folders are removed."""
@@ -122,6 +126,7 @@ class PublishedCheckpoints:
                     "not publish it"
                 ) from exists
             attempt = published.attempt
+        self._note_published(version, folder)
         self._remove_files(version, but=attempt)  # of attempts that were interrupted
 
     def set_aside_uncommitted(self, committed: int) -> list[int]:
@@ -225,15 +230,33 @@ class PublishedCheckpoints:
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
             sync_path(self._parent)
+            self._note_published(version, folder)
 
     def _is_published(self, version: int, folder: Path) -> bool:
-        """Whether a folder holds the published files of a version; True if its manifest cannot be read."""
+        """Whether a folder holds the published files of a version; True if it has no readable manifest.
+
+        While the storage does not answer, this machine's note of what it published or fetched last counts.
+        Raises BlobsBusy if that is another version.
+        """
+        state = sha256_of(folder / STATE_FILE)  # it names the hashes of all other files
         try:
             files = self._manifest(version).files
-        except (CorruptCheckpoint, BlobsBusy):
+        except CorruptCheckpoint:
             return True
-        state = sha256_of(folder / STATE_FILE)  # it names the hashes of all other files
+        except BlobsBusy:
+            if self._noted() == _note(version, state):
+                return True
+            raise
         return any(file.name == STATE_FILE and file.sha256 == state for file in files)
+
+    def _note_published(self, version: int, folder: Path) -> None:
+        with suppress(OSError):  # a note that is missing costs a wait when the storage is away
+            (self._parent / NOTE).write_text(_note(version, sha256_of(folder / STATE_FILE)))
+
+    def _noted(self) -> str:
+        with suppress(OSError, ValueError):
+            return (self._parent / NOTE).read_text()
+        return ""
 
     def _manifest(self, version: int) -> Manifest:
         place = Path(self._storage.place(_manifest_key(version)))
@@ -268,6 +291,10 @@ def _described(folder: Path) -> Iterator[PublishedFile]:
     names = [path.relative_to(folder).as_posix() for path in files_of(folder)]
     for name, sha256 in hashes_of(folder, names).items():
         yield PublishedFile(name=name, size_bytes=(folder / name).stat().st_size, sha256=sha256)
+
+
+def _note(version: int, state_sha256: str) -> str:
+    return f"{version} {state_sha256}\n"
 
 
 def _manifest_key(version: int) -> str:

@@ -100,20 +100,41 @@ def test_a_trainer_resumes_from_the_published_version_and_not_from_its_own(
     assert load_checkpoint(folder).state.version == 7
 
 
-@pytest.mark.parametrize("is_away", [False, True])
-def test_a_trainer_resumes_from_its_own_version_while_it_cannot_read_which_one_is_published(
-    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch, is_away: bool
+def test_a_trainer_resumes_from_its_own_version_when_none_is_published(
+    machine: Callable[[str], Machine],
 ) -> None:
     trainer = machine("trainer")
     folder = trainer.write(7)
-
-    def no_answer(storage: ObjectStorage, key: str) -> bytes:
-        raise BlobsBusy(f"{storage.place(key)}: the object storage does not answer")
-
-    if is_away:
-        monkeypatch.setattr(ObjectStorage, "get", no_answer)
     trainer.checkpoints.fetch(7)
     assert (folder / WEIGHTS).read_text() == "weights of 7"
+
+
+def no_answer(storage: ObjectStorage, key: str) -> bytes:
+    raise BlobsBusy(f"{storage.place(key)}: the object storage does not answer")
+
+
+def test_a_trainer_whose_storage_is_away_resumes_from_a_version_that_it_published_or_fetched(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, other = machine("trainer"), machine("other trainer")
+    trainer.publish(7)
+    other.checkpoints.fetch(7)
+    monkeypatch.setattr(ObjectStorage, "get", no_answer)
+    for one in (trainer, other):
+        one.checkpoints.fetch(7)
+        assert (one.paths.checkpoints / "v000007" / WEIGHTS).read_text() == "weights of 7"
+
+
+def test_a_trainer_whose_storage_is_away_does_not_resume_from_a_version_that_may_not_be_the_published_one(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = machine("trainer")
+    trainer.publish(6)
+    trainer.write(7, "weights that were not committed")
+    machine("second").publish(7)
+    monkeypatch.setattr(ObjectStorage, "get", no_answer)
+    with pytest.raises(BlobsBusy):
+        trainer.checkpoints.fetch(7)
 
 
 def test_a_version_is_published_once_and_the_second_trainer_changes_nothing(

@@ -13,6 +13,7 @@ function follow() {
   const notice = document.querySelector("[data-unfollowed]");
   let source = null;
   let failures = 0;
+  let retry = 0;
   const shows = (state, title, text) => {
     light.classList.toggle("open", state === "open");
     light.classList.toggle("lost", state === "lost");
@@ -30,7 +31,8 @@ function follow() {
     shows("lost", LOST, isRefused || failures > 1 ? LOST : "");
     if (!isRefused) return;
     source = null;
-    setTimeout(listen, RETRY_MS);
+    clearTimeout(retry);  // a look at the page listens at once, and may have set one
+    retry = setTimeout(listen, RETRY_MS);
   };
   // Browsers keep few connections to one server: a page that nobody sees leaves its own to the others.
   const listen = () => {

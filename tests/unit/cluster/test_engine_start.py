@@ -9,6 +9,7 @@ import pytest
 
 from dart.cluster import engine_start, manifests
 from dart.cluster.engine_start import start_by_ssh, write_job_file
+from dart.config.bundled import bundled_folder
 from dart.config.cluster import ClusterFile, is_cluster_file, load_cluster
 from dart.core.errors import UnavailableError
 from dart.core.run_directory import RunPaths
@@ -64,10 +65,13 @@ def test_the_job_names_files_of_dartrl_and_of_the_hub_without_paths_of_this_mach
     assert (job["training"]["policy"], job["context"]["prompt"]) == (policy, prompt)
 
 
-def test_the_job_keeps_the_path_of_another_policy(tmp_path: Path) -> None:
-    chosen = f'[set.training]\npolicy = "{tmp_path}"\n'
-    given = found(tmp_path, f'{chosen}[engine.kubernetes]\nimage = "registry/dartrl"\n')
-    assert tomllib.loads(files_of_job(given)["run.toml"])["training"]["policy"] == str(tmp_path)
+@pytest.mark.parametrize("place", [Path("/shared"), bundled_folder().parent])
+def test_the_job_keeps_the_path_of_another_policy(tmp_path: Path, place: Path) -> None:
+    policy = place / "models" / "UI-TARS"
+    given = found(
+        tmp_path, f'[set.training]\npolicy = "{policy}"\n[engine.kubernetes]\nimage = "registry/dartrl"\n'
+    )
+    assert tomllib.loads(files_of_job(given)["run.toml"])["training"]["policy"] == str(policy)
 
 
 @pytest.fixture

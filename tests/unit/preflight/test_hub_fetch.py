@@ -175,7 +175,7 @@ def test_an_address_is_read_and_a_missing_checkpoint_says_how_to_fetch_it(
     assert problem.endswith("or allow the start to do so with --set training.fetch_policy=true")
     allowed = load_config(None, ['training.policy="hf://a/b@main"', "training.fetch_policy=true"])
     (problem,) = missing_policy(allowed)
-    assert problem.endswith("fetch it with 'dartrl policy fetch hf://a/b@main'")
+    assert problem.endswith(f"fetch it with 'dartrl policy fetch hf://a/b@main' in {Path.cwd()}")
     with pytest.raises(ConfigError, match="must be a folder or hf://OWNER/NAME@REVISION"):
         load_config(None, ['training.policy="hf://a/b"'])
 
