@@ -1,7 +1,7 @@
 """When the lease of an environment is overdue."""
 
 SPARED_S = 600.0
-"""Longest time after its deadline for which a lease stays with an environment that cannot store what it played.
+"""Longest time after its deadline for which a lease stays with an environment that cannot store its steps.
 The trainer may wait for this one rollout, and another environment may be able to store it."""
 
 
