@@ -69,7 +69,8 @@ def processes_of(run: Path) -> list[psutil.Process]:
 
 def test_a_run_shows_itself_and_leaves_table_curve_and_sound_books(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = started("train", "configs/smoke.toml", "--run-dir", run, "--set", "training.updates=30")
+    lasting = ("--set", "training.updates=10", "--set", "run.minutes=20")
+    process = started("train", "configs/smoke.toml", "--run-dir", run, *lasting)
     snapshot = wait_for_status(run, 0)
     tree = ended(started("tree", "--run-dir", run))
 
@@ -83,7 +84,7 @@ def test_a_run_shows_itself_and_leaves_table_curve_and_sound_books(tmp_path: Pat
     assert "miniwob task" in stdout
     report = json.loads((run / "report.json").read_text())
     assert report["completed"]
-    assert report["updates"] == 30
+    assert report["updates"] == 10
     assert report["issued"] == sum(report[fate] for fate in ("trained", "dropped", "stored", "leased"))
     assert [task["after"]["episodes"] for task in report["tasks"]] == [4, 4]
     assert [task["before"]["episodes"] for task in report["greedy"]["tasks"]] == [2, 2]
