@@ -102,6 +102,7 @@ def left_behind(scratch: Path) -> list[str]:
     ]
 
 
+MOST_LOOKS = 30
 PLAYABLE = [task_id for task_id in task_ids() if not is_infeasible(task_id) and is_installed(task_id)]
 
 
@@ -112,7 +113,11 @@ def test_most_tasks_can_be_played_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task_id", PLAYABLE)
 async def test_a_task_is_solved_by_its_script(desktop: DesktopEnvironment, task_id: str) -> None:
-    assert await play(desktop, task_id) == 1.0
+    score, looks = await play(desktop, task_id), 0
+    while score < 1.0 and looks < MOST_LOOKS:  # on a busy machine LibreOffice saves late
+        await asyncio.sleep(1.0)
+        score, looks = await desktop.evaluate(deadline_s=DEADLINE_S), looks + 1
+    assert score == 1.0
 
 
 async def test_a_task_that_is_not_done_is_worth_nothing(desktop: DesktopEnvironment) -> None:
