@@ -223,7 +223,11 @@ class GuestDesktop:
             os.utime(path, (1_700_000_000, 1_700_000_000))
 
     def launch(self, *, command: list[str], window_class: str, still_s: float) -> None:
-        """Start an application and wait for its window to have the focus and to be still for ``still_s``."""
+        """Start an application and wait for its window to have the focus and to be still for ``still_s``.
+
+        On a busy machine the window is also still while its application loads a document. It is empty then,
+        loses what is typed, and answers no ping.
+        """
         if not window_manager(self._x):
             raise GuestError("no window manager is running, so no window will get the focus")
         name = command[0]
@@ -235,7 +239,15 @@ class GuestDesktop:
             return window_class in self._active_class()
 
         self._await(has_focus, f"a focused window of {name}")
+        self._await(lambda: self._is_loaded(still_s), f"the loaded document of {name}")
+
+    def _is_loaded(self, still_s: float) -> bool:
+        """Whether the screen does not change for ``still_s``, and not when the applications answer a ping."""
         self._settle(still_s, START_DEADLINE_S)
+        before = self._captured().raw
+        is_answered = not self.ping(within_s=START_DEADLINE_S)
+        time.sleep(SETTLE_LEAST_S)
+        return is_answered and self._captured().raw == before
 
     def _await(self, appeared: Callable[[], object], what: str) -> None:
         if not _poll(appeared, START_DEADLINE_S):
