@@ -290,6 +290,10 @@ class VisionLanguagePolicy(Policy):
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
         """Check that a step's placeholders, images, image tokens and points fit. Raises ForeignPrompt."""
+        if not step.images:
+            raise ForeignPrompt(
+                step, "its prompt has no image, so another policy or an engine without a model made it"
+            )
         if step.prompt_ids.count(self.codec.image_encoder.placeholder_id) != len(step.images):
             raise ForeignPrompt(
                 step, f"the placeholders of its prompt do not match its {len(step.images)} images"

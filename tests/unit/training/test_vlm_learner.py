@@ -352,6 +352,20 @@ def test_a_step_of_another_policy_is_refused_and_blamed(
     assert learner.version == 0
 
 
+def test_a_step_without_images_is_a_foreign_prompt(
+    tiny_qwen: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    first = group.trajectories[0]
+    foreign = dataclasses.replace(first.steps[0], images=(), prompt_ids=(1, 2, 3))
+    changed = dataclasses.replace(first, steps=(foreign, first.steps[1]))
+    bad = dataclasses.replace(group, group_id=99, trajectories=(changed, *group.trajectories[1:]))
+    learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=held()))
+    with pytest.raises(ForeignPrompt, match="its prompt has no image") as refused:
+        learner.update([group, bad], blobs)
+    assert blame(refused.value, [group, bad]).group_ids == (99,)
+
+
 def test_an_adapter_without_peft_is_said_with_the_remedy(
     tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
