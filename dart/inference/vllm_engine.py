@@ -91,6 +91,9 @@ READ_CHECK_S = 0.2
 PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
 
+FIRST, IN_ORDER = -1, 0
+"""Priorities of requests in vLLM: before all that wait, and in the order of arrival."""
+
 NEVER = -100.0
 """Value that is added to the logit of a token that must not be sampled."""
 
@@ -172,20 +175,28 @@ class VllmEngine(Engine):
         return [self._generation(one, sampled, adapter) for one, sampled in zip(asked, answers, strict=True)]
 
     def prove(self, probe: GenerateRequest) -> int:
-        """Sample one token of an answer to the probe, and return the version that sampled it."""
+        """Sample one token of an answer to the probe, and return the version that sampled it.
+
+        The probe passes the requests that wait in vLLM, because a long queue does not mean a wedged engine.
+        """
         adapter = self._adapter
-        work = self._sample([self._prompts.pending(probe)], 1, adapter)
+        work = self._sample([self._prompts.pending(probe)], 1, adapter, FIRST)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
         return oldest(_spans(sampled, adapter))
 
     async def _sample(
-        self, asked: list[PendingRequest], limit: int, adapter: LoRARequest | None
+        self, asked: list[PendingRequest], limit: int, adapter: LoRARequest | None, priority: int = IN_ORDER
     ) -> list[AssembledAnswer]:
-        pieces = [functools.partial(self._piece, one, adapter) for one in asked]
+        pieces = [functools.partial(self._piece, one, adapter, priority=priority) for one in asked]
         return await asyncio.gather(*(whole_answer(piece, limit) for piece in pieces))
 
     async def _piece(
-        self, asked: PendingRequest, adapter: LoRARequest | None, so_far: Sequence[int], limit: int
+        self,
+        asked: PendingRequest,
+        adapter: LoRARequest | None,
+        so_far: Sequence[int],
+        limit: int,
+        priority: int = IN_ORDER,
     ) -> RequestOutput:
         prompt = TokensPrompt(
             prompt_token_ids=[*asked.prompt.token_ids, *so_far],
@@ -202,7 +213,9 @@ class VllmEngine(Engine):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         try:
-            async for output in self._llm.generate(prompt, how, f"{next(self._ids)}", lora_request=adapter):
+            async for output in self._llm.generate(
+                prompt, how, f"{next(self._ids)}", lora_request=adapter, priority=priority
+            ):
                 last: RequestOutput = output
         except VLLMClientError as refusal:
             raise Unanswerable(f"vLLM refuses the request: {refusal}") from refusal
@@ -407,6 +420,7 @@ def engine_args(
         seed=seed,
         max_model_len=settings.max_tokens,
         max_num_seqs=rollout.max_batch + 1,  # room for the probe beside a full batch
+        scheduling_policy="priority",  # the probe passes the prompts that wait
         generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
         limit_mm_per_prompt={"image": prompt_spec.context.screenshots, "video": 0},
         logprobs_mode="processed_logprobs",

@@ -15,6 +15,7 @@ from dart.inference.protocol import Unanswerable
 from dart.inference.tensor_layout import OtherLayout
 from dart.inference.vllm_engine import VllmEngine
 from dart.store.checkpoints import CorruptCheckpoint
+from tests.fault.actors_under_test import eventually
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -22,6 +23,7 @@ MOST_DIFFERENCE_NATS = 1e-3
 """Between an engine in float32 and transformers in float32, for every single token."""
 
 IN_FLIGHT = 8
+LONG_PROMPTS = 12
 LONG_ANSWER = 100
 VERSIONS = (1, 2, 3)
 
@@ -45,6 +47,23 @@ def screens(folder: Path) -> Screens:
 def shared(checkpoints: Checkpoints, screens: Screens) -> Iterator[VllmEngine]:
     with engine(checkpoints.first, config_with(), screens) as made:
         yield made
+
+
+def test_a_probe_does_not_wait_for_the_prompts_before_it(checkpoints: Checkpoints, screens: Screens) -> None:
+    config = config_with(answer_tokens=1, max_batch=LONG_PROMPTS, vllm={"max_tokens": 4096})
+    text = "click the next one, " * 700
+    requests = [replace(screens.request(seed), instruction=f"{seed}: {text}") for seed in range(LONG_PROMPTS)]
+    with engine(checkpoints.first, config, screens) as made, ThreadPoolExecutor(LONG_PROMPTS + 1) as pool:
+        tokens_per_pass = made._llm.vllm_config.scheduler_config.max_num_batched_tokens
+        assert made._prompts.pending(requests[0]).tokens > tokens_per_pass
+        made._wait("no pause", made._llm.pause_generation(clear_cache=False), 60.0)
+        asked = [pool.submit(made.generate, [request]) for request in requests]
+        await_unfinished(made, LONG_PROMPTS)
+        proof = pool.submit(made.prove, screens.request(LONG_PROMPTS))
+        await_unfinished(made, LONG_PROMPTS + 1)
+        made._wait("no requests go on", made._llm.resume_generation(), 60.0)
+        proof.result()
+        assert sum(not one.done() for one in asked) > LONG_PROMPTS / 2
 
 
 def test_what_it_records_is_what_transformers_computes(
@@ -210,6 +229,17 @@ def test_an_adapter_is_loaded_beside_its_base_and_requests_under_way_keep_theirs
         request = requests[number % (IN_FLIGHT // 2)]
         found = scores(whole[answer.policy_version], screens, [request], [answer])
         assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+
+
+def await_unfinished(made: VllmEngine, count: int) -> None:
+    """Wait until the engine has so many requests."""
+    llm = made._llm
+    eventually(
+        lambda: llm.get_num_unfinished_requests() == count,
+        f"{count} requests are in vLLM",
+        lambda: str(llm.get_num_unfinished_requests()),
+        30.0,
+    )
 
 
 def changed_under_load(
