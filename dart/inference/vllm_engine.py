@@ -37,7 +37,6 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from actors.process import exit_reason_of
 from dart.config.sections import RolloutSettings
-from dart.core.errors import DartError
 from dart.core.types import GenerateRequest, Generation, VersionSpan
 from dart.inference.engine_processes import (
     EngineDied,
@@ -64,7 +63,7 @@ from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.adapter_files import ADAPTER_FOLDER, BasePolicy, OtherBase, base_of, fingerprint
 from dart.policy.configuration import is_small_policy
-from dart.policy.load import load_codec
+from dart.policy.load import UnreadableCheckpoint, load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import UnsupportedCheckpoint
 from dart.store.blobs import BlobStore
@@ -96,6 +95,10 @@ FIRST, IN_ORDER = -1, 0
 
 NEVER = -100.0
 """Value that is added to the logit of a token that must not be sampled."""
+
+
+class WorkerFailed(EngineError):
+    """A worker of vLLM has raised an error. vLLM passes on its text only."""
 
 
 class VllmEngine(Engine):
@@ -258,7 +261,9 @@ class VllmEngine(Engine):
 
         The files are then in the page cache of the machine, from which the swap loads them. Answers that have
         begun continue with the new weights; if `rollout.weight_update` is "drain", the swap waits until they
-        are complete. Raises CorruptCheckpoint or OtherLayout; the swap raises EngineDied if it fails.
+        are complete.
+
+        Raises CorruptCheckpoint, OtherLayout or UnreadableCheckpoint; the swap raises EngineDied if it fails.
         """
         verify_policy(folder, version)
         if (base := base_of(folder)) is not None:
@@ -270,7 +275,7 @@ class VllmEngine(Engine):
         def swap() -> None:
             try:
                 self._wait("no new weights", self._take_over(version), self._rollout.load_deadline_s)
-            except (DartError, OSError) as failure:  # the old weights are gone already
+            except WorkerFailed as failure:  # the old weights are gone already
                 raise EngineDied(
                     f"loading version {version} failed after weights were changed: {failure}"
                 ) from failure
@@ -303,21 +308,26 @@ class VllmEngine(Engine):
         """Have all workers read a version, and return the sha256 of the files that each worker read.
 
         A worker computes no answers during a call, so the calls are short: one begins the reading, the others
-        ask whether it is done.
+        ask whether it is done. Raises UnreadableCheckpoint if a worker cannot read a file.
         """
-        await self._llm.collective_rpc("dartrl_read", args=(str(folder),))
-        while True:
-            read: list[Mapping[str, str] | None] = await self._llm.collective_rpc("dartrl_was_read")
-            if None not in read:
-                return [hashes for hashes in read if hashes is not None]
-            await asyncio.sleep(READ_CHECK_S)
+        try:
+            await self._call_workers("dartrl_read", str(folder))
+            while True:
+                read: list[Mapping[str, str] | None] = await self._call_workers("dartrl_was_read")
+                if None not in read:
+                    return [hashes for hashes in read if hashes is not None]
+                await asyncio.sleep(READ_CHECK_S)
+        except WorkerFailed as failure:
+            raise UnreadableCheckpoint(
+                f"a worker of the engine could not read {folder}: {failure}; check the disk or mount"
+            ) from failure
 
     async def _take_over(self, version: int) -> None:
         # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.
         await self._llm.pause_generation(
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
-        await self._llm.collective_rpc("dartrl_swap")
+        await self._call_workers("dartrl_swap")
         # Cached results of the old weights are deleted. Preprocessed screenshots stay, because they do not
         # depend on the weights.
         if not await self._llm.reset_prefix_cache():
@@ -341,8 +351,18 @@ class VllmEngine(Engine):
         return AsyncLLM.from_engine_args(args)
 
     async def _prepare_workers(self, version: int) -> None:
-        await self._llm.collective_rpc("dartrl_begin")
+        await self._call_workers("dartrl_begin")
         await self._llm.update_weight_version(str(version))
+
+    async def _call_workers(self, method: str, *args: str) -> list[Any]:
+        """Call a method of every worker, and return the results. Raises WorkerFailed if a worker raises."""
+        try:
+            results: list[Any] = await self._llm.collective_rpc(method, args=args)
+        except EngineDeadError:
+            raise
+        except Exception as failure:  # vLLM raises no narrower class
+            raise WorkerFailed(str(failure)) from failure
+        return results
 
     def _wait(self, missing: str, work: Coroutine[Any, Any, T], deadline_s: float) -> T:
         """Run a coroutine in the engine's event loop, and return its result. Call it from other threads only.

@@ -11,9 +11,12 @@ pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm`
 
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, scores
 from dart.core.types import GenerateRequest, Generation, VersionSpan
+from dart.inference import vllm_engine
+from dart.inference.engine_processes import EngineDied
 from dart.inference.protocol import Unanswerable
 from dart.inference.tensor_layout import OtherLayout
 from dart.inference.vllm_engine import VllmEngine
+from dart.policy.load import UnreadableCheckpoint
 from dart.store.checkpoints import CorruptCheckpoint
 from tests.fault.actors_under_test import eventually
 
@@ -150,6 +153,19 @@ def test_a_checkpoint_of_another_architecture_is_refused_before_a_weight_is_chan
     assert shared.generate([request]) == before
 
 
+def test_a_version_that_a_worker_cannot_read_leaves_the_old_policy(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = screens.request(0, temperature=0.0)
+    before = shared.generate([request])
+    lost = checkpoints.publish(52)
+    delete = (lost / "model.safetensors").unlink
+    monkeypatch.setattr(vllm_engine, "refuse_other_layout", lambda *_: delete())  # the actor has read it
+    with pytest.raises(UnreadableCheckpoint, match=r"worker .* could not read .*v000052"):
+        shared.prepare(lost, 52)
+    assert shared.generate([request]) == before
+
+
 def test_new_weights_are_served_whole_and_nothing_of_the_old_ones_is_left_in_a_cache(
     shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
 ) -> None:
@@ -175,6 +191,17 @@ def test_an_output_head_that_is_the_embedding_changes_along_with_it(screens: Scr
             assert made.prove(requests[0]) == version
             found = scores(folder, screens, requests, made.generate(requests))
             assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+
+
+def test_a_version_that_is_changed_before_the_swap_ends_the_engine_with_the_reason(
+    checkpoints: Checkpoints, screens: Screens
+) -> None:
+    published = checkpoints.publish(1)
+    with engine(checkpoints.first, config_with(), screens) as made:
+        swap = made.prepare(published, 1)
+        (published / "model.safetensors").touch()
+        with pytest.raises(EngineDied, match=r"loading version 1 failed .*was changed or replaced after"):
+            swap()
 
 
 def test_weights_change_under_load_and_every_token_is_of_the_version_it_says(
