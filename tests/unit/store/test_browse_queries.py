@@ -91,7 +91,7 @@ def test_what_was_played_is_counted_by_bin(record: Store) -> None:
 
 def test_episodes_over_time_are_counted_for_all_tasks_in_one_query(places: RecordPlaces) -> None:
     clock, address = [1000.0], places.empty()
-    with Store(address, clock=lambda: clock[0]) as record:
+    with Store(address, clock=lambda: clock[0], steps=places.steps) as record:
         played(record, "a", 0.0, 1.0)
         clock[0] = 1010.0
         played(record, "a", 1.0)
