@@ -15,6 +15,7 @@ from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
 from tests.patience import slowness
 
+FOLLOWERS_END_S = 15.0
 WAIT_S = 240.0
 SECRET = "hunter2-of-the-database"
 
@@ -136,9 +137,14 @@ class Run:
                 one.kill()
         self.process.wait()
 
-    def followers(self) -> list[str]:
-        """The actor systems of nodes that still run."""
-        return [line for line in command_lines() if "dart.cluster.follower" in line]
+    def followers_left(self) -> list[str]:
+        """The processes of nodes' actor systems that have not ended some seconds after the run."""
+        give_up_s = time.monotonic() + FOLLOWERS_END_S * slowness()
+        while left := [line for line in command_lines() if "dart.cluster.follower" in line]:
+            if time.monotonic() > give_up_s:
+                break
+            time.sleep(0.2)
+        return left
 
 
 def command_lines() -> list[str]:

@@ -45,7 +45,7 @@ def test_a_node_that_is_killed_costs_no_rollout_and_no_update(cluster: LocalClus
     assert newest is not None
     assert newest.version == UPDATES
     assert run.is_sound()
-    assert run.followers() == []
+    assert run.followers_left() == []
 
 
 def test_a_signal_drains_the_run_and_up_goes_on_with_it_and_no_password_is_seen(run: Run) -> None:
@@ -55,7 +55,7 @@ def test_a_signal_drains_the_run_and_up_goes_on_with_it_and_no_password_is_seen(
     assert run.process is not None
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 0, run.output()
-    assert run.followers() == []
+    assert run.followers_left() == []
     drained = run.newest()
     assert drained is not None
     with pytest.raises(NotRunningError):
