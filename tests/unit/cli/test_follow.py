@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from dart.cli import actors
 from dart.cli.main import app
 from dart.cli.output import Format, follow_up, line_by_line, until_interrupted
+from dart.core.run_directory import RunPaths
 from dart.inspect import event_history
 from dart.store.store import Store
 from tests.recorded_run import record_run
@@ -62,6 +63,15 @@ def test_what_is_endless_is_no_single_value() -> None:
     assert [line_by_line(one) for one in Format] == [Format.TABLE, Format.WIDE, Format.JSONL, Format.JSONL]
 
 
+def followed_events(paths: RunPaths) -> list[str]:
+    """Return the events that `actors logs --follow` prints of env-001."""
+    words = ["actors", "logs", "env-001", "--follow", "-o", "json", "--run-dir", str(paths.root)]
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 0, ran.output
+    return [json.loads(line)["event"] for line in ran.stdout.splitlines()]
+
+
 def test_a_followed_log_is_one_json_object_in_each_line_from_its_first_line_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,11 +85,7 @@ def test_a_followed_log_is_one_json_object_in_each_line_from_its_first_line_on(
         show(read_new())
 
     monkeypatch.setattr(actors, "follow_up", one_look)
-    words = ["actors", "logs", "env-001", "--follow", "-o", "json", "--run-dir", str(paths.root)]
-    ran = CliRunner().invoke(app, words)
-
-    assert ran.exit_code == 0, ran.output
-    assert [json.loads(line)["event"] for line in ran.stdout.splitlines()] == ["actor_ready"] * 2
+    assert followed_events(paths) == ["actor_ready"] * 2
 
 
 def test_a_line_written_while_the_log_is_printed_is_shown(
@@ -98,11 +104,4 @@ def test_a_line_written_while_the_log_is_printed_is_shown(
 
     monkeypatch.setattr(actors, "_print_lines", print_slowly)
     monkeypatch.setattr(actors, "follow_up", lambda _, read_new, show: show(read_new()))
-    words = ["actors", "logs", "env-001", "--follow", "-o", "json", "--run-dir", str(paths.root)]
-    ran = CliRunner().invoke(app, words)
-
-    assert ran.exit_code == 0, ran.output
-    assert [json.loads(line)["event"] for line in ran.stdout.splitlines()] == [
-        "actor_ready",
-        "said_meanwhile",
-    ]
+    assert followed_events(paths) == ["actor_ready", "said_meanwhile"]

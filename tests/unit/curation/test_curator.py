@@ -222,6 +222,19 @@ def test_leases_past_their_deadline_are_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
+    ("waited_unix_s", "fault_kind"),
+    [(0.0, FaultKind.INFRASTRUCTURE), (NOW - 59.0, FaultKind.SYSTEM)],
+)
+def test_a_task_is_not_to_blame_for_a_holder_that_could_not_store(
+    waited_unix_s: float, fault_kind: FaultKind
+) -> None:
+    book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW)))
+    book.liveness = Liveness(alive_since=lambda _: NOW - 900, waited_unix_s=lambda _: waited_unix_s)
+    (revoked,) = book.overdue(NOW + SETTINGS.lease_s)
+    assert revoked.release.fault_kind == fault_kind
+
+
+@pytest.mark.parametrize(
     ("kind", "max_attempts"),
     [("infrastructure", 3), ("policy", 3), ("evaluator", 3), ("task", 1)],
 )

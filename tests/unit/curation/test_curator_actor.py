@@ -175,6 +175,16 @@ def test_while_no_engine_answers_a_task_is_not_blamed_for_who_is_late(system: Sy
         assert reader.totals().faults == {"system": 1}
 
 
+def assert_lasts_a_lease(system: System, lease: RolloutLease) -> None:
+    """The environment has the time of a lease from now on to report, and no more."""
+    system.bench.advance(LEASE_S - 5)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment == ENV
+    system.bench.advance(10.0)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment is None
+
+
 def test_after_a_pause_of_the_store_every_lease_lasts_anew(system: System) -> None:
     lease = system.lease()
     slot = system.bench.board.find("store")
@@ -182,12 +192,7 @@ def test_after_a_pause_of_the_store_every_lease_lasts_anew(system: System) -> No
     system.bench.actor("store").set_ready(False)
     system.bench.advance(2 * LEASE_S)
     system.bench.actor("store").set_ready(True)
-    system.bench.advance(LEASE_S - 5)
-    with system.reads() as reader:
-        assert reader.rollout(lease.rollout_id).environment == ENV
-    system.bench.advance(10.0)
-    with system.reads() as reader:
-        assert reader.rollout(lease.rollout_id).environment is None
+    assert_lasts_a_lease(system, lease)
 
 
 def test_no_lease_is_revoked_while_its_holder_waits_for_the_storage(system: System) -> None:
@@ -220,12 +225,7 @@ def test_no_lease_is_revoked_while_the_store_waits_for_the_storage(system: Syste
     lease = system.lease()
     system.bench.advance(LEASE_S - 5)
     waited(system, "store")
-    system.bench.advance(LEASE_S - 5)
-    with system.reads() as reader:
-        assert reader.rollout(lease.rollout_id).environment == ENV
-    system.bench.advance(10.0)
-    with system.reads() as reader:
-        assert reader.rollout(lease.rollout_id).environment is None
+    assert_lasts_a_lease(system, lease)
 
 
 def test_a_wall_clock_that_jumps_ahead_takes_no_episode_away(system: System) -> None:

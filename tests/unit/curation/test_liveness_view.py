@@ -85,3 +85,17 @@ def test_the_served_versions_are_looked_at_again_after_a_moment(board: Board, vi
 
     assert view.oldest_served(SERVED_LOOK_S / 2) == 0
     assert view.oldest_served(SERVED_LOOK_S) == 3
+
+
+def test_a_wait_of_the_store_spares_running_environments_only(board: Board, view: LivenessView) -> None:
+    run(board, "store", "root")
+    for name, waited_unix_s in (("store", 70), ("env-000", 60)):
+        slot = board.find(name)
+        assert slot is not None
+        board.set_gauges(slot, {Gauge.WAITED_UNIX_S: waited_unix_s})
+    assert view.refresh(0.0).waited_unix_s("env-000") == 70
+
+    slot = board.find("env-000")
+    assert slot is not None
+    board.set_state(slot, ActorState.STOPPED)
+    assert view.waited_unix_s("env-000") == 0

@@ -74,3 +74,12 @@ def test_a_policy_computes_the_common_prefix_of_its_answers_once(policy: SmallPo
             answers = policy.sample([prompt] * batch, rows, [1.0] * batch, torch.Generator().manual_seed(0))
             assert len({answer.token_ids for answer in answers}) > 1
     assert stem.call_count == 1
+
+
+@torch.inference_mode()
+def test_a_copy_that_shares_the_weights_keeps_prefixes_of_its_own(policy: SmallPolicy) -> None:
+    made = policy.copy_sharing_weights()
+    assert made._prefixes is not policy._prefixes
+    shared = zip(policy.module.parameters(), made.module.parameters(), strict=True)
+    assert all(one is other for one, other in shared)
+    assert_as_computed_anew(made, made._prefixes, [prefix(made, "a"), prefix(made, "a")])
